@@ -1,0 +1,97 @@
+"""The checks of the project, one session for each question. `nox` runs all that need nothing but Python.
+
+``nox -l`` lists them; ``nox -s tests-3.11 -- tests/kube -k retry`` passes arguments on. Installing with uv is faster:
+``NOX_DEFAULT_VENV_BACKEND=uv nox``.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import nox
+
+HERE = pathlib.Path(__file__).parent
+PYTHONS = ["3.11", "3.12", "3.13"]
+
+nox.needs_version = ">=2025.5.1"
+nox.options.sessions = ["lint", "types", "layers", "tests", "clients", "examples", "e2e"]
+nox.options.error_on_missing_interpreters = False  # "tested on those that are found"
+
+
+def show_pyenv_pythons() -> None:
+    """Let the shims of pyenv find each wanted Python that it has, not only the one that is switched on."""
+    if "PYENV_VERSION" in os.environ:
+        return
+    versions = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    found = [next(iter(sorted(versions.glob(f"{python}.*"), reverse=True)), None) for python in PYTHONS]
+    if any(found):
+        os.environ["PYENV_VERSION"] = ":".join(path.name for path in found if path is not None) + ":system"
+
+
+show_pyenv_pythons()
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Is it formatted and free of the usual mistakes?"""
+    session.install("ruff>=0.14")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Do the types hold, in the package, in the tests and in the examples?"""
+    session.install("-e", ".[dev]")
+    session.run("mypy")
+    for example in sorted(HERE.glob("examples/*/main.py")):  # one by one: all are named `main`
+        session.run("mypy", str(example.relative_to(HERE)))
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Do imports look down only?"""
+    session.install("-e", ".", "import-linter>=2.1")
+    session.run("lint-imports", "--no-logo")
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Does it do what the tests say? Unit, property, virtual-time and process tests."""
+    session.install("-e", ".[test]")
+    default = ["tests", "--ignore=tests/examples", "-m", "not e2e"]
+    session.run("python", "-m", "pytest", *(session.posargs or default))
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """Do the helpers know the objects of others' client libraries?"""
+    session.install("-e", ".[test]", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube")
+    session.run("python", "-m", "pytest", "tests/kits", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Do the examples show what their pages say?"""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "pytest", "tests/examples", *session.posargs)
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """Does it work with a real etcd and kube-apiserver?"""
+    if not os.environ.get("KUBEBUILDER_ASSETS"):
+        session.skip(
+            "set KUBEBUILDER_ASSETS to the folder with etcd, kube-apiserver, kube-controller-manager and kubectl"
+            " (`setup-envtest use -p path` downloads them)"
+        )
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "pytest", "-m", "e2e", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """How much does it cost, next to Kopf on the same API server in the same run?"""
+    session.install(".[tls]")
+    session.run("python", "-m", "tests.bench", *session.posargs)
