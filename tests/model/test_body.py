@@ -1,0 +1,134 @@
+"""Views of objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trioperator.model.body import Annotations, Body, Labels, Meta, Spec, Status
+
+RAW: dict[str, Any] = {
+    "apiVersion": "example.com/v1",
+    "kind": "Widget",
+    "metadata": {
+        "name": "w",
+        "namespace": "ns",
+        "uid": "u-1",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "labels": {"app": "x"},
+        "annotations": {"note": "y"},
+    },
+    "spec": {"size": 1, "items": [1]},
+    "status": {"phase": "Ready"},
+}
+
+
+def test_a_body_is_a_mapping_like_the_object() -> None:
+    body = Body(RAW)
+    assert body == RAW
+    assert body == Body(dict(RAW))
+    assert body != {}
+    assert dict(body) == RAW
+    assert list(body) == list(RAW)
+    assert len(body) == 5
+    assert "spec" in body
+    assert "data" not in body
+    assert body["spec"] is RAW["spec"]
+    assert body.get("kind") == "Widget"
+    assert body.get("data") is None
+    assert body.get("data", 5) == 5
+    assert list(body.items()) == list(RAW.items())
+    assert list(body.values()) == list(RAW.values())
+    assert body.keys() == RAW.keys()
+    assert repr(body) == repr(RAW)
+    with pytest.raises(KeyError):
+        body["data"]
+
+
+def test_the_stanzas_are_views() -> None:
+    body = Body(RAW)
+    assert isinstance(body.spec, Spec)
+    assert isinstance(body.status, Status)
+    assert isinstance(body.meta, Meta)
+    assert isinstance(body.metadata, Meta)
+    assert isinstance(body.meta.labels, Labels)
+    assert isinstance(body.meta.annotations, Annotations)
+    assert body.spec == {"size": 1, "items": [1]}
+    assert body.spec["items"] == [1]
+    assert dict(body.spec) == RAW["spec"]
+    assert {**body.status} == {"phase": "Ready"}
+    assert body.meta == RAW["metadata"]
+    assert body.meta == body.metadata
+    assert body.meta.labels == {"app": "x"}
+    assert body.meta.annotations["note"] == "y"
+    assert repr(body.spec) == repr(RAW["spec"])
+    assert sorted(body.spec.items(), key=str) == sorted(RAW["spec"].items(), key=str)
+    assert list(body.spec.values()) == [1, [1]]
+    assert body.spec.keys() == {"size", "items"}
+    assert "size" in body.spec
+    assert len(body.spec) == 2
+
+
+def test_the_usual_metadata_are_attributes() -> None:
+    meta = Body(RAW).meta
+    assert (meta.name, meta.namespace, meta.uid) == ("w", "ns", "u-1")
+    assert meta.creation_timestamp == "2026-01-02T03:04:05Z"
+    assert meta.deletion_timestamp is None
+
+
+@pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": None, "status": None}, {"metadata": {"labels": None}}])
+def test_what_an_object_lacks_is_empty(raw: dict[str, Any]) -> None:
+    body = Body(raw)
+    for view in (body.spec, body.status, body.meta.labels, body.meta.annotations):
+        assert view == {}
+        assert not view
+        assert list(view) == []
+        assert view.get("x") is None
+        assert view.get("x", "d") == "d"
+        assert "x" not in view
+        with pytest.raises(KeyError):
+            view["x"]
+    assert body.meta.name is None
+    assert body.meta.namespace is None
+    assert body.meta.uid is None
+    assert body.meta.creation_timestamp is None
+
+
+def test_a_stanza_that_is_no_mapping_is_empty() -> None:
+    assert Body({"spec": "text", "metadata": ["x"]}).spec == {}
+    assert Body({"metadata": ["x"]}).meta.labels == {}
+
+
+def test_views_follow_their_body_to_a_newer_object() -> None:
+    body = Body(RAW)
+    spec, labels, meta = body.spec, body.meta.labels, body.meta
+    body._replace_raw({"metadata": {"name": "w", "labels": {"app": "z"}}, "spec": {"size": 2}})
+    assert spec == {"size": 2}
+    assert labels == {"app": "z"}
+    assert meta.uid is None
+    assert body["spec"] == {"size": 2}
+    body._replace_raw({})
+    assert spec == {}
+
+
+def test_views_cannot_be_changed() -> None:
+    body = Body(RAW)
+    views: list[Any] = [body, body.spec, body.status, body.meta, body.meta.labels, body.meta.annotations]
+    for view in views:
+        with pytest.raises(TypeError):
+            view["x"] = 1
+        with pytest.raises(TypeError):
+            del view["x"]
+
+
+def test_views_have_no_hash_as_they_may_change() -> None:
+    with pytest.raises(TypeError):
+        hash(Body(RAW))
+    with pytest.raises(TypeError):
+        hash(Body(RAW).spec)
+
+
+def test_a_body_has_no_place_for_anything_else() -> None:
+    with pytest.raises(AttributeError):
+        Body(RAW).anything = 1  # type: ignore[attr-defined]

@@ -1,0 +1,113 @@
+"""Digests in place of what is too big."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.model.strategies import Untouched, objects, untimed
+from trioperator.model.digest import DIGEST, restore, shrink
+from trioperator.model.jsontypes import JsonObject
+
+
+def shrunk(value: JsonObject, room: int) -> JsonObject:
+    encoded = shrink(value, room)
+    assert len(encoded) <= max(room, 61)
+    result: JsonObject = json.loads(encoded)
+    return result
+
+
+def is_digest(value: Any) -> bool:
+    return isinstance(value, dict) and list(value) == [DIGEST]
+
+
+def test_what_fits_is_kept_as_it_is() -> None:
+    assert shrink({"b": 1, "a": [1, 2]}, 20) == b'{"b":1,"a":[1,2]}'
+
+
+def test_the_largest_value_goes_first_and_only_as_many_as_needed() -> None:
+    value = {"spec": {"huge": "x" * 5000, "big": "y" * 3000, "small": 1}}
+    result = shrunk(value, 4000)
+    assert is_digest(result["spec"]["huge"])
+    assert result["spec"]["big"] == "y" * 3000
+    assert result["spec"]["small"] == 1
+    result = shrunk(value, 1000)
+    assert is_digest(result["spec"]["big"])
+    assert result["spec"]["small"] == 1
+
+
+def test_lists_go_as_a_whole() -> None:
+    result = shrunk({"spec": {"items": list(range(1000)), "size": 1}}, 500)
+    assert is_digest(result["spec"]["items"])
+    assert result["spec"]["size"] == 1
+
+
+def test_of_many_small_values_the_inner_mappings_go_first() -> None:
+    value = {"spec": {"wide": {f"k{number}": "v" * 50 for number in range(500)}, "size": 1}, "data": {"x": "y"}}
+    result = shrunk(value, 1000)
+    assert is_digest(result["spec"]["wide"])
+    assert result["spec"]["size"] == 1
+    assert result["data"] == {"x": "y"}
+
+
+def test_the_whole_goes_if_nothing_else_helps() -> None:
+    assert is_digest(shrunk({"a": "x" * 20, "b": "y" * 20, "c": "z" * 20}, 65))
+    assert is_digest(shrunk({"a": "x" * 100}, -5))
+
+
+def test_the_order_of_keys_does_not_matter_for_a_digest() -> None:
+    one = shrunk({"a": {"b": "x" * 100, "c": "y" * 100, "d": {}}}, 70)
+    other = shrunk({"a": {"d": {}, "c": "y" * 100, "b": "x" * 100}}, 70)
+    assert one == other
+
+
+def test_unchanged_values_are_put_back_and_changed_ones_stay_digests() -> None:
+    value = {"spec": {"huge": "x" * 5000, "big": ["y" * 3000], "small": 1}}
+    stored = shrunk(value, 500)
+    changed = {"spec": {"huge": "x" * 5000, "big": ["z" * 3000], "small": 2}}
+    restored = restore(stored, changed)
+    assert restored["spec"]["huge"] is changed["spec"]["huge"]
+    assert is_digest(restored["spec"]["big"])
+    assert restored["spec"]["small"] == 1
+
+
+@pytest.mark.parametrize("present", [None, {}, {"spec": None}, {"spec": 5}, {"spec": {"huge": None}}, "text", [1]])
+def test_a_digest_stays_where_the_value_is_gone(present: Any) -> None:
+    stored = shrunk({"spec": {"huge": "x" * 5000, "small": 1}}, 100)
+    assert restore(stored, present) == stored
+
+
+@given(objects, st.integers(0, 300))
+@untimed
+def test_whatever_was_replaced_is_restored_from_an_unchanged_value(value: dict[str, Any], room: int) -> None:
+    with Untouched(value):
+        stored = shrunk(value, room)
+        assert restore(stored, value) == value
+
+
+def size(value: Any) -> int:
+    return len(json.dumps(value, separators=(",", ":")))
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(260, 400).map(lambda length: "x" * length), min_size=4),
+    st.integers(400, 1700),
+)
+@untimed
+def test_no_more_is_replaced_than_has_to_be(value: dict[str, str], room: int) -> None:
+    result = shrunk({"spec": value}, room)["spec"]
+    replaced = {key for key in value if is_digest(result[key])}
+    if replaced:
+        smallest = min(replaced, key=lambda key: len(value[key]))
+        assert size({"spec": {**result, smallest: value[smallest]}}) > room
+        assert all(len(value[key]) <= len(value[smallest]) for key in value.keys() - replaced)
+
+
+def test_data_that_looks_like_a_digest_is_just_data() -> None:
+    value = {"spec": {DIGEST: "mine"}, "other": {DIGEST: "mine", "x": 1}}
+    assert restore(json.loads(shrink(value, 1000)), value) == value
+    assert restore(value, {}) == value

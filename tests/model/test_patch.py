@@ -1,0 +1,283 @@
+"""Patches, as users fill them and as they are merged and applied."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import assume, given
+
+from tests.model.strategies import Untouched, objects, untimed
+from trioperator.model.body import Body
+from trioperator.model.patch import (
+    Patch,
+    apply_merge,
+    json_patch,
+    merge_as_json_patch,
+    merge_patches,
+    split_status,
+    with_version_test,
+)
+
+
+class TestPatch:
+    def test_it_is_a_dictionary_with_stanzas_that_come_as_they_are_filled(self) -> None:
+        patch = Patch()
+        patch.spec["size"] = 1
+        patch.status["a"] = {"b": 2}
+        patch.meta.labels["app"] = "x"
+        patch.metadata.annotations["k"] = "v"
+        patch.meta["finalizers"] = []
+        patch["data"] = {"x": 1}
+        assert patch == {
+            "spec": {"size": 1},
+            "status": {"a": {"b": 2}},
+            "metadata": {"labels": {"app": "x"}, "annotations": {"k": "v"}, "finalizers": []},
+            "data": {"x": 1},
+        }
+
+    def test_reading_leaves_nothing_behind(self) -> None:
+        patch = Patch()
+        assert patch.status.get("x") is None
+        assert patch.meta.labels.get("x", "d") == "d"
+        assert "x" not in patch.spec
+        assert list(patch.meta.annotations) == []
+        assert len(patch.spec) == 0
+        assert patch.status == {}
+        assert repr(patch.status) == "{}"
+        with pytest.raises(KeyError):
+            patch.spec["x"]
+        with pytest.raises(KeyError):
+            del patch.spec["x"]
+        assert patch.status.pop("x", None) is None
+        assert patch == {}
+        assert not patch
+
+    def test_none_asks_for_a_removal(self) -> None:
+        patch = Patch()
+        patch.meta.annotations["k"] = None
+        assert patch == {"metadata": {"annotations": {"k": None}}}
+        assert patch
+
+    def test_a_stanza_goes_with_its_last_item(self) -> None:
+        patch = Patch()
+        patch.meta.labels["app"] = "x"
+        del patch.meta.labels["app"]
+        assert patch == {}
+
+    def test_nested_values_can_be_filled_in_place(self) -> None:
+        patch = Patch()
+        patch.setdefault("status", {})["a"] = 1
+        patch.status.setdefault("children", {})["x"] = 1
+        patch.status["children"]["y"] = 2
+        patch.status.update(done=True)
+        patch.spec["nested"] = {"deep": {}}
+        patch.spec["nested"]["deep"]["er"] = 1
+        assert patch == {
+            "status": {"a": 1, "children": {"x": 1, "y": 2}, "done": True},
+            "spec": {"nested": {"deep": {"er": 1}}},
+        }
+
+    def test_views_stay_valid_while_the_patch_is_emptied_and_filled(self) -> None:
+        patch = Patch()
+        status = patch.status
+        status["a"] = 1
+        patch.clear()
+        assert status == {}
+        status["b"] = 2
+        assert patch == {"status": {"b": 2}}
+
+    def test_it_is_true_if_anything_is_wanted(self) -> None:
+        assert not Patch()
+        assert Patch({"spec": None})
+        assert Patch({"spec": {}})
+        assert Patch(fns=[lambda body: None])
+
+    def test_clearing_forgets_the_functions_too(self) -> None:
+        patch = Patch({"spec": {}}, fns=[lambda body: None])
+        patch.clear()
+        assert not patch
+        assert patch.fns == []
+
+    def test_each_has_functions_of_its_own(self) -> None:
+        Patch().fns.append(lambda body: None)
+        assert Patch().fns == []
+        assert Patch(None) == {}
+
+    def test_as_a_json_patch_it_includes_the_functions(self) -> None:
+        body = {"spec": {"items": ["one"]}, "metadata": {"labels": {"a": "b"}}}
+        patch = Patch({"metadata": {"labels": {"a": None, "c": "d"}}})
+        patch.fns.append(lambda target: target["spec"]["items"].append("two"))
+        patch.fns.append(lambda target: target["metadata"]["labels"].update(e="f"))
+        with Untouched(body, dict(patch)):
+            ops = patch.as_json_patch(body)
+        assert jsonpatch.apply_patch(body, ops) == {
+            "spec": {"items": ["one", "two"]},
+            "metadata": {"labels": {"c": "d", "e": "f"}},
+        }
+        assert Patch({"spec": {"a": 1}}).as_json_patch() == [{"op": "add", "path": "/spec", "value": {"a": 1}}]
+
+
+class TestApplyingMergePatches:
+    @pytest.mark.parametrize(
+        ("target", "patch", "result"),
+        [  # the examples of RFC 7386, appendix A
+            ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+            ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+            ({"a": "b"}, {"a": None}, {}),
+            ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+            ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+            ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+            ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+            ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+            (["a", "b"], ["c", "d"], ["c", "d"]),
+            ({"a": "b"}, ["c"], ["c"]),
+            ({"a": "foo"}, None, None),
+            ({"a": "foo"}, "bar", "bar"),
+            ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+            ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+            ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ],
+    )
+    def test_they_mean_what_the_standard_says(self, target: Any, patch: Any, result: Any) -> None:
+        assert apply_merge(target, patch) == result
+
+    @given(objects, objects)
+    @untimed
+    def test_nothing_that_is_given_is_changed(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+        with Untouched(body, patch):
+            result = apply_merge(body, patch)
+            result.clear()
+
+    @given(objects, objects)
+    @untimed
+    def test_twice_is_the_same_as_once(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+        once = apply_merge(body, patch)
+        assert apply_merge(once, patch) == once
+
+    def test_what_is_not_patched_is_shared(self) -> None:
+        body: dict[str, Any] = {"spec": {"big": {"x": 1}, "size": 1}, "data": {"y": 1}}
+        result = apply_merge(body, {"spec": {"size": 2}})
+        assert result["data"] is body["data"]
+        assert result["spec"]["big"] is body["spec"]["big"]
+
+    def test_views_can_be_patched(self) -> None:
+        body = Body({"spec": {"a": 1}})
+        assert apply_merge(body, {"spec": {"b": 2}}) == {"spec": {"a": 1, "b": 2}}
+
+
+def replaces_a_mapping(first: Any, second: Any) -> bool:
+    """Tell whether one patch takes away what the other one puts a mapping into."""
+    return any(
+        isinstance(value, dict)
+        and key in first
+        and (not isinstance(first[key], dict) or replaces_a_mapping(first[key], value))
+        for key, value in second.items()
+    )
+
+
+class TestMergingMergePatches:
+    @given(objects, objects, objects)
+    @untimed
+    def test_one_does_what_both_do_in_order(
+        self, body: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+    ) -> None:
+        assume(not replaces_a_mapping(first, second))
+        with Untouched(first, second):
+            merged = merge_patches(first, second)
+        assert apply_merge(body, merged) == apply_merge(apply_merge(body, first), second)
+
+    @given(objects, objects, objects)
+    @untimed
+    def test_one_for_a_known_object_does_so_without_exception(
+        self, body: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+    ) -> None:
+        with Untouched(body, first, second):
+            merged = merge_patches(first, second, onto=body)
+        assert apply_merge(body, merged) == apply_merge(apply_merge(body, first), second)
+
+    def test_a_mapping_in_the_place_of_a_removed_one_replaces_it_in_a_known_object(self) -> None:
+        body = {"spec": {"a": {"x": 1, "y": {"z": 1}}}}
+        first, second = {"spec": {"a": None}}, {"spec": {"a": {"y": {"q": 2}}}}
+        assert merge_patches(first, second, onto=body) == {"spec": {"a": {"x": None, "y": {"z": None, "q": 2}}}}
+        assert merge_patches(first, second) == second
+
+    def test_a_later_removal_wins(self) -> None:
+        assert merge_patches({"spec": {"a": 1, "b": 2}}, {"spec": {"a": None}}) == {"spec": {"a": None, "b": 2}}
+        assert merge_patches({"spec": {"a": 1}}, {"spec": None}) == {"spec": None}
+
+
+class TestSplitting:
+    def test_the_status_is_parted_from_the_rest(self) -> None:
+        patch = {"spec": {"a": 1}, "status": {"b": 2}}
+        with Untouched(patch):
+            assert split_status(patch) == ({"spec": {"a": 1}}, {"b": 2})
+
+    def test_no_part_may_be_missing(self) -> None:
+        assert split_status({}) == ({}, {})
+        assert split_status({"status": {"b": 2}}) == ({}, {"b": 2})
+        assert split_status({"spec": None}) == ({"spec": None}, {})
+
+    @pytest.mark.parametrize("status", [None, "text", [1]])
+    def test_what_is_no_patch_of_a_status_is_not_lost(self, status: Any) -> None:
+        assert split_status({"status": status}) == ({"status": status}, {})
+
+    @given(objects, objects)
+    @untimed
+    def test_both_parts_together_do_what_the_patch_does(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+        patch = {**patch, "status": patch.get("spec", {})}
+        main, status = split_status(patch)
+        assert apply_merge(apply_merge(body, main), {"status": status} if status else {}) == apply_merge(
+            body, {key: value for key, value in patch.items() if value != {} or key != "status"}
+        )
+
+
+class TestJsonPatches:
+    @given(objects, objects)
+    @untimed
+    def test_a_merge_patch_can_be_said_as_a_json_patch(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+        with Untouched(body, patch):
+            ops = merge_as_json_patch(body, patch)
+        assert jsonpatch.apply_patch(copy.deepcopy(body), ops) == apply_merge(body, patch)
+
+    @given(objects, objects)
+    @untimed
+    def test_what_is_fulfilled_needs_no_operation(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+        assert merge_as_json_patch(apply_merge(body, patch), patch) == []
+
+    def test_names_are_escaped(self) -> None:
+        assert merge_as_json_patch({"a/b": {"x~y": 1}}, {"a/b": {"x~y": 2}}) == [
+            {"op": "replace", "path": "/a~1b/x~0y", "value": 2}
+        ]
+
+    def test_missing_parents_are_created(self) -> None:
+        assert merge_as_json_patch({}, {"metadata": {"labels": {"a": "b", "c": None}}}) == [
+            {"op": "add", "path": "/metadata", "value": {"labels": {"a": "b"}}}
+        ]
+
+    def test_truth_is_not_the_same_as_one(self) -> None:
+        assert merge_as_json_patch({"a": 1}, {"a": True}) == [{"op": "replace", "path": "/a", "value": True}]
+
+    @given(objects, objects)
+    @untimed
+    def test_a_json_patch_leads_from_one_object_to_the_other(
+        self, before: dict[str, Any], after: dict[str, Any]
+    ) -> None:
+        with Untouched(before, after):
+            ops = json_patch(before, after)
+        assert jsonpatch.apply_patch(copy.deepcopy(before), ops) == after
+
+    def test_no_operation_reaches_from_one_stanza_into_another(self) -> None:
+        ops = json_patch({"spec": {"x": {"big": 1}}, "status": {}}, {"spec": {}, "status": {"x": {"big": 1}}})
+        assert {op["op"] for op in ops} == {"remove", "add"}
+
+    def test_a_version_test_comes_first(self) -> None:
+        op = {"op": "add", "path": "/spec", "value": {}}
+        assert with_version_test([op], {"metadata": {"resourceVersion": "5"}}) == [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": "5"},
+            op,
+        ]
+        assert with_version_test([op], {"metadata": {}}) == [op]
+        assert with_version_test([op], {}) == [op]

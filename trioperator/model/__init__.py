@@ -1,0 +1,1 @@
+"""Frozen data and pure functions: no tasks, no network, no clock, no logging."""

@@ -1,0 +1,115 @@
+"""Differences of two objects. None is absence, lists are values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, overload
+
+from trioperator.model.fields import FieldPath, resolve
+
+__all__ = ["Diff", "DiffItem", "DiffOperation", "diff", "reduce_diff"]
+
+
+class DiffOperation(enum.StrEnum):
+    """Name what has happened to a field."""
+
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+class DiffItem(NamedTuple):
+    """Be one difference: a field, with its value before and after."""
+
+    operation: DiffOperation
+    field: FieldPath
+    old: Any
+    new: Any
+
+    def __repr__(self) -> str:
+        return repr((str(self.operation), self.field, self.old, self.new))
+
+    @property
+    def op(self) -> DiffOperation:
+        """Be the same as ``operation``."""
+        return self.operation
+
+
+class Diff(Sequence[DiffItem]):
+    """Be a sequence of differences: not to be changed, and equal to a plain sequence of the same tuples."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[DiffItem | tuple[Any, ...]] = ()) -> None:
+        self._items = tuple(
+            item if type(item) is DiffItem else DiffItem(DiffOperation(item[0]), *item[1:]) for item in items
+        )
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[DiffItem]:
+        return iter(self._items)
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self._items)  # the same as of the plain tuple that it is equal to
+        except TypeError:  # there are dictionaries or lists in it, so that no plain tuple has a hash either
+            return hash(tuple((item.operation, item.field) for item in self._items))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return self._items == tuple(tuple(item) if isinstance(item, list | tuple) else item for item in other)
+        return NotImplemented
+
+    @overload
+    def __getitem__(self, index: int) -> DiffItem: ...
+    @overload
+    def __getitem__(self, index: slice) -> Diff: ...
+    def __getitem__(self, index: int | slice) -> DiffItem | Diff:
+        return Diff(self._items[index]) if isinstance(index, slice) else self._items[index]
+
+
+_NONE: Final = Diff()
+
+
+def diff(old: Any, new: Any) -> Diff:
+    """Compare two values, mappings field by field."""
+    if old is new or old == new:
+        return _NONE
+    return Diff(_differences(old, new, ()))
+
+
+def _differences(old: Any, new: Any, path: FieldPath) -> Iterator[DiffItem]:
+    if old is new or old == new:
+        return
+    if old is None:
+        yield DiffItem(DiffOperation.ADD, path, None, new)
+    elif new is None:
+        yield DiffItem(DiffOperation.REMOVE, path, old, None)
+    elif isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in old:
+            if key not in new:
+                yield from _differences(old[key], None, (*path, key))
+        for key, value in new.items():
+            yield from _differences(old.get(key), value, (*path, key))
+    else:
+        yield DiffItem(DiffOperation.CHANGE, path, old, new)
+
+
+def reduce_diff(whole: Diff, path: FieldPath) -> Diff:
+    """Narrow a diff to a field: what has changed in it, seen from there."""
+    if not path:
+        return whole
+    items: list[DiffItem] = []
+    for item in whole:
+        if item.field[: len(path)] == path:
+            items.append(item._replace(field=item.field[len(path) :]))
+        elif item.field == path[: len(item.field)]:
+            rest = path[len(item.field) :]
+            items.extend(diff(resolve(item.old, rest), resolve(item.new, rest)))
+    return Diff(items)

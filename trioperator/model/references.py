@@ -1,0 +1,58 @@
+"""References to objects, as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, cast
+
+__all__ = ["ObjectReference", "OwnerReference", "build_object_reference", "build_owner_reference"]
+
+
+class ObjectReference(TypedDict, total=False):
+    """Refer to an object from anywhere."""
+
+    apiVersion: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class OwnerReference(TypedDict, total=False):
+    """Refer to the owner of an object, in its namespace or in none."""
+
+    controller: bool
+    blockOwnerDeletion: bool
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+
+
+def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
+    """Make a reference to the object; what it does not have is left out."""
+    metadata = body.get("metadata") or {}
+    reference = {
+        "apiVersion": body.get("apiVersion"),
+        "kind": body.get("kind"),
+        "name": metadata.get("name"),
+        "uid": metadata.get("uid"),
+        "namespace": metadata.get("namespace"),
+    }
+    return cast(ObjectReference, {key: value for key, value in reference.items() if value})
+
+
+def build_owner_reference(
+    body: Mapping[str, Any], *, controller: bool | None = True, block_owner_deletion: bool | None = True
+) -> OwnerReference:
+    """Make a reference to the object as an owner; what it does not have is left out."""
+    metadata = body.get("metadata") or {}
+    reference = {
+        "controller": controller,
+        "blockOwnerDeletion": block_owner_deletion,
+        "apiVersion": body.get("apiVersion"),
+        "kind": body.get("kind"),
+        "name": metadata.get("name"),
+        "uid": metadata.get("uid"),
+    }
+    return cast(OwnerReference, {key: value for key, value in reference.items() if value is not None})
