@@ -1,0 +1,243 @@
+"""Tests for :mod:`trioperator.settings`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import dataclasses
+import itertools
+import logging
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trioperator.errors import ConfigError
+from trioperator.settings import ExecutionSettings, OperatorSettings, QueueingSettings, WatchingSettings
+
+# Kopf's names and defaults, those of the project's own where they differ, and the project's additions.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "process": {"ultimate_exiting_timeout": 600, "grace": 25.0},
+    "posting": {
+        "enabled": True,
+        "loggers": False,
+        "level": logging.INFO,
+        "reporting_component": "trioperator",
+        "reporting_instance": "dev",
+        "event_name_prefix": "trioperator-event-",
+    },
+    "peering": {
+        "name": "default",
+        "stealth": False,
+        "priority": 0,
+        "lifetime": 60,
+        "mandatory": False,
+        "standalone": False,
+        "clusterwide": False,
+    },
+    "watching": {
+        "server_timeout": None,
+        "client_timeout": None,
+        "connect_timeout": None,
+        "reconnect_backoff": 0.1,
+        "inactivity_timeout": 70,
+        "page_size": 500,
+    },
+    "queueing": {
+        "worker_limit": 256,
+        "idle_timeout": 5.0,
+        "exit_timeout": 2.0,
+        "error_delays": (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610),
+        "batch_window": 0.1,
+    },
+    "scanning": {"disabled": False},
+    "admission": {"server": None, "managed": None},
+    "execution": {"default_backoff": 60, "executor": None, "max_workers": 64},
+    "networking": {
+        "request_timeout": 300,
+        "connect_timeout": None,
+        "error_backoffs": (1, 1, 2, 3, 5, 8, 13, 21),
+        "enforce_retry_after": False,
+        "trust_env": False,
+    },
+    "persistence": {
+        "finalizer": "trioperator.dev/finalizer",
+        "progress_storage": None,
+        "diffbase_storage": None,
+        "consistency_timeout": 5.0,
+        "write_delay": 0.1,
+    },
+    "background": {"cancellation_polling": 60, "instant_exit_timeout": None, "instant_exit_zero_time_cycles": 10},
+}
+
+
+class Storage:
+    """Look like a storage of either kind."""
+
+    def build(self) -> None: ...
+    def fetch(self) -> None: ...
+    def store(self) -> None: ...
+    def purge(self) -> None: ...
+
+
+class Endless:
+    """Be an infinite sequence of delays."""
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.repeat(10)
+
+
+def assign(settings: OperatorSettings, path: str, value: object) -> None:
+    section, _, name = path.partition(".")
+    setattr(getattr(settings, section), name, value)
+
+
+def test_all_settings_have_their_defaults() -> None:
+    assert dataclasses.asdict(OperatorSettings()) == DEFAULTS
+
+
+def test_every_default_could_have_been_assigned() -> None:
+    settings = OperatorSettings()
+    for section, defaults in DEFAULTS.items():
+        for name, value in defaults.items():
+            assign(settings, f"{section}.{name}", value)
+    assert dataclasses.asdict(settings) == DEFAULTS
+
+
+def test_operators_share_no_settings() -> None:
+    one, another = OperatorSettings(), OperatorSettings()
+    one.watching.page_size = 7
+    assert another.watching.page_size == 500
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("background.instant_exit_zero_time_cycles", -1),
+        ("execution.executor", object()),
+        ("execution.max_workers", 0),
+        ("networking.enforce_retry_after", "no"),
+        ("networking.error_backoffs", [1, -1]),
+        ("networking.error_backoffs", "12"),
+        ("networking.error_backoffs", -1),
+        ("networking.error_backoffs", None),
+        ("networking.request_timeout", 0),
+        ("peering.name", ""),
+        ("peering.priority", 1.5),
+        ("persistence.consistency_timeout", math.nan),
+        ("persistence.diffbase_storage", object()),
+        ("persistence.finalizer", "no finalizer"),
+        ("persistence.finalizer", f"example.com/{'x' * 64}"),
+        ("persistence.progress_storage", Storage),
+        ("posting.enabled", 1),
+        ("posting.level", "INFO"),
+        ("process.grace", -0.1),
+        ("process.grace", True),
+        ("process.grace", None),
+        ("queueing.worker_limit", 0),
+        ("watching.inactivity_timeout", "70"),
+        ("watching.page_size", 0.5),
+    ],
+)
+def test_nonsense_is_refused_with_the_setting_and_the_value_named(path: str, value: object) -> None:
+    settings = OperatorSettings()
+    with pytest.raises(ConfigError) as caught:
+        assign(settings, path, value)
+    text = str(caught.value)
+    assert text.startswith(f"settings.{path} is ")
+    assert repr(value)[:90] in text
+    assert ", but it has to be " in text
+    assert dataclasses.asdict(settings) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("networking.connect_timeout", 0.5),
+        ("networking.error_backoffs", ()),
+        ("networking.error_backoffs", [10, 20.5]),
+        ("networking.error_backoffs", Endless()),
+        ("networking.request_timeout", None),
+        ("persistence.diffbase_storage", Storage()),
+        ("persistence.finalizer", "kopf.zalando.org/KopfFinalizerMarker"),
+        ("persistence.finalizer", "plain"),
+        ("persistence.progress_storage", Storage()),
+        ("posting.level", logging.WARNING),
+        ("queueing.worker_limit", None),
+        ("watching.inactivity_timeout", math.inf),
+    ],
+)
+def test_sense_is_taken(path: str, value: object) -> None:
+    settings = OperatorSettings()
+    assign(settings, path, value)
+    section, _, name = path.partition(".")
+    assert getattr(getattr(settings, section), name) is value
+
+
+@pytest.mark.parametrize("path", ["networking.error_backoffs", "queueing.error_delays"])
+def test_a_single_delay_is_one_of_a_sequence(path: str) -> None:
+    settings = OperatorSettings()
+    assign(settings, path, 1.5)
+    section, _, name = path.partition(".")
+    assert list(getattr(getattr(settings, section), name)) == [1.5]
+
+
+@pytest.mark.parametrize("path", ["networking.error_backoffs", "queueing.error_delays"])
+def test_delays_that_can_be_iterated_only_once_are_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="again and again"):
+        assign(OperatorSettings(), path, iter([1, 2]))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    settings: Any = OperatorSettings()
+    with pytest.raises(
+        AttributeError, match=r"settings\.watching\.inactivty_timeout: did you mean 'inactivity_timeout'"
+    ):
+        settings.watching.inactivty_timeout = 1
+    with pytest.raises(AttributeError, match=r"settings\.watchin: did you mean 'watching'"):
+        _ = settings.watchin
+    with pytest.raises(AttributeError, match=r"settings\.scanning\.xyz: there are disabled\."):
+        settings.scanning.xyz = 1
+
+
+def test_a_section_can_be_replaced_by_one_of_its_kind_only() -> None:
+    settings = OperatorSettings(watching=WatchingSettings(page_size=5))
+    assert settings.watching.page_size == 5
+    with pytest.raises(ConfigError, match=r"settings\.watching is .* of the class WatchingSettings"):
+        settings.watching = QueueingSettings()  # type: ignore[assignment]
+
+
+def test_an_executor_gives_its_size() -> None:
+    settings = OperatorSettings()
+    with concurrent.futures.ThreadPoolExecutor(7) as executor:
+        settings.execution.executor = executor
+        assert settings.execution.max_workers == 7
+        settings.execution.max_workers = 8
+        assert settings.execution.max_workers == 8
+        assert ExecutionSettings(executor=executor).max_workers == 7
+
+
+def test_batching_is_an_old_name_of_queueing() -> None:
+    settings = OperatorSettings()
+    settings.batching.worker_limit = 3
+    assert settings.queueing.worker_limit == 3
+    settings.batching = QueueingSettings(worker_limit=4)
+    assert settings.queueing.worker_limit == 4
+
+
+def test_namespaced_is_the_opposite_of_clusterwide() -> None:
+    peering = OperatorSettings().peering
+    assert peering.namespaced
+    peering.namespaced = False
+    assert peering.clusterwide
+    assert not peering.namespaced
+
+
+def test_settings_can_be_copied_and_compared() -> None:
+    settings = OperatorSettings()
+    settings.process.grace = 1
+    twin = copy.deepcopy(settings)
+    assert twin == settings
+    twin.process.grace = 2
+    assert twin != settings
