@@ -1,0 +1,65 @@
+"""Handlers and causes to try things on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trioperator.handling.cause import ChangeCause, EventCause
+from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, Reason
+from trioperator.logs import get_logger
+from trioperator.model.resource import Resource, Selector
+
+WIDGETS = Resource(
+    group="example.com", version="v1", plural="widgets", kind="Widget", verbs=frozenset({"list", "watch", "patch"})
+)
+
+
+def nothing(**_: Any) -> None:
+    """Be a function that takes everything and does nothing."""
+
+
+def handler(fn: Any = nothing, **options: Any) -> Handler:
+    """Make a handler of no sort in particular."""
+    return Handler(fn=fn, **{"id": "fn", **options})
+
+
+def event_handler(fn: Any = nothing, **options: Any) -> EventHandler:
+    """Make a handler of raw events."""
+    return EventHandler(fn=fn, **{"id": "fn", "selector": Selector.parse("widgets"), **options})
+
+
+def change_handler(fn: Any = nothing, **options: Any) -> ChangeHandler:
+    """Make a handler of changes, of any reason if none is given."""
+    return ChangeHandler(fn=fn, **{"id": "fn", "selector": Selector.parse("widgets"), **options})
+
+
+def update_handler(fn: Any = nothing, **options: Any) -> ChangeHandler:
+    """Make a handler of updates."""
+    return change_handler(fn, **{"reason": Reason.UPDATE, "needs_change": True, **options})
+
+
+def event_cause(raw: Mapping[str, Any], *, type: str | None = "ADDED", memo: Any = None) -> EventCause:
+    """Make an event."""
+    return EventCause(resource=WIDGETS, raw=raw, get_memo=lambda: memo, logger=get_logger("tests"), type=type)
+
+
+def change_cause(
+    *,
+    old: Mapping[str, Any] | None,
+    new: Mapping[str, Any] | None,
+    raw: Mapping[str, Any] | None = None,
+    reason: Reason = Reason.UPDATE,
+    initial: bool = False,
+) -> ChangeCause:
+    """Make a change; the object itself is like its new essence, unless it is given."""
+    return ChangeCause(
+        resource=WIDGETS,
+        raw=new or {} if raw is None else raw,
+        get_memo=lambda: "the memo",
+        logger=get_logger("tests"),
+        reason=reason,
+        initial=initial,
+        old=old,
+        new=new,
+    )

@@ -1,0 +1,616 @@
+"""The one place where users' functions are called."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import datetime
+import functools
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+import trio
+import trio.lowlevel
+import trio.testing
+from trio.testing import MockClock
+
+from tests.handling.factory import event_handler, handler
+from trioperator.clock import wall_now
+from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
+from trioperator.handling.handler import ErrorsMode, Handler
+from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.outcome import Outcome
+from trioperator.logs import get_logger
+
+# Handlers of a foreign framework leave coroutines behind that were never awaited.
+LEFT_BEHIND = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+
+async def invoke(
+    fn: Handler | Callable[..., Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    retry: int = 0,
+    ago: float = 0.0,
+    **options: Any,
+) -> Outcome:
+    """Make one attempt, where the first one was begun *ago* seconds before."""
+    made = fn if isinstance(fn, Handler) else handler(fn, **options)
+    started = wall_now() - datetime.timedelta(seconds=ago)
+    invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
+    return await invoker.invoke(
+        made, kwargs or {}, attempt=Attempt(retry=retry, started=started), logger=get_logger("trioperator.tests")
+    )
+
+
+# ----------------------------------------------------------------------------------------------- results
+
+
+async def test_an_async_function_is_called_in_trio() -> None:
+    async def fn(spec: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return spec
+
+    assert await invoke(fn, {"spec": 5, "name": "w"}) == Outcome(final=True, result=5)
+
+
+async def test_a_sync_function_is_called_in_a_thread_with_the_context() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    variable.set("value")
+    here = threading.get_ident()
+
+    def fn(spec: Any) -> Any:
+        return spec, variable.get(), threading.get_ident() == here
+
+    assert (await invoke(fn, {"spec": 5})).result == (5, "value", False)
+
+
+async def test_a_sync_function_may_come_back_to_trio() -> None:
+    async def double(number: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return 2 * number
+
+    assert (await invoke(lambda: trio.from_thread.run(double, 4))).result == 8
+
+
+async def test_as_many_sync_functions_run_at_once_as_there_are_threads() -> None:
+    limiter = trio.CapacityLimiter(2)
+    invoker = Invoker(limiter=limiter, backoff=1)
+    release = threading.Event()
+
+    async def call() -> None:
+        attempt = Attempt(retry=0, started=wall_now())
+        logger = get_logger("trioperator.tests")
+        await invoker.invoke(handler(lambda: release.wait()), {}, attempt=attempt, logger=logger)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (limiter.borrowed_tokens, limiter.statistics().tasks_waiting) == (2, 2)
+        release.set()
+
+
+@pytest.mark.parametrize("retry", [0, 3])
+async def test_a_function_is_told_of_its_attempt(retry: int) -> None:
+    async def fn(param: Any, retry: int, started: datetime.datetime, runtime: datetime.timedelta) -> Any:
+        assert started.tzinfo is not None
+        return param, retry, round(runtime.total_seconds())
+
+    assert (await invoke(fn, retry=retry, ago=30, param="p")).result == ("p", retry, 30)
+
+
+async def test_arguments_of_the_cause_come_before_those_of_the_attempt() -> None:
+    async def fn(**kwargs: Any) -> Any:
+        return kwargs["param"]
+
+    assert (await invoke(fn, {"param": "of an index"}, param="own")).result == "of an index"
+
+
+async def test_functions_of_all_shapes_are_called() -> None:
+    class Thing:
+        async def method(self, spec: Any) -> Any:
+            return spec
+
+        def __call__(self, spec: Any) -> Any:
+            return spec
+
+    async def extra(item: Any, *, spec: Any) -> Any:
+        return item, spec
+
+    @functools.wraps(extra)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return extra("wrapped", *args, **kwargs)
+
+    @functools.wraps(extra)
+    def answering(**kwargs: Any) -> Any:
+        return "no coroutine"
+
+    shapes: list[tuple[Any, Any]] = [
+        (Thing().method, 1),
+        (Thing(), 1),
+        (functools.partial(extra, "x"), ("x", 1)),
+        (functools.partial(extra, item="x"), ("x", 1)),
+        (lambda spec: extra("lambda", spec=spec), ("lambda", 1)),
+        (wrapper, ("wrapped", 1)),
+        (answering, "no coroutine"),
+    ]
+    for fn, expected in shapes:
+        assert (await invoke(fn, {"spec": 1})).result == expected
+
+
+async def test_anyio_works_in_handlers() -> None:
+    async def fn() -> Any:
+        send, receive = anyio.create_memory_object_stream[int](1)
+        async with send, receive, anyio.create_task_group() as group:
+            group.start_soon(send.send, 5)
+            with anyio.fail_after(5):
+                await anyio.lowlevel.checkpoint()
+                return await receive.receive() + await anyio.to_thread.run_sync(lambda: 1)
+
+    assert (await invoke(fn)).result == 6
+
+
+async def test_asyncio_may_be_run_in_a_thread() -> None:
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 5
+
+    assert (await invoke(lambda: asyncio.run(answer()))).result == 5
+
+
+async def test_a_success_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await invoke(lambda: None, id="my-id")
+    assert [record.getMessage() for record in caplog.records if record.name == "trioperator.tests"] == [
+        "Handler 'my-id' is invoked.",
+        "Handler 'my-id' succeeded.",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+def raising(error: BaseException, *, sync: bool) -> Callable[..., Any]:
+    def fn() -> None:
+        raise error
+
+    async def async_fn() -> None:
+        raise error
+
+    return fn if sync else async_fn
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize(
+    ("error", "level", "text"),
+    [
+        (TemporaryError("not yet", delay=5), "ERROR", "Handler 'fn' failed temporarily: not yet"),
+        (TemporaryError(delay=5), "ERROR", "Handler 'fn' failed temporarily: TemporaryError"),
+        (PermanentError("never"), "ERROR", "Handler 'fn' failed permanently: never"),
+        (ValueError("oops"), "ERROR", "Handler 'fn' failed with an exception and will try again in 60 seconds: oops"),
+        (KeyError("x"), "ERROR", "Handler 'fn' failed with an exception and will try again in 60 seconds: 'x'"),
+    ],
+)
+async def test_errors_become_outcomes_and_are_logged(
+    error: Exception, level: str, text: str, sync: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    outcome = await invoke(raising(error, sync=sync))
+    assert outcome.error is error
+    assert outcome.final is isinstance(error, PermanentError)
+    [record] = [record for record in caplog.records if record.name == "trioperator.tests"]
+    assert record.levelname == level
+    assert record.getMessage().startswith(text)
+    assert bool(record.exc_info) is not isinstance(error, TemporaryError | PermanentError)
+
+
+async def test_the_fate_of_an_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("oops")
+    await invoke(raising(error, sync=False), errors=ErrorsMode.PERMANENT)
+    await invoke(raising(error, sync=False), errors=ErrorsMode.IGNORED)
+    await invoke(event_handler(raising(error, sync=False)))
+    await invoke(raising(error, sync=False), backoff=2.5)
+    await invoke(raising(error, sync=False), retries=1)
+    fates = [record.getMessage().split(" and ")[1].split(":")[0] for record in caplog.records]
+    assert fates == [
+        "will stop now",
+        "will ignore it",
+        "will ignore it",
+        "will try again in 2.5 seconds",
+        "will stop now",
+    ]
+
+
+async def test_a_refused_attempt_calls_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def never() -> None:
+        raise AssertionError
+
+    assert isinstance((await invoke(never, retries=2, retry=2)).error, HandlerRetriesError)
+    assert isinstance((await invoke(never, timeout=10, ago=11)).error, HandlerTimeoutError)
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["Handler 'fn' failed permanently"] * 2
+
+
+@pytest.mark.parametrize("sync", [True, False])
+async def test_wrong_calls_are_errors_of_the_handler(sync: bool) -> None:
+    async def async_fn(spec: Any) -> None: ...
+
+    def fn(spec: Any) -> None: ...
+
+    outcome = await invoke(fn if sync else async_fn)
+    assert isinstance(outcome.error, TypeError)
+
+
+async def test_iteration_that_stops_is_an_error_like_others() -> None:
+    assert (await invoke(raising(StopIteration(), sync=True))).error is not None
+    assert (await invoke(raising(StopIteration(), sync=False))).error is not None
+    assert (await invoke(raising(StopAsyncIteration(), sync=False))).error is not None
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+async def test_what_ends_the_process_passes_through(error: BaseException, sync: bool) -> None:
+    with pytest.raises(type(error)):
+        await invoke(raising(error, sync=sync))
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+@pytest.mark.parametrize(
+    ("errors", "decisive"),
+    [
+        ([ValueError("v")], 0),
+        ([ValueError("v"), TemporaryError("t", delay=1)], 1),
+        ([TemporaryError("t", delay=1), PermanentError("p")], 1),
+        ([ValueError("v"), ExceptionGroup("inner", [KeyError("k"), PermanentError("p")])], (1, 1)),
+        ([ExceptionGroup("inner", [ValueError("v")])], (0, 0)),
+    ],
+)
+async def test_the_decisive_error_of_a_group_is_taken(errors: list[Exception], decisive: Any) -> None:
+    expected: Any = errors[decisive] if isinstance(decisive, int) else errors[decisive[0]]
+    if isinstance(decisive, tuple):
+        expected = expected.exceptions[decisive[1]]
+    assert (await invoke(raising(ExceptionGroup("outer", errors), sync=False))).error is expected
+
+
+async def test_a_group_of_arbitrary_errors_stays_together() -> None:
+    group = ExceptionGroup("outer", [ValueError("v"), KeyError("k")])
+    assert (await invoke(raising(group, sync=False))).error is group
+
+
+async def test_an_error_in_a_nursery_of_the_handler_is_that_of_the_handler() -> None:
+    async def child() -> None:
+        raise TemporaryError("from a child", delay=3)
+
+    async def fn() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+            nursery.start_soon(trio.sleep_forever)
+
+    outcome = await invoke(fn)
+    assert (str(outcome.error), outcome.delay) == ("from a child", 3)
+
+
+# --------------------------------------------------------------------------------------------- tracebacks
+
+
+def deep() -> None:
+    raise ValueError("deep")
+
+
+async def async_deep() -> None:
+    await trio.lowlevel.checkpoint()
+    raise ValueError("deep")
+
+
+async def in_nursery() -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(async_deep)
+
+
+def decorated(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def decorator() -> Any:
+        return fn()
+
+    return decorator
+
+
+@pytest.mark.parametrize(
+    ("fn", "first"),
+    [
+        (deep, "deep"),
+        (async_deep, "async_deep"),
+        (functools.partial(deep), "deep"),
+        (functools.partial(async_deep), "async_deep"),
+        (lambda: deep(), "<lambda>"),
+        (decorated(deep), "decorator"),
+        (in_nursery, "async_deep"),
+    ],
+)
+async def test_a_traceback_begins_in_the_file_of_the_user(
+    fn: Any, first: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await invoke(fn)
+    [record] = caplog.records
+    assert record.exc_info is not None
+    frames = traceback.extract_tb(record.exc_info[2])
+    assert (frames[0].filename, frames[0].name) == (__file__, first)
+
+
+async def test_a_traceback_of_a_wrong_call_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    async def fn(spec: Any) -> None: ...
+
+    await invoke(fn)
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert traceback.extract_tb(record.exc_info[2])
+    assert "spec" in record.getMessage()
+
+
+# ----------------------------------------------------------------------------------------------- timeouts
+
+
+async def test_an_async_attempt_is_interrupted_when_the_time_is_over(autojump_clock: MockClock) -> None:
+    ends: list[float] = []
+
+    async def fn() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ends.append(trio.current_time())
+
+    began = trio.current_time()
+    outcome = await invoke(fn, timeout=100, ago=40, retry=1)
+    assert isinstance(outcome.error, HandlerTimeoutError)
+    assert outcome.final
+    assert [round(end - began) for end in ends] == [60]
+
+
+async def test_an_async_attempt_that_ends_in_time_is_not_interrupted(autojump_clock: MockClock) -> None:
+    async def fn() -> str:
+        await trio.sleep(59)
+        return "done"
+
+    assert (await invoke(fn, timeout=100, ago=40)).result == "done"
+
+
+async def test_a_coroutine_of_a_sync_function_is_interrupted_too() -> None:
+    forever = lambda: trio.sleep_forever()  # noqa: ASYNC105, E731
+    assert isinstance((await invoke(forever, timeout=0.05)).error, HandlerTimeoutError)
+
+
+async def test_an_error_on_the_way_out_of_an_interrupted_attempt_does_not_try_again(autojump_clock: MockClock) -> None:
+    async def fn() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("on the way out")
+
+    outcome = await invoke(fn, timeout=100)
+    assert outcome.final
+    assert isinstance(outcome.error, HandlerTimeoutError)
+
+
+async def test_a_time_out_of_the_handlers_own_is_an_error_like_others(autojump_clock: MockClock) -> None:
+    async def fn() -> None:
+        with trio.fail_after(5):
+            await trio.sleep_forever()
+
+    outcome = await invoke(fn, timeout=100)
+    assert not outcome.final
+    assert isinstance(outcome.error, trio.TooSlowError)
+
+
+async def test_a_sync_attempt_is_judged_when_it_returns() -> None:
+    def slow() -> str:
+        time.sleep(0.02)
+        return "late"
+
+    def failing() -> None:
+        time.sleep(0.02)
+        raise ValueError("late")
+
+    assert (await invoke(slow, timeout=0.01)).result == "late"
+    outcome = await invoke(failing, timeout=0.01)
+    assert outcome.final
+    assert isinstance(outcome.error, HandlerTimeoutError)
+
+
+# ------------------------------------------------------------------------------------------- cancellation
+
+
+async def test_cancellation_passes_through_an_async_function(autojump_clock: MockClock) -> None:
+    reached: list[str] = []
+
+    async def fn() -> None:
+        await trio.sleep_forever()
+
+    with trio.move_on_after(5) as scope:
+        await invoke(fn, errors=ErrorsMode.IGNORED, timeout=100)
+        reached.append("after")
+    assert scope.cancelled_caught
+    assert not reached
+
+
+async def test_cancellation_does_not_wait_for_a_thread_and_the_thread_is_told() -> None:
+    told = threading.Event()
+    started = trio.Event()
+
+    def fn() -> None:
+        trio.from_thread.run_sync(started.set)
+        try:
+            while True:
+                trio.from_thread.check_cancelled()
+                time.sleep(0.001)
+        finally:
+            told.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(invoke, fn)
+        await started.wait()
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(10):
+        await trio.to_thread.run_sync(told.wait)
+
+
+async def test_cancellation_does_not_wait_for_a_thread_that_does_not_listen() -> None:
+    release = threading.Event()
+    started = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    ended: list[bool] = []
+
+    def fn() -> None:
+        token.run_sync_soon(started.set)
+        ended.append(release.wait(5))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(invoke, fn)
+        await started.wait()
+        nursery.cancel_scope.cancel()
+    assert not ended
+    release.set()
+
+
+async def test_a_cancelled_function_with_errors_of_its_own_ends_with_them(autojump_clock: MockClock) -> None:
+    outcomes: list[Outcome] = []
+
+    async def fn() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise PermanentError("on the way out")
+
+    with trio.move_on_after(5):
+        outcomes.append(await invoke(fn))
+    assert str(outcomes[0].error) == "on the way out"
+
+
+# ------------------------------------------------------------------------------------- another framework
+
+
+async def in_task_group() -> None:
+    async with asyncio.TaskGroup():
+        pass
+
+
+async def forever() -> None:
+    await trio.sleep_forever()
+
+
+async def with_timeout() -> None:
+    async with asyncio.timeout(5):
+        await trio.lowlevel.checkpoint()
+
+
+async def get_from_queue() -> None:
+    await asyncio.Queue[int]().get()
+
+
+async def awaiting_a_future() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        await loop.create_future()
+    finally:
+        loop.close()
+
+
+async def awaiting_in_a_nursery() -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(asyncio.sleep, 0)
+
+
+FOREIGN: list[tuple[Callable[[], Coroutine[Any, Any, Any] | Any], str]] = [
+    (lambda: asyncio.sleep(1), "asyncio's sleep() cannot work here; use trio.sleep() instead"),
+    (lambda: asyncio.sleep(0), "asyncio's sleep() cannot work here; use trio.sleep() instead"),
+    (lambda: asyncio.Event().wait(), "asyncio's Event.wait() cannot work here; use trio.Event instead"),
+    (get_from_queue, "asyncio's Queue.get() cannot work here; use trio.open_memory_channel() instead"),
+    (with_timeout, "asyncio's timeout() cannot work here; use trio.fail_after() instead"),
+    (
+        lambda: asyncio.wait_for(forever(), 1),
+        "asyncio's wait_for() cannot work here; use trio.fail_after() instead",
+    ),
+    (lambda: asyncio.to_thread(print), "asyncio's to_thread() cannot work here; use trio.to_thread.run_sync() instead"),
+    (in_task_group, "asyncio's TaskGroup.__aenter__() cannot work here; use a nursery"),
+    (awaiting_a_future, "what it awaits cannot work here"),
+    (awaiting_in_a_nursery, "asyncio's sleep() cannot work here; use trio.sleep() instead"),
+]
+
+
+@LEFT_BEHIND
+@pytest.mark.parametrize(("call", "hint"), FOREIGN)
+async def test_a_handler_that_uses_asyncio_is_told_what_to_use_instead(
+    call: Callable[[], Any], hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fn() -> None:
+        await call()
+
+    outcome = await invoke(fn)
+    assert outcome.error is not None
+    assert not outcome.final
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 2
+    assert texts[0].startswith("Handler 'fn' failed with an exception")
+    assert texts[1].startswith("Handler 'fn' uses asyncio, and this operator runs on Trio: ")
+    assert hint in texts[1]
+
+
+@LEFT_BEHIND
+async def test_a_handler_that_makes_asyncio_tasks_is_told_of_nurseries(caplog: pytest.LogCaptureFixture) -> None:
+    async def background() -> None: ...
+
+    coroutine = background()
+
+    async def fn() -> None:
+        asyncio.create_task(coroutine)  # noqa: RUF006
+
+    assert (await invoke(fn)).error is not None
+    coroutine.close()
+    assert "asyncio's create_task() cannot work here; use a nursery" in caplog.records[-1].getMessage()
+
+
+@LEFT_BEHIND
+@pytest.mark.parametrize(("call", "hint"), FOREIGN)
+async def test_a_handler_that_uses_asyncio_does_no_harm_to_others(call: Callable[[], Any], hint: str) -> None:
+    async def fn() -> str:
+        try:
+            await call()
+        except (AttributeError, TypeError, RuntimeError, ExceptionGroup):
+            await trio.lowlevel.checkpoint()  # Trio is as good as before
+            return "survived"
+        return "unexpected"
+
+    results: list[str] = []
+
+    async def neighbour() -> None:
+        await trio.lowlevel.checkpoint()
+        results.append("neighbour")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(neighbour)
+        results.append((await invoke(fn)).result)
+    assert sorted(results) == ["neighbour", "survived"]
+
+
+async def test_a_cancellation_of_asyncios_own_is_an_error_of_the_handler() -> None:
+    def fn() -> None:
+        raise asyncio.CancelledError
+
+    outcome = await invoke(fn)
+    assert not outcome.final
+    assert "asyncio" in str(outcome.error)
+
+
+async def test_other_runtime_errors_give_no_hint(caplog: pytest.LogCaptureFixture) -> None:
+    await invoke(raising(RuntimeError("oops"), sync=False))
+    await invoke(raising(ValueError("no running event loop"), sync=False))
+    assert len(caplog.records) == 2

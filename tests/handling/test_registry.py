@@ -1,0 +1,300 @@
+"""The registry: which handlers there are, and which of them a cause calls for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.handling.factory import change_cause, change_handler, event_cause, event_handler, nothing, update_handler
+from trioperator.errors import ConfigError
+from trioperator.handling.filters import PRESENT, all_, not_
+from trioperator.handling.handler import Activity, ActivityHandler, ChangeHandler, Reason
+from trioperator.handling.registry import (
+    KindHandlers,
+    OperatorRegistry,
+    get_default_registry,
+    is_of_interest,
+    must_block_deletion,
+    select_event_handlers,
+    select_handlers,
+    set_default_registry,
+)
+from trioperator.model.resource import Selector
+
+CREATE = change_handler(id="create", reason=Reason.CREATE)
+UPDATE = update_handler(id="update")
+DELETE = change_handler(id="delete", reason=Reason.DELETE)
+RESUME = change_handler(id="resume", initial=True)
+RESUME_DELETED = change_handler(id="resume-deleted", initial=True, deleted=True)
+FIELD = change_handler(id="field", field=("spec", "f"), needs_change=True)
+ALL = (CREATE, UPDATE, DELETE, RESUME, RESUME_DELETED, FIELD)
+
+
+@pytest.fixture
+def default_registry() -> Iterator[OperatorRegistry]:
+    before = get_default_registry()
+    registry = OperatorRegistry()
+    set_default_registry(registry)
+    yield registry
+    set_default_registry(before)
+
+
+def selected(handlers: Iterable[ChangeHandler], **options: Any) -> list[str]:
+    return [handler.id for handler in select_handlers(KindHandlers.of(handlers), change_cause(**options))]
+
+
+# ----------------------------------------------------------------------------------------------- choosing
+
+A: Any = {"spec": {"f": 1}}
+B: Any = {"spec": {"f": 2}}
+C: Any = {"spec": {"f": 1, "g": 2}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "old", "new", "initial", "expected"),
+    [
+        (Reason.CREATE, None, A, False, ["create", "field"]),
+        (Reason.CREATE, None, {"spec": {}}, False, ["create"]),
+        (Reason.UPDATE, A, B, False, ["update", "field"]),
+        (Reason.UPDATE, A, C, False, ["update"]),
+        (Reason.UPDATE, A, B, True, ["update", "resume", "resume-deleted", "field"]),
+        (Reason.UPDATE, A, C, True, ["update", "resume", "resume-deleted"]),
+        (Reason.RESUME, A, A, True, ["resume", "resume-deleted"]),
+        (Reason.DELETE, A, A, False, ["delete"]),
+        (Reason.DELETE, A, B, False, ["delete", "field"]),
+        (Reason.DELETE, A, A, True, ["delete", "resume-deleted"]),
+        (Reason.NOOP, A, A, False, []),
+        (Reason.FREE, A, A, False, []),
+    ],
+)
+def test_a_cause_calls_for_its_handlers(reason: Reason, old: Any, new: Any, initial: bool, expected: Any) -> None:
+    assert selected(ALL, reason=reason, old=old, new=new, initial=initial) == expected
+
+
+def test_handlers_are_chosen_in_the_order_of_their_declaration() -> None:
+    assert selected(reversed(ALL), reason=Reason.UPDATE, old=A, new=B, initial=True) == [
+        "field",
+        "resume-deleted",
+        "resume",
+        "update",
+    ]
+
+
+def test_handlers_whose_filters_do_not_match_are_not_chosen() -> None:
+    handlers = [
+        change_handler(id="labelled", reason=Reason.CREATE, labels={"a": PRESENT}),
+        change_handler(id="sized", reason=Reason.CREATE, field=("spec", "f"), value=1),
+        change_handler(id="guarded", reason=Reason.CREATE, when=lambda reason: reason == "create"),
+    ]
+    assert selected(handlers, reason=Reason.CREATE, old=None, new=A) == ["sized", "guarded"]
+
+
+def test_one_function_with_one_id_is_chosen_once() -> None:
+    handlers = [
+        change_handler(nothing, id="fn", reason=Reason.CREATE, param=1),
+        change_handler(nothing, id="fn", initial=True, param=2),
+        change_handler(nothing, id="fn", reason=Reason.UPDATE, param=3),
+    ]
+    [chosen] = select_handlers(KindHandlers.of(handlers), change_cause(old=A, new=B, initial=True))
+    assert chosen.param == 2, "the first one that suits"
+
+
+def test_one_function_with_two_ids_is_chosen_twice() -> None:
+    handlers = [update_handler(id="fn/spec", field=("spec",)), update_handler(id="fn/spec.f", field=("spec", "f"))]
+    assert selected(handlers, old=A, new=B) == ["fn/spec", "fn/spec.f"]
+    assert selected(handlers, old=A, new=C) == ["fn/spec"]
+
+
+def test_two_functions_with_one_id_are_both_chosen() -> None:
+    handlers = [update_handler(lambda: 1, id="fn"), update_handler(lambda: 2, id="fn")]
+    assert len(selected(handlers, old=A, new=B)) == 2
+
+
+def test_a_bound_method_is_chosen_once_for_each_of_its_instances() -> None:
+    class Same:
+        def method(self, **_: Any) -> None: ...
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 1
+
+    one, other = Same(), Same()
+    handlers = [update_handler(fn, id="fn") for fn in (one.method, one.method, other.method, one.method)]
+    chosen = select_handlers(KindHandlers.of(handlers), change_cause(old=A, new=B))
+    assert [handler.fn.__self__ for handler in chosen] == [one, other]  # type: ignore[attr-defined]
+    assert chosen[0].fn.__self__ is one  # type: ignore[attr-defined]
+    assert chosen[1].fn.__self__ is other  # type: ignore[attr-defined]
+
+
+def test_event_handlers_are_called_once_for_each_function_and_id() -> None:
+    def other(**_: Any) -> None: ...
+
+    handlers = [event_handler(id="a"), event_handler(id="a"), event_handler(id="b"), event_handler(other, id="a")]
+    chosen = select_event_handlers(KindHandlers.of(handlers), event_cause({}))
+    assert [handler.id for handler in chosen] == ["a", "b", "a"]
+
+
+def test_each_decorator_of_an_event_handler_has_filters_of_its_own() -> None:
+    handlers = [event_handler(id="a", labels={"x": PRESENT}), event_handler(id="a", labels={"y": PRESENT}, param=2)]
+    kind = KindHandlers.of(handlers)
+
+    def chosen(*labels: str) -> tuple[Any, ...]:
+        return select_event_handlers(kind, event_cause({"metadata": {"labels": dict.fromkeys(labels, "")}}))
+
+    assert chosen("y") == (handlers[1],)
+    assert chosen("x", "y") == (handlers[0],)
+    assert chosen() == ()
+
+
+def test_a_filter_that_fails_leaves_the_event_to_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    handlers = [event_handler(id="a", when=lambda spec: spec["nonexistent"]), event_handler(id="b")]
+    assert select_event_handlers(KindHandlers.of(handlers), event_cause({})) == (handlers[1],)
+    [record] = caplog.records
+    assert "Handler 'a'" in record.getMessage()
+    assert record.exc_info
+
+
+def test_a_filter_that_fails_keeps_a_change_from_being_handled() -> None:
+    handlers = [change_handler(id="a", when=lambda spec: spec["nonexistent"]), change_handler(id="b")]
+    with pytest.raises(KeyError):
+        selected(handlers, old=A, new=B)
+
+
+# ---------------------------------------------------------------------------------------- what a kind needs
+
+
+def test_a_kind_knows_what_its_handlers_are_for() -> None:
+    optional = change_handler(id="optional", reason=Reason.DELETE, optional=True)
+    event = event_handler(id="event", field=("status", "phase"))
+    handlers = KindHandlers.of([*ALL, optional, event])
+    assert handlers.events == (event,)
+    assert handlers.changes == (*ALL, optional)
+    assert handlers.deletion_blockers == (DELETE,)
+    assert handlers.delete_notices == (optional,)
+    assert handlers.extra_fields == {("spec", "f"), ("status", "phase")}
+    assert handlers
+    assert not KindHandlers.of([])
+
+
+def test_a_deletion_is_blocked_for_what_matches_but_for_the_change() -> None:
+    handlers = KindHandlers.of([change_handler(reason=Reason.DELETE, labels={"a": "b"}), UPDATE])
+    mine = {"metadata": {"labels": {"a": "b"}}}
+    assert must_block_deletion(handlers, change_cause(old=None, new=mine, reason=Reason.CREATE))
+    assert not must_block_deletion(handlers, change_cause(old=None, new={}, reason=Reason.CREATE))
+    assert not must_block_deletion(KindHandlers.of([CREATE, RESUME]), change_cause(old=None, new={}))
+    optional = KindHandlers.of([change_handler(reason=Reason.DELETE, optional=True)])
+    assert not must_block_deletion(optional, change_cause(old=None, new={}))
+
+
+def test_an_object_is_of_interest_if_any_handler_may_ever_be_called_for_it() -> None:
+    labelled = change_handler(reason=Reason.CREATE, labels={"a": "b"})
+    cause = change_cause(old=A, new=A, reason=Reason.NOOP)
+    assert not is_of_interest(KindHandlers.of([labelled]), cause)
+    assert is_of_interest(KindHandlers.of([labelled, DELETE]), cause)
+
+
+def test_a_handler_of_a_field_that_is_not_there_brings_all_objects_into_view() -> None:
+    dummy = change_handler(field=("spec", "nonexistent"), needs_change=True)
+    assert is_of_interest(KindHandlers.of([dummy]), change_cause(old=None, new={"spec": {}}, reason=Reason.CREATE))
+    present = change_handler(reason=Reason.CREATE, field=("spec", "nonexistent"))
+    assert not is_of_interest(KindHandlers.of([present]), change_cause(old=None, new={}, reason=Reason.CREATE))
+
+
+# --------------------------------------------------------------------------------------------- registering
+
+
+def test_a_registry_keeps_handlers_in_order() -> None:
+    registry = OperatorRegistry()
+    startup = ActivityHandler(fn=nothing, id="s", activity=Activity.STARTUP)
+    cleanup = ActivityHandler(fn=nothing, id="c", activity=Activity.CLEANUP)
+    for handler in (CREATE, startup, UPDATE, cleanup):
+        registry.append(handler)
+    assert list(registry) == [CREATE, startup, UPDATE, cleanup]
+    assert registry.activities(Activity.STARTUP) == (startup,)
+    assert registry.activities(Activity.PROBE) == ()
+    assert registry.resource_handlers() == (CREATE, UPDATE)
+
+
+def test_an_activity_is_done_once_by_each_function_and_id() -> None:
+    registry = OperatorRegistry()
+    for id in ("a", "b", "a"):
+        registry.append(ActivityHandler(fn=nothing, id=id, activity=Activity.STARTUP))
+    assert [handler.id for handler in registry.activities(Activity.STARTUP)] == ["a", "b"]
+
+
+def test_selectors_are_those_of_all_handlers_of_objects() -> None:
+    registry = OperatorRegistry()
+    registry.append(event_handler(selector=Selector.parse("pods")))
+    registry.append(change_handler(selector=Selector.parse("v1", "pods")))
+    registry.append(change_handler(selector=Selector.parse("pods")))
+    registry.append(ActivityHandler(fn=nothing, id="s", activity=Activity.STARTUP))
+    assert registry.selectors() == {Selector.parse("pods"), Selector.parse("v1", "pods")}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda fn: ActivityHandler(fn=fn, id="my-id", activity=Activity.STARTUP),
+        lambda fn: event_handler(fn, id="my-id"),
+        lambda fn: change_handler(fn, id="my-id"),
+    ],
+)
+def test_a_check_finds_arguments_that_there_are_not(make: Any) -> None:
+    registry = OperatorRegistry()
+    registry.append(make(lambda logger, memo, param, retry, started, runtime: None))
+    registry.check()
+    registry.append(make(lambda wrong, **_: None))
+    with pytest.raises(ConfigError, match=r"my-id.*wrong"):
+        registry.check()
+
+
+def test_each_sort_of_handler_has_arguments_of_its_own() -> None:
+    good: list[Any] = [
+        ActivityHandler(fn=lambda settings, activity: None, id="a", activity=Activity.STARTUP),
+        event_handler(lambda event, type, body, patch, resource: None),  # noqa: A006
+        change_handler(lambda reason, diff, old, new, spec, status, meta, labels, annotations: None),
+    ]
+    bad: list[Any] = [
+        ActivityHandler(fn=lambda spec: None, id="a", activity=Activity.STARTUP),
+        event_handler(lambda diff: None),
+        event_handler(lambda settings: None),
+        change_handler(lambda event: None),
+        change_handler(lambda activity: None),
+    ]
+    registry = OperatorRegistry()
+    for handler in good:
+        registry.append(handler)
+    registry.check()
+    for handler in bad:
+        registry = OperatorRegistry()
+        registry.append(handler)
+        with pytest.raises(ConfigError):
+            registry.check()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"when": lambda wrong: True},
+        {"when": all_([lambda **_: True, not_(lambda wrong: True)])},
+        {"labels": {"a": lambda value, wrong: True}},
+        {"annotations": {"a": lambda value, wrong: True}},
+        {"field": ("f",), "value": lambda value, wrong: True},
+        {"field": ("f",), "old": lambda value, wrong: True},
+        {"field": ("f",), "new": lambda value, wrong: True},
+        {"when": lambda retry: True},  # filters are not attempts
+    ],
+)
+def test_a_check_looks_at_filters_too(options: Any) -> None:
+    registry = OperatorRegistry()
+    registry.append(change_handler(id="my-id", **options))
+    with pytest.raises(ConfigError, match=r"my-id.*(wrong|retry)"):
+        registry.check()
+
+
+def test_the_default_registry_can_be_replaced(default_registry: OperatorRegistry) -> None:
+    assert get_default_registry() is default_registry

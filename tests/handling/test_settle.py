@@ -1,0 +1,246 @@
+"""What is remembered of handlers while a cause is not finished."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.handling.factory import change_handler
+from trioperator.errors import PermanentError, TemporaryError
+from trioperator.handling.handler import Reason
+from trioperator.handling.outcome import Outcome
+from trioperator.handling.progress import AnnotationsProgressStorage
+from trioperator.handling.settle import HandlerState, deliver_result, settle, take_over
+from trioperator.model.body import Body
+from trioperator.model.patch import Patch, apply_merge
+
+UTC = datetime.UTC
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime.datetime:
+    return NOW + datetime.timedelta(seconds=seconds)
+
+
+# ------------------------------------------------------------------------------------------------ records
+
+
+def test_a_record_is_stored_as_kopf_stores_it() -> None:
+    state = HandlerState(started=NOW, purpose="create", delayed=after(10), retries=1, message="Not ready")
+    storage = AnnotationsProgressStorage(prefix="kopf.zalando.org")
+    patch = Patch()
+    storage.store(key="fn", record=state.to_record(), body=Body({}), patch=patch)
+    assert patch["metadata"]["annotations"]["kopf.zalando.org/fn"] == (
+        '{"started":"2026-01-02T03:04:05.678901+00:00","delayed":"2026-01-02T03:04:15.678901+00:00",'
+        '"purpose":"create","retries":1,"success":false,"failure":false,"message":"Not ready"}'
+    )
+
+
+def test_a_record_without_microseconds_has_them_all_the_same() -> None:
+    record = HandlerState(started=datetime.datetime(2026, 1, 2, tzinfo=UTC)).to_record()
+    assert record["started"] == "2026-01-02T00:00:00.000000+00:00"
+
+
+def test_a_new_record_has_no_results() -> None:
+    record = HandlerState(started=NOW, purpose="update").to_record()
+    assert {key: value for key, value in record.items() if value is not None} == {
+        "started": "2026-01-02T03:04:05.678901+00:00",
+        "purpose": "update",
+        "retries": 0,
+        "success": False,
+        "failure": False,
+    }
+
+
+_TIMES = st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC))
+_STATES = st.builds(
+    HandlerState,
+    started=_TIMES,
+    purpose=st.none() | st.sampled_from([reason.value for reason in Reason]),
+    stopped=st.none() | _TIMES,
+    delayed=st.none() | _TIMES,
+    retries=st.integers(0, 10**6),
+    success=st.booleans(),
+    failure=st.booleans(),
+    message=st.none() | st.text(),
+)
+
+
+@given(_STATES)
+def test_what_is_recorded_is_read_again(state: HandlerState) -> None:
+    assert HandlerState.from_record(state.to_record(), now=after(1)) == state
+    assert HandlerState.from_record(json.loads(json.dumps(state.to_record())), now=after(1)) == state
+
+
+@given(_STATES)
+def test_what_is_stored_on_an_object_is_read_again(state: HandlerState) -> None:
+    storage = AnnotationsProgressStorage()
+    patch = Patch()
+    storage.store(key="fn/spec.field", record=state.to_record(), body=Body({}), patch=patch)
+    record = storage.fetch(key="fn/spec.field", body=Body(apply_merge({}, patch)))
+    assert record is not None
+    assert HandlerState.from_record(record, now=after(1)) == state
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({}, HandlerState(started=NOW)),
+        ({"started": "nonsense"}, HandlerState(started=NOW)),
+        ({"started": 5, "stopped": [], "delayed": {}}, HandlerState(started=NOW)),
+        ({"retries": "3"}, HandlerState(started=NOW)),
+        ({"retries": None}, HandlerState(started=NOW)),
+        ({"retries": True}, HandlerState(started=NOW)),
+        ({"success": "yes", "failure": 1}, HandlerState(started=NOW)),
+        ({"purpose": 5, "message": {"a": 1}}, HandlerState(started=NOW)),
+        ({"started": "2026-01-02T03:04:05.678901"}, HandlerState(started=NOW)),
+        ({"started": "2026-01-02T03:04:05.678901Z"}, HandlerState(started=NOW)),
+        ({"subrefs": ["a", "b"], "unknown": 1, "retries": 2}, HandlerState(started=NOW, retries=2)),
+    ],
+)
+def test_what_is_unreadable_in_a_record_counts_as_absent(record: Any, expected: HandlerState) -> None:
+    assert HandlerState.from_record(record, now=NOW) == expected
+
+
+# ----------------------------------------------------------------------------------------------- settling
+
+FRESH = HandlerState(started=NOW, purpose="create")
+
+
+def test_a_success_ends_a_handler() -> None:
+    state = settle(FRESH, Outcome(final=True, result=5), now=after(3))
+    assert state == HandlerState(started=NOW, purpose="create", stopped=after(3), retries=1, success=True)
+    assert state.finished
+    assert not state.is_due(after(1000))
+
+
+def test_a_failure_ends_a_handler_with_its_message() -> None:
+    state = settle(FRESH, Outcome(final=True, error=PermanentError("never")), now=after(3))
+    assert state == HandlerState(
+        started=NOW, purpose="create", stopped=after(3), retries=1, failure=True, message="never"
+    )
+    assert state.finished
+    assert not state.is_due(after(1000))
+
+
+def test_a_handler_that_is_tried_again_is_due_after_the_delay() -> None:
+    state = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=after(3))
+    assert state == HandlerState(started=NOW, purpose="create", delayed=after(13), retries=1, message="wait")
+    assert not state.finished
+    assert not state.is_due(after(12.9))
+    assert state.is_due(after(13))
+
+
+def test_a_success_after_errors_forgets_their_delay_and_message() -> None:
+    waiting = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=NOW)
+    state = settle(waiting, Outcome(final=True), now=after(10))
+    assert (state.retries, state.delayed, state.message, state.success) == (2, None, None, True)
+
+
+def test_an_error_without_a_text_is_remembered_by_its_type() -> None:
+    assert settle(FRESH, Outcome(final=True, error=ValueError()), now=NOW).message == "ValueError()"
+
+
+def test_a_long_message_is_cut() -> None:
+    message = settle(FRESH, Outcome(final=True, error=ValueError("x" * 10**6)), now=NOW).message
+    assert message is not None
+    assert len(message) == 1024
+
+
+def test_a_handler_that_was_never_tried_is_due() -> None:
+    assert FRESH.is_due(NOW)
+
+
+@given(st.lists(st.floats(0, 100), max_size=9))
+def test_each_attempt_counts_once_and_the_start_stays(delays: list[float]) -> None:
+    state = FRESH
+    for delay in delays:
+        state = settle(state, Outcome(final=False, error=ValueError("x"), delay=delay), now=after(50))
+    assert state.retries == len(delays)
+    assert state.started == NOW
+
+
+# --------------------------------------------------------------------------------------------- superseding
+
+WAITING = HandlerState(started=NOW, purpose="create", delayed=after(60), retries=2, message="wait")
+DONE = HandlerState(started=NOW, purpose="create", stopped=after(1), retries=1, success=True)
+FAILED = HandlerState(started=NOW, purpose="create", stopped=after(1), retries=1, failure=True)
+
+
+def taken(known: HandlerState | None, *, reason: Reason, **options: Any) -> HandlerState:
+    handler = change_handler(id="fn", **options)
+    states = take_over([handler], {} if known is None else {"fn": known}, reason=reason, now=after(100))
+    assert set(states) == {"fn"}
+    return states["fn"]
+
+
+def test_an_unknown_handler_begins_now() -> None:
+    assert taken(None, reason=Reason.CREATE) == HandlerState(started=after(100), purpose="create")
+
+
+@pytest.mark.parametrize("state", [WAITING, DONE, FAILED])
+def test_a_handler_goes_on_with_its_cause(state: HandlerState) -> None:
+    assert taken(state, reason=Reason.CREATE) == state
+
+
+def test_an_unfinished_handler_is_taken_over_by_another_cause_with_its_retries() -> None:
+    state = taken(WAITING, reason=Reason.UPDATE)
+    assert state.purpose == "update"
+    assert (state.started, state.delayed, state.retries) == (NOW, None, 2)
+
+
+@pytest.mark.parametrize("state", [DONE, FAILED])
+def test_a_finished_handler_begins_anew_for_another_cause(state: HandlerState) -> None:
+    assert taken(state, reason=Reason.UPDATE) == HandlerState(started=after(100), purpose="update")
+
+
+@pytest.mark.parametrize("state", [DONE, FAILED])
+def test_a_resuming_handler_runs_once_whatever_happens_meanwhile(state: HandlerState) -> None:
+    assert taken(state, reason=Reason.UPDATE, initial=True).finished
+
+
+def test_records_that_do_not_tell_their_cause_belong_to_the_present_one() -> None:
+    old = HandlerState(started=NOW, retries=1, success=True)
+    assert taken(old, reason=Reason.UPDATE) == old
+
+
+def test_handlers_that_the_cause_does_not_call_for_are_left_out() -> None:
+    handlers = [change_handler(id="a"), change_handler(id="b")]
+    states = take_over(handlers, {"b": WAITING, "c": WAITING}, reason=Reason.CREATE, now=after(100))
+    assert list(states) == ["a", "b"]
+    assert states["b"] is WAITING
+
+
+# ------------------------------------------------------------------------------------------------ results
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (None, {}),
+        (100, {"status": {"fn": 100}}),
+        (0, {"status": {"fn": 0}}),
+        (False, {"status": {"fn": False}}),
+        ("", {"status": {"fn": ""}}),
+        ([], {"status": {"fn": []}}),
+        ({}, {"status": {"fn": {}}}),
+        ({"a": {"b": 1}}, {"status": {"fn": {"a": {"b": 1}}}}),
+        (Body({"spec": {"a": 1}}), {"status": {"fn": {"spec": {"a": 1}}}}),
+    ],
+)
+def test_a_result_goes_to_the_status_under_the_id(result: Any, expected: Any) -> None:
+    assert deliver_result(result, handler_id="fn") == expected
+
+
+def test_the_id_is_taken_as_it_is() -> None:
+    assert deliver_result(1, handler_id="fn/spec.field") == {"status": {"fn/spec.field": 1}}
+
+
+def test_a_mapping_is_merged_with_earlier_results() -> None:
+    body = {"status": {"fn": {"a": 1}}}
+    assert apply_merge(body, deliver_result({"b": 2}, handler_id="fn")) == {"status": {"fn": {"a": 1, "b": 2}}}

@@ -1,0 +1,457 @@
+"""The decorators: what they register, and what they refuse."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trioperator import on
+from trioperator.errors import ConfigError
+from trioperator.handling.filters import ABSENT, PRESENT
+from trioperator.handling.handler import (
+    Activity,
+    ActivityHandler,
+    ChangeHandler,
+    ErrorsMode,
+    EventHandler,
+    Reason,
+    ResourceHandler,
+)
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator.model.resource import EVERYTHING, Resource, Selector
+
+ACTIVITIES = ("startup", "cleanup", "probe")
+CHANGES = ("create", "resume", "update", "delete", "field")
+RESOURCES = ("event", *CHANGES)
+
+IDENTITY: dict[str, Any] = {"id": "my-id", "param": {"any": "thing"}}
+RETRYING: dict[str, Any] = {"errors": ErrorsMode.PERMANENT, "timeout": 10.5, "retries": 3, "backoff": 1}
+FILTERS: dict[str, Any] = {
+    "labels": {"a": "b", "c": PRESENT, "d": ABSENT, "e": lambda value, **_: True},
+    "annotations": {"f": "g"},
+    "when": lambda **_: True,
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[OperatorRegistry]:
+    """Collect what the plain decorators register."""
+    before = get_default_registry()
+    made = OperatorRegistry()
+    set_default_registry(made)
+    yield made
+    set_default_registry(before)
+
+
+def fn(**_: Any) -> None: ...
+
+
+def decorate(name: str, *selector: Any, **options: Any) -> Any:
+    """Use a decorator, with what it cannot do without."""
+    if name in RESOURCES and not selector and not set(options) & set(Selector.__dataclass_fields__):
+        selector = ("widgets",)
+    if name == "field":
+        options.setdefault("field", "spec.f")
+    registry = OperatorRegistry()
+    decorator: Any = getattr(on, name)
+    assert decorator(*selector, registry=registry, **options)(fn) is fn
+    [handler] = registry
+    return handler
+
+
+# ------------------------------------------------------------------------------------------- what is made
+
+
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_an_activity_is_registered_with_its_options(name: str) -> None:
+    handler = decorate(name, **IDENTITY, **RETRYING)
+    assert type(handler) is ActivityHandler
+    assert handler.activity is Activity(name)
+    assert handler.fn is fn
+    for key, value in {**IDENTITY, **RETRYING}.items():
+        assert getattr(handler, key) == value
+
+
+def test_an_event_handler_is_registered_with_its_options() -> None:
+    handler = decorate("event", **IDENTITY, **FILTERS, field="spec.f", value="x")
+    assert type(handler) is EventHandler
+    for key, value in {**IDENTITY, **FILTERS, "id": "my-id/spec.f", "field": ("spec", "f"), "value": "x"}.items():
+        assert getattr(handler, key) == value
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_handler_is_registered_with_its_options(name: str) -> None:
+    handler = decorate(name, **IDENTITY, **RETRYING, **FILTERS, field="spec.f", value="x")
+    assert type(handler) is ChangeHandler
+    options = {**IDENTITY, **RETRYING, **FILTERS, "id": "my-id/spec.f", "field": ("spec", "f"), "value": "x"}
+    for key, value in options.items():
+        assert getattr(handler, key) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "initial", "needs_change"),
+    [
+        ("create", Reason.CREATE, False, False),
+        ("resume", None, True, False),
+        ("update", Reason.UPDATE, False, True),
+        ("delete", Reason.DELETE, False, False),
+        ("field", None, False, True),
+    ],
+)
+def test_change_handlers_differ_in_what_they_are_called_for(
+    name: str, reason: Reason | None, initial: bool, needs_change: bool
+) -> None:
+    handler = decorate(name)
+    assert (handler.reason, handler.initial, handler.needs_change) == (reason, initial, needs_change)
+
+
+@pytest.mark.parametrize("name", [*ACTIVITIES, *RESOURCES])
+def test_without_options_the_defaults_hold(name: str) -> None:
+    handler = decorate(name)
+    assert handler.id == ("fn/spec.f" if name == "field" else "fn")
+    for key in ("param", "errors", "timeout", "retries", "backoff"):
+        assert getattr(handler, key) is None
+    if isinstance(handler, ResourceHandler):
+        assert handler.selector == Selector.parse("widgets")
+        assert (handler.labels, handler.annotations, handler.when, handler.value) == (None, None, None, None)
+        assert handler.has_filters is (name == "field")
+    if isinstance(handler, ChangeHandler):
+        assert (handler.deleted, handler.optional, handler.old, handler.new) == (False, False, None, None)
+
+
+@pytest.mark.parametrize("name", [*ACTIVITIES, *RESOURCES])
+def test_none_is_no_option(name: str) -> None:
+    options: dict[str, Any] = {"id": None, "param": None}
+    if name != "event":
+        options |= dict.fromkeys(RETRYING)
+    if name in RESOURCES:
+        options |= {**dict.fromkeys(FILTERS), "group": None, "version": None, "value": None}
+    handler = decorate(name, *(["widgets"] if name in RESOURCES else []), **options)
+    assert handler.id == ("fn/spec.f" if name == "field" else "fn")
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+def test_the_options_of_single_decorators(value: bool | None) -> None:
+    assert decorate("resume", deleted=value).deleted is bool(value)
+    assert decorate("delete", optional=value).optional is bool(value)
+    assert decorate("delete", optional=value).needs_finalizer is not bool(value)
+
+
+@pytest.mark.parametrize("name", ["update", "field"])
+@pytest.mark.parametrize("sides", [{"old": "x"}, {"new": PRESENT}, {"old": ABSENT, "new": lambda value, **_: True}])
+def test_the_sides_of_a_change_are_options_of_updates(name: str, sides: dict[str, Any]) -> None:
+    handler = decorate(name, field="spec.f", **sides)
+    assert {"old": handler.old, "new": handler.new} == {"old": None, "new": None, **sides}
+
+
+@pytest.mark.parametrize("value", [False, 0, "", []])
+def test_values_that_are_false_are_values(value: Any) -> None:
+    assert decorate("update", field="spec.f", value=value).value == value
+    assert decorate("update", field="spec.f", old=value).old == value
+    assert decorate("update", field="spec.f", new=value).new == value
+
+
+def test_no_time_and_no_retries_are_limits() -> None:
+    handler = decorate("create", timeout=0, retries=0, backoff=0)
+    assert (handler.timeout, handler.retries, handler.backoff) == (0, 0, 0)
+
+
+# --------------------------------------------------------------------------------------------- identities
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+@pytest.mark.parametrize("field", ["spec.f", ["spec", "f"], ("spec", "f")])
+@pytest.mark.parametrize("id", [None, "my-id"])
+def test_the_field_is_part_of_the_id(name: str, field: Any, id: str | None) -> None:
+    handler = decorate(name, field=field, id=id)
+    assert handler.id == f"{id or 'fn'}/spec.f"
+    assert handler.field == ("spec", "f")
+
+
+def test_keys_with_dots_are_given_as_a_list() -> None:
+    assert decorate("field", field=["metadata", "labels", "example.com/x"]).field == (
+        "metadata",
+        "labels",
+        "example.com/x",
+    )
+
+
+def test_functions_without_names_need_an_id(registry: OperatorRegistry) -> None:
+    class Callee:
+        def __call__(self, **_: Any) -> None: ...
+
+    with pytest.raises(TypeError, match="id="):
+        on.create("widgets")(Callee())
+    on.create("widgets", id="named")(Callee())
+    assert [handler.id for handler in registry] == ["named"]
+
+
+# --------------------------------------------------------------------------------------------- registries
+
+
+def test_plain_decorators_fill_the_default_registry(registry: OperatorRegistry) -> None:
+    on.startup()(fn)
+    on.create("widgets")(fn)
+    on.event("widgets")(fn)
+    assert [type(handler) for handler in registry] == [ActivityHandler, ChangeHandler, EventHandler]
+
+
+@pytest.mark.parametrize("name", [*ACTIVITIES, *RESOURCES])
+def test_a_registry_that_is_given_takes_the_handler_even_if_it_is_empty(registry: OperatorRegistry, name: str) -> None:
+    decorate(name)
+    assert list(registry) == []
+
+
+def test_the_registry_is_that_of_the_time_of_decorating(registry: OperatorRegistry) -> None:
+    decorator = on.create("widgets")
+    later = OperatorRegistry()
+    set_default_registry(later)
+    decorator(fn)
+    assert (len(list(registry)), len(list(later))) == (0, 1)
+
+
+def test_decorators_can_be_stacked_and_reused(registry: OperatorRegistry) -> None:
+    both = on.create("widgets", id="both")
+
+    @on.resume("widgets")
+    @on.update("widgets", field="spec.a", param=1)
+    @on.update("widgets", field="spec.b", param=2)
+    @both
+    def first(**_: Any) -> None: ...
+
+    @both
+    def second(**_: Any) -> None: ...
+
+    assert [(handler.id, handler.param) for handler in registry] == [
+        ("both", None),
+        ("test_decorators_can_be_stacked_and_reused.<locals>.first/spec.b", 2),
+        ("test_decorators_can_be_stacked_and_reused.<locals>.first/spec.a", 1),
+        ("test_decorators_can_be_stacked_and_reused.<locals>.first", None),
+        ("both", None),
+    ]
+
+
+def test_functions_of_all_shapes_can_be_decorated(registry: OperatorRegistry) -> None:
+    class Thing:
+        def method(self, **_: Any) -> None: ...
+
+        @staticmethod
+        @on.event("widgets")
+        def static(**_: Any) -> None: ...
+
+    async def async_fn(**_: Any) -> None: ...
+
+    for shape in (Thing().method, async_fn, functools.partial(async_fn, item=1), lambda **_: None):
+        on.create("widgets")(shape)
+    assert len(list(registry)) == 5
+
+
+# ----------------------------------------------------------------------------------------------- selectors
+
+POD = Resource(group="", version="v1", plural="pods", kind="Pod", singular="pod", shortcuts=frozenset({"po"}))
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+@pytest.mark.parametrize(
+    ("selector", "options"),
+    [
+        (("pods",), {}),
+        (("v1", "pods"), {}),
+        (("", "v1", "pods"), {}),
+        ((), {"kind": "Pod"}),
+        ((), {"plural": "pods", "group": "", "version": "v1"}),
+        ((), {"singular": "pod"}),
+        ((), {"shortcut": "po"}),
+        ((EVERYTHING,), {}),
+        (("v1", EVERYTHING), {}),
+        ((lambda resource: resource.plural == "pods",), {}),
+        ((lambda resource: True,), {"group": ""}),
+    ],
+)
+def test_each_decorator_of_resources_takes_each_form_of_selector(
+    name: str, selector: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    handler = decorate(name, *selector, **options)
+    assert handler.selector.matches(POD)
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+@pytest.mark.parametrize(
+    ("selector", "options"),
+    [
+        ((), {"group": "apps"}),
+        ((), {"labels": {"a": "b"}, "version": "v1"}),
+        (("pods",), {"kind": "Pod"}),
+        ((), {"kind": "Pod", "plural": "pods"}),
+        (("a", "b", "c", "d"), {}),
+        ((5,), {}),
+        (("",), {}),
+        (("v1", lambda resource: True), {}),
+    ],
+)
+def test_a_selector_that_selects_nothing_in_particular_is_refused(
+    name: str, selector: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    decorator: Any = getattr(on, name)
+    if name == "field":
+        options = {**options, "field": "spec"}
+    with pytest.raises(TypeError):
+        decorator(*selector, **options)
+
+
+def test_a_decorator_that_was_forgotten_its_parentheses_is_refused(registry: OperatorRegistry) -> None:
+    def handler(**_: Any) -> None: ...
+    def other(spec: Any, name: Any) -> None: ...
+    async def third(spec: Any) -> None: ...
+
+    for function in (handler, other, third):
+        with pytest.raises(TypeError, match="parentheses"):
+            on.create(function)
+    for activity in (on.startup, on.cleanup, on.probe):
+        with pytest.raises(TypeError):
+            activity(handler)  # type: ignore[call-arg, arg-type]
+    with pytest.raises(TypeError, match="parentheses"):
+        on.create("widgets")("pods")  # type: ignore[type-var]
+    assert list(registry) == []
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {"labels": {}}) for name in ACTIVITIES),
+        *((name, {"field": "spec"}) for name in ACTIVITIES),
+        *(("event", {key: value}) for key, value in RETRYING.items()),
+        *((name, {"old": 1, "field": "f"}) for name in ("event", "create", "resume", "delete")),
+        *((name, {"new": 1, "field": "f"}) for name in ("event", "create", "resume", "delete")),
+        *((name, {"deleted": True}) for name in RESOURCES if name != "resume"),
+        *((name, {"optional": True}) for name in RESOURCES if name != "delete"),
+        *((name, {"lables": {}}) for name in (*ACTIVITIES, *RESOURCES)),
+    ],
+)
+def test_options_that_a_decorator_does_not_have_are_refused_by_name(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError) as caught:
+        decorate(name, **options)
+    assert f"on.{name} has no option {next(iter(options))}" in str(caught.value)
+    assert "registry" in str(caught.value), "it tells which ones there are"
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+def test_a_value_needs_a_field(name: str) -> None:
+    decorator: Any = getattr(on, name)
+    with pytest.raises(TypeError, match="field="):
+        decorator("widgets", value="x")
+
+
+@pytest.mark.parametrize("option", ["old", "new"])
+def test_a_side_of_a_change_needs_a_field(option: str) -> None:
+    with pytest.raises(TypeError, match=rf"on.update has {option}=.*field="):
+        decorate("update", **{option: "x"})
+
+
+@pytest.mark.parametrize("name", ["update", "field"])
+@pytest.mark.parametrize("options", [{"old": 1}, {"new": 1}, {"old": 1, "new": 1}])
+def test_a_value_and_the_sides_of_a_change_exclude_each_other(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"value=.*together"):
+        decorate(name, field="f", value=2, **options)
+
+
+@pytest.mark.parametrize("field", [None, "", [], ()])
+def test_a_field_handler_needs_a_field(field: Any) -> None:
+    with pytest.raises(TypeError, match=r"on.field needs field="):
+        on.field("widgets", field=field)
+    with pytest.raises(TypeError, match=r"on.field needs field="):
+        on.field("widgets")
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_none_is_no_filter_of_metadata(name: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"on.{name} has {kind}=.*'a'.*PRESENT or ABSENT"):
+        decorate(name, **{kind: {"a": None}})
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+@pytest.mark.parametrize("wanted", ["a=b", ["a"], {"a"}, 5])
+def test_filters_of_metadata_are_mappings(kind: str, wanted: Any) -> None:
+    with pytest.raises(TypeError, match=f"{kind}=.*mapping"):
+        decorate("create", **{kind: wanted})
+
+
+@pytest.mark.parametrize("when", [True, "text", {}])
+def test_the_filter_of_the_whole_object_is_a_function(when: Any) -> None:
+    with pytest.raises(TypeError, match=r"when=.*function"):
+        decorate("create", when=when)
+
+
+async def asynchronous(*_: Any, **__: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"when": asynchronous},
+        {"labels": {"a": asynchronous}},
+        {"annotations": {"a": asynchronous}},
+        {"field": "f", "value": asynchronous},
+        {"field": "f", "old": asynchronous},
+        {"field": "f", "new": functools.partial(asynchronous, 1)},
+    ],
+)
+def test_filters_are_not_asynchronous(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"on.update has an async function in {list(options)[-1]}="):
+        decorate("update", **options)
+
+
+@pytest.mark.parametrize("name", [*ACTIVITIES, *CHANGES])
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"errors": "temporary"}, TypeError),
+        ({"errors": True}, TypeError),
+        ({"errors": ValueError}, TypeError),
+        ({"timeout": -1}, ValueError),
+        ({"timeout": "10"}, ValueError),
+        ({"timeout": float("nan")}, ValueError),
+        ({"timeout": True}, ValueError),
+        ({"retries": -1}, ValueError),
+        ({"retries": 1.5}, ValueError),
+        ({"retries": "3"}, ValueError),
+        ({"backoff": -0.1}, ValueError),
+        ({"backoff": [1, 2]}, ValueError),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(name: str, options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=f"on.{name} has {next(iter(options))}="):
+        decorate(name, **options)
+
+
+def test_a_decorator_refuses_before_it_is_applied(registry: OperatorRegistry) -> None:
+    attempts: list[Any] = [
+        lambda: on.event("widgets", value=1),
+        lambda: on.event("widgets", typo=1),  # type: ignore[call-arg]
+        lambda: on.startup(retries=-1),
+        lambda: on.delete("widgets", labels={"a": None}),
+    ]
+    for attempt in attempts:
+        with pytest.raises((TypeError, ValueError)):
+            attempt()
+
+
+def test_what_a_function_asks_for_is_checked_when_the_operator_starts(registry: OperatorRegistry) -> None:
+    @on.create("widgets")
+    def create(sepc: Any, **_: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"create.*sepc"):
+        registry.check()
+
+
+def test_all_decorators_are_public() -> None:
+    assert set(on.__all__) == {*ACTIVITIES, *RESOURCES}
+    assert on.__all__ == sorted(on.__all__)

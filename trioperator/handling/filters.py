@@ -1,0 +1,200 @@
+"""Which objects a handler wants: the filters that its decorator declares, and how they are matched. Pure.
+
+Several criteria are joined with AND. Callbacks get the keyword arguments of the cause and may declare any subset of
+them. The rules are Kopf's ("Filtering").
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from trioperator.handling.handler import ChangeHandler, ResourceHandler, signature_of
+from trioperator.model.fields import resolve
+
+__all__ = [
+    "ABSENT",
+    "PRESENT",
+    "Filterable",
+    "MetaFilterToken",
+    "all_",
+    "any_",
+    "callbacks",
+    "field_paths",
+    "matches",
+    "none_",
+    "not_",
+    "prematches",
+]
+
+
+class MetaFilterToken(enum.Enum):
+    """Stand for the mere presence or absence of a value."""
+
+    ABSENT = enum.auto()
+    PRESENT = enum.auto()
+
+
+ABSENT: Final = MetaFilterToken.ABSENT
+PRESENT: Final = MetaFilterToken.PRESENT
+
+
+class Filterable(Protocol):
+    """Be something that filters can look at: an event or a change of an object."""
+
+    @property
+    def raw(self) -> Mapping[str, Any]: ...
+    @property
+    def kwargs(self) -> Mapping[str, Any]: ...
+
+
+Callback = Callable[..., bool]
+
+
+@functools.lru_cache(maxsize=1024)
+def _takes(fn: Callback, skip: int) -> frozenset[str] | None:
+    signature = signature_of(fn, skip=skip)
+    return None if signature.takes_all else signature.names
+
+
+def _call(fn: Callback, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    try:
+        names = _takes(fn, len(args))
+    except TypeError:  # not hashable, so not remembered
+        names = _takes.__wrapped__(fn, len(args))
+    if names is None:
+        return bool(fn(*args, **kwargs))
+    return bool(fn(*args, **{name: kwargs[name] for name in names if name in kwargs}))
+
+
+class _Combined:
+    """Be several filters in one."""
+
+    __slots__ = ("_join", "fns")
+
+    def __init__(self, join: Callable[[Iterable[bool]], bool], fns: Iterable[Callback]) -> None:
+        self._join = join
+        self.fns = tuple(fns)
+        for fn in self.fns:
+            if not callable(fn):
+                raise TypeError(f"Filters are combined of functions, and {fn!r} is none.")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> bool:
+        return self._join(_call(fn, args, kwargs) for fn in self.fns)
+
+
+def not_(fn: Callback) -> Callback:
+    """Make a filter that passes where *fn* does not."""
+    return none_([fn])
+
+
+def all_(fns: Iterable[Callback]) -> Callback:
+    """Make a filter that passes where all of *fns* do."""
+    return _Combined(all, fns)
+
+
+def any_(fns: Iterable[Callback]) -> Callback:
+    """Make a filter that passes where at least one of *fns* does."""
+    return _Combined(any, fns)
+
+
+def none_(fns: Iterable[Callback]) -> Callback:
+    """Make a filter that passes where none of *fns* does."""
+    return _Combined(lambda results: not any(results), fns)
+
+
+def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
+    """Give the functions that filter objects for *handler*, each with the name of its option."""
+    wanted: list[tuple[str, Any]] = [("when", handler.when), ("value", handler.value)]
+    wanted += [("labels", value) for value in (handler.labels or {}).values()]
+    wanted += [("annotations", value) for value in (handler.annotations or {}).values()]
+    if isinstance(handler, ChangeHandler):
+        wanted += [("old", handler.old), ("new", handler.new)]
+    for option, value in wanted:
+        yield from ((option, fn) for fn in _parts(value))
+
+
+def _parts(value: Any) -> Iterator[Callback]:
+    if isinstance(value, _Combined):
+        for fn in value.fns:
+            yield from _parts(fn)
+    elif callable(value):
+        yield value
+
+
+def matches(handler: ResourceHandler, cause: Filterable) -> bool:
+    """Tell whether the object, and for update handlers the change, passes all filters of *handler*."""
+    return _matches(handler, cause, change=True)
+
+
+def prematches(handler: ResourceHandler, cause: Filterable) -> bool:
+    """Tell whether the object passes the filters of *handler*, whatever has changed in it.
+
+    This decides on finalizers, and on whether the operator shows any sign of having seen the object.
+    """
+    return _matches(handler, cause, change=False)
+
+
+def _matches(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bool:
+    if not handler.has_filters:
+        return True  # that something has changed at all is what makes the reason an update
+    metadata = cause.raw.get("metadata") or {}
+    return (
+        _match_metadata(handler.labels, metadata.get("labels"), cause)
+        and _match_metadata(handler.annotations, metadata.get("annotations"), cause)
+        and (not handler.field or _match_field(handler, cause, change=change))
+        and (handler.when is None or _call(handler.when, (), cause.kwargs))
+    )
+
+
+def _match_metadata(pattern: Mapping[str, Any] | None, content: Mapping[str, str] | None, cause: Filterable) -> bool:
+    if not pattern:
+        return True
+    content = content or {}
+    return all(_match_value(wanted, content.get(key), cause) for key, wanted in pattern.items())
+
+
+def _match_value(wanted: Any, value: Any, cause: Filterable) -> bool:
+    # None is no value in Kubernetes: absence is the same as None.
+    if wanted is PRESENT:
+        return value is not None
+    if wanted is ABSENT:
+        return value is None
+    if callable(wanted):
+        return _call(wanted, (value,), cause.kwargs)
+    return bool(wanted == value)
+
+
+def _match_field(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bool:
+    assert handler.field
+    if not isinstance(handler, ChangeHandler):
+        return _match_value(_wanted(handler), resolve(cause.raw, handler.field), cause)
+    old, new = _sides(handler.field, cause)
+    if not handler.needs_change:
+        return _match_value(_wanted(handler), new, cause)
+    if handler.old is not None or handler.new is not None:
+        return not change or (
+            old != new
+            and (handler.old is None or _match_value(handler.old, old, cause))
+            and (handler.new is None or _match_value(handler.new, new, cause))
+        )
+    if handler.value is None:  # affected in any way: what is not there yet may come
+        return not change or old != new
+    return (not change or old != new) and (
+        _match_value(handler.value, new, cause) or _match_value(handler.value, old, cause)
+    )
+
+
+def _wanted(handler: ResourceHandler) -> Any:
+    return PRESENT if handler.value is None else handler.value
+
+
+def _sides(path: tuple[str, ...], cause: Any) -> tuple[Any, Any]:
+    return resolve(cause.old or {}, path), resolve(cause.new or {}, path)
+
+
+def field_paths(handlers: Iterable[ResourceHandler]) -> frozenset[tuple[str, ...]]:
+    """Collect the fields that any of *handlers* looks at."""
+    return frozenset(handler.field for handler in handlers if handler.field)

@@ -1,0 +1,218 @@
+"""The one place where users' functions are called.
+
+One call makes one attempt and always comes back with an outcome: whatever the function raises becomes part of it. Only
+cancellation (and what ends the process) passes through. Sync functions run in threads, async ones on Trio.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from trioperator.clock import wall_now
+from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryError
+from trioperator.handling.cause import attempt_kwargs
+from trioperator.handling.handler import Handler
+from trioperator.handling.outcome import Outcome, check_limits, judge
+
+if TYPE_CHECKING:
+    from trioperator.logs import Logger
+
+__all__ = ["Attempt", "Invoker"]
+
+_NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
+_CHANNEL = "trio.open_memory_channel()"
+
+# By the qualified names of asyncio's functions.
+_INSTEAD: Mapping[str, str] = {
+    "sleep": "trio.sleep()",
+    "create_task": _NURSERY,
+    "ensure_future": _NURSERY,
+    "gather": _NURSERY,
+    "wait": _NURSERY,
+    "TaskGroup.__aenter__": _NURSERY,
+    "wait_for": "trio.fail_after()",
+    "timeout": "trio.fail_after()",
+    "Timeout.__aenter__": "trio.fail_after()",
+    "to_thread": "trio.to_thread.run_sync()",
+    "Event.wait": "trio.Event",
+    "Condition.wait": "trio.Condition",
+    "Lock.acquire": "trio.Lock",
+    "Semaphore.acquire": "trio.Semaphore",
+    "Queue.get": _CHANNEL,
+    "Queue.put": _CHANNEL,
+    "open_connection": "trio.open_tcp_stream()",
+    "create_subprocess_exec": "trio.run_process()",
+    "create_subprocess_shell": "trio.run_process()",
+}
+
+# Whose frames say nothing to a user whose function has failed.
+_MACHINERY = frozenset({"trioperator", "trio", "outcome"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """Tell which attempt of a handler it is: how many were made before, and when the first one began."""
+
+    retry: int
+    started: datetime.datetime
+
+
+class Invoker:
+    """Call handlers: sync ones in the threads of *limiter*; *backoff* seconds are the delay after arbitrary errors."""
+
+    def __init__(self, *, limiter: trio.CapacityLimiter, backoff: float) -> None:
+        self._limiter = limiter
+        self._backoff = backoff
+
+    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
+        """Make one attempt of *handler* and tell how it has ended.
+
+        An async function that outlives the handler's ``timeout=`` is cancelled at its next checkpoint; a sync one can
+        not be, and is judged when it returns. Cancellation abandons the thread of a sync function.
+        """
+        now = wall_now()
+        runtime = (now - attempt.started).total_seconds()
+        refused = check_limits(handler, retry=attempt.retry, runtime=runtime)
+        if refused is not None:
+            logger.error("%s failed permanently: %s", handler, refused.error)
+            return refused
+        logger.debug("%s is invoked.", handler)
+        own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
+        try:
+            result = await self._call(handler, handler.signature.pick({**own, **kwargs}), runtime)
+        except BaseException as raised:
+            error = _principal(raised)
+            if error is None:
+                cancelled = _only_cancellation(handler, raised, logger)
+                if cancelled is None:
+                    raise
+                raise cancelled from None
+            runtime = (wall_now() - attempt.started).total_seconds()
+            outcome = judge(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
+            _report(handler, error, outcome, logger)
+            return outcome
+        logger.info("%s succeeded.", handler)
+        return Outcome(final=True, result=result)
+
+    async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float) -> Any:
+        began = trio.current_time()
+        if handler.is_async:
+            result = handler.fn(**kwargs)
+        else:
+            # Boxed, because Trio takes no coroutine from a thread, and sync functions that wrap async ones give one.
+            (result,) = await trio.to_thread.run_sync(
+                lambda: (handler.fn(**kwargs),), limiter=self._limiter, abandon_on_cancel=True
+            )
+        if not inspect.iscoroutine(result):
+            return result
+        if handler.timeout is None:
+            return await result
+        with trio.move_on_at(began + handler.timeout - runtime):
+            return await result
+        raise HandlerTimeoutError(f"{handler} has timed out after {handler.timeout:g} seconds.")
+
+
+def _only_cancellation(
+    handler: Handler, raised: BaseException, logger: Logger
+) -> BaseExceptionGroup[trio.Cancelled] | None:
+    """Part a cancellation from errors that handlers make while they are cancelled: these are logged, and end here."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return None
+    cancelled, others = raised.split(trio.Cancelled)
+    if cancelled is None or not isinstance(others, ExceptionGroup):
+        return None
+    logger.error("%s failed while it was cancelled: %s", handler, others, exc_info=others)
+    return cancelled
+
+
+def _principal(raised: BaseException) -> Exception | None:
+    """Choose the error that decides: the one of a group that does, for handlers may have nurseries of their own.
+
+    None is for what is no failure of a handler: cancellation, and what ends the process.
+    """
+    if not isinstance(raised, Exception):
+        cancelled = type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions"
+        return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__) if cancelled else None
+    if not isinstance(raised, ExceptionGroup):
+        return raised
+    leaves = list(_leaves(raised))
+    for kind in (PermanentError, TemporaryError):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    return leaves[0] if len(leaves) == 1 else raised
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, ExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _report(handler: Handler, error: Exception, outcome: Outcome, logger: Logger) -> None:
+    if isinstance(error, TemporaryError) and not outcome.final:
+        logger.error("%s failed temporarily: %s", handler, str(error) or repr(error))
+        return
+    if isinstance(error, PermanentError | TemporaryError):
+        logger.error("%s failed permanently: %s", handler, str(outcome.error) or repr(error))
+        return
+    if not outcome.final:
+        fate = f"will try again in {outcome.delay:g} seconds"
+    elif outcome.error is None:
+        fate = "will ignore it"
+    else:
+        fate = "will stop now"
+    _begin_in_user_code(error)
+    logger.error("%s failed with an exception and %s: %s", handler, fate, str(error) or repr(error), exc_info=error)
+    hint = _asyncio_hint(error)
+    if hint:
+        logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, hint)
+
+
+def _begin_in_user_code(error: Exception) -> None:
+    """Cut the frames of the machinery off the beginning of the traceback."""
+    traceback = error.__traceback__
+    while traceback is not None and _package(traceback) in _MACHINERY:
+        traceback = traceback.tb_next
+    if traceback is not None:  # else it was the call itself that has failed
+        error.__traceback__ = traceback
+
+
+def _asyncio_hint(error: BaseException) -> str:
+    """Name the asyncio function that a handler has called, and what to use instead."""
+    if isinstance(error, ExceptionGroup):
+        return next(filter(None, map(_asyncio_hint, error.exceptions)), "")
+    called: list[str] = []
+    last = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        last = _package(traceback)
+        if last == "asyncio":
+            called.append(traceback.tb_frame.f_code.co_qualname)
+        traceback = traceback.tb_next
+    text = str(error)
+    if isinstance(error, TypeError | RuntimeError):
+        # Trio throws a TypeError into a task that awaits what it does not know.
+        foreign = "event loop" in text or "unrecognized yield message" in text
+    else:  # asyncio's primitives take it for granted that there is a loop
+        foreign = isinstance(error, AttributeError) and last == "asyncio"
+    if not foreign:
+        return ""
+    if not called:
+        return "what it awaits cannot work here; see Trio's documentation for what takes its place."
+    name = next((name for name in called if name in _INSTEAD), called[0])
+    return f"asyncio's {name}() cannot work here; use {_INSTEAD.get(name, 'what Trio offers for it')} instead."
+
+
+def _package(traceback: types.TracebackType) -> str:
+    name: str = traceback.tb_frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]

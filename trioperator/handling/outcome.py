@@ -1,0 +1,83 @@
+"""Outcomes: how one attempt of a handler has ended, and what follows from that. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from trioperator.errors import ConfigError, HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
+from trioperator.handling.handler import ErrorsMode, Handler
+
+__all__ = ["Outcome", "check_limits", "judge"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Tell how an attempt has ended.
+
+    ``final`` says that there will be no other attempt; else the next one is due in ``delay`` seconds.
+    A final outcome with an error is a failure; an ignored error is a success without a result.
+    """
+
+    final: bool
+    result: Any = None
+    error: Exception | None = None
+    delay: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Tell whether the handler has ended well."""
+        return self.final and self.error is None
+
+
+def check_limits(handler: Handler, *, retry: int, runtime: float) -> Outcome | None:
+    """Refuse an attempt for which there is no time or no retry left.
+
+    *retry* counts the attempts made; *runtime* is in seconds since the first one began.
+    """
+    if handler.timeout is not None and runtime >= handler.timeout:
+        return Outcome(final=True, error=_timed_out(handler, runtime))
+    if handler.retries is not None and retry >= handler.retries:
+        return Outcome(final=True, error=_retried_out(handler, retry))
+    return None
+
+
+def judge(handler: Handler, error: Exception, *, retry: int, runtime: float, backoff: float) -> Outcome:
+    """Decide what an exception of the handler means.
+
+    *retry* counts the attempts before this one; *runtime* is in seconds since the first one began; *backoff* is the
+    default delay after an arbitrary exception. An attempt that could not be made any more when it is due fails the
+    handler now (as in Kopf since 1.40).
+    """
+    mode = handler.errors or handler.default_errors
+    if isinstance(error, PermanentError | ConfigError):  # a wrong setting stays wrong
+        return Outcome(final=True, error=error)
+    if isinstance(error, TemporaryError):
+        delay = error.delay or 0.0
+    elif mode is ErrorsMode.IGNORED:
+        return Outcome(final=True)
+    elif mode is ErrorsMode.PERMANENT:
+        return Outcome(final=True, error=error)
+    else:
+        delay = backoff if handler.backoff is None else handler.backoff
+    if handler.timeout is not None and runtime + delay >= handler.timeout:
+        return Outcome(final=True, error=_timed_out(handler, runtime, cause=error))
+    if handler.retries is not None and retry + 1 >= handler.retries:
+        return Outcome(final=True, error=_retried_out(handler, retry + 1, cause=error))
+    return Outcome(final=False, error=error, delay=delay)
+
+
+def _timed_out(handler: Handler, runtime: float, cause: Exception | None = None) -> HandlerTimeoutError:
+    error = HandlerTimeoutError(f"{handler} has timed out after {runtime:g} seconds.{_because(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def _retried_out(handler: Handler, retries: int, cause: Exception | None = None) -> HandlerRetriesError:
+    error = HandlerRetriesError(f"{handler} has exceeded {retries} retries.{_because(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def _because(cause: Exception | None) -> str:
+    return f" The last error: {cause}" if cause is not None and str(cause) else ""

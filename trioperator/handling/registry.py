@@ -1,0 +1,193 @@
+"""The registry: which handlers there are, and which of them belong to a resource kind.
+
+The decorators fill the default registry, or the one that they are given. An operator reads it once, at its start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from trioperator.handling.cause import (
+    ACTIVITY_KWARGS,
+    ATTEMPT_KWARGS,
+    CHANGE_KWARGS,
+    EVENT_KWARGS,
+    ChangeCause,
+    EventCause,
+)
+from trioperator.handling.filters import callbacks, field_paths, matches, prematches
+from trioperator.handling.handler import (
+    Activity,
+    ActivityHandler,
+    ChangeHandler,
+    EventHandler,
+    Handler,
+    Reason,
+    ResourceHandler,
+    check_callback,
+    check_signature,
+)
+from trioperator.model.fields import FieldPath
+from trioperator.model.resource import Selector
+
+__all__ = [
+    "KindHandlers",
+    "OperatorRegistry",
+    "get_default_registry",
+    "is_of_interest",
+    "must_block_deletion",
+    "select_event_handlers",
+    "select_handlers",
+    "set_default_registry",
+]
+
+H = TypeVar("H", bound=Handler)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KindHandlers:
+    """Hold the handlers of one resource kind, in the order of their declaration."""
+
+    events: tuple[EventHandler, ...] = ()
+    changes: tuple[ChangeHandler, ...] = ()
+    extra_fields: frozenset[FieldPath] = frozenset()
+    deletion_blockers: tuple[ChangeHandler, ...] = ()
+    delete_notices: tuple[ChangeHandler, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.changes)
+
+    @classmethod
+    def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
+        """Sort the handlers of a kind by what they are for."""
+        handlers = tuple(handlers)
+        changes = tuple(h for h in handlers if isinstance(h, ChangeHandler))
+        return cls(
+            events=tuple(h for h in handlers if isinstance(h, EventHandler)),
+            changes=changes,
+            extra_fields=field_paths(handlers),
+            deletion_blockers=tuple(h for h in changes if h.needs_finalizer),
+            delete_notices=tuple(h for h in changes if h.is_delete_notice),
+        )
+
+
+class OperatorRegistry:
+    """Keep the handlers of one operator.
+
+    Adding is for the decorators. Several operators in one process have a registry each.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: list[Handler] = []
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers)
+
+    def append(self, handler: Handler) -> None:
+        """Add a handler, as the last one."""
+        self._handlers.append(handler)
+
+    def activities(self, activity: Activity) -> tuple[ActivityHandler, ...]:
+        """Give the handlers of an activity, in the order of their declaration."""
+        found = (h for h in self._handlers if isinstance(h, ActivityHandler) and h.activity is activity)
+        return _deduplicated(found)
+
+    def resource_handlers(self) -> tuple[ResourceHandler, ...]:
+        """Give all handlers of objects."""
+        return tuple(h for h in self._handlers if isinstance(h, ResourceHandler))
+
+    def selectors(self) -> frozenset[Selector]:
+        """Give the selectors of all handlers of objects."""
+        return frozenset(h.selector for h in self.resource_handlers())
+
+    def check(self) -> None:
+        """Make sure that every handler and every filter can be called with what there is.
+
+        Raises ConfigError that names the handler and the argument.
+        """
+        for handler in self._handlers:
+            if isinstance(handler, ChangeHandler):
+                known = CHANGE_KWARGS
+            elif isinstance(handler, EventHandler):
+                known = EVENT_KWARGS
+            else:
+                known = ACTIVITY_KWARGS
+            check_signature(handler, known)
+            if isinstance(handler, ResourceHandler):
+                for option, fn in callbacks(handler):
+                    check_callback(handler, option, fn, known - ATTEMPT_KWARGS)
+
+
+def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[EventHandler, ...]:
+    """Choose the handlers of an event, each function once for an id, in the order of their declaration.
+
+    A handler whose filter fails is not called, and the error is logged, as those of event handlers are: the event is
+    not lost for others.
+    """
+    return _deduplicated(h for h in handlers.events if _safely_matches(h, cause))
+
+
+def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeHandler, ...]:
+    """Choose the handlers which a change calls for, in the order of their declaration.
+
+    A function is chosen once for an id, however many of its decorators match.
+    """
+    return _deduplicated(h for h in handlers.changes if _suits(h, cause) and matches(h, cause))
+
+
+def is_of_interest(handlers: KindHandlers, cause: ChangeCause) -> bool:
+    """Tell whether any change handler could ever be called for the object as it is."""
+    return any(prematches(h, cause) for h in handlers.changes)
+
+
+def must_block_deletion(handlers: KindHandlers, cause: ChangeCause) -> bool:
+    """Tell whether the object must not vanish before its delete handlers have ended."""
+    return any(prematches(h, cause) for h in handlers.deletion_blockers)
+
+
+def _safely_matches(handler: EventHandler, cause: EventCause) -> bool:
+    try:
+        return matches(handler, cause)
+    except Exception as error:
+        cause.logger.error("A filter of %s has failed, so it is not called: %r", handler, error, exc_info=error)
+        return False
+
+
+def _suits(handler: ChangeHandler, cause: ChangeCause) -> bool:
+    if handler.initial:
+        return cause.initial and (handler.deleted or cause.reason is not Reason.DELETE)
+    return handler.reason is None or handler.reason is cause.reason
+
+
+def _deduplicated(handlers: Iterable[H]) -> tuple[H, ...]:
+    seen: set[tuple[int, int, str]] = set()
+    unique: list[H] = []
+    for handler in handlers:
+        fn = handler.fn
+        if inspect.ismethod(fn):  # bound methods are made anew at each access
+            key = (id(fn.__func__), id(fn.__self__), handler.id)
+        else:
+            key = (id(fn), 0, handler.id)
+        if key not in seen:
+            seen.add(key)
+            unique.append(handler)
+    return tuple(unique)
+
+
+class _Default:
+    """Hold the registry that decorators fill when they are not given another."""
+
+    registry = OperatorRegistry()
+
+
+def get_default_registry() -> OperatorRegistry:
+    """Give the registry that the decorators fill where they are given no other."""
+    return _Default.registry
+
+
+def set_default_registry(registry: OperatorRegistry) -> None:
+    """Replace the registry that the decorators fill where they are given no other."""
+    _Default.registry = registry

@@ -1,0 +1,135 @@
+"""From outcomes to what is remembered: the state of each handler of an unfinished cause. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.outcome import Outcome
+from trioperator.handling.progress import ProgressRecord
+
+__all__ = ["HandlerState", "deliver_result", "settle", "take_over"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerState:
+    """Tell how far one handler has come with a cause.
+
+    ``retries`` counts the attempts made; a handler that waits is due at ``delayed``.
+    """
+
+    started: datetime.datetime
+    purpose: str | None = None
+    stopped: datetime.datetime | None = None
+    delayed: datetime.datetime | None = None
+    retries: int = 0
+    success: bool = False
+    failure: bool = False
+    message: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether there will be no other attempt."""
+        return self.success or self.failure
+
+    def is_due(self, now: datetime.datetime) -> bool:
+        """Tell whether an attempt may be made at the time *now*."""
+        return not self.finished and (self.delayed is None or self.delayed <= now)
+
+    def to_record(self) -> ProgressRecord:
+        """Make the record that is stored, in Kopf's format."""
+        return {
+            "started": _to_text(self.started),
+            "stopped": _to_text(self.stopped),
+            "delayed": _to_text(self.delayed),
+            "purpose": self.purpose,
+            "retries": self.retries,
+            "success": self.success,
+            "failure": self.failure,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_record(cls, record: ProgressRecord, *, now: datetime.datetime) -> HandlerState:
+        """Read a stored record; what is unreadable in it counts as absent."""
+        retries, purpose, message = record.get("retries"), record.get("purpose"), record.get("message")
+        return cls(
+            started=_from_text(record.get("started")) or now,
+            stopped=_from_text(record.get("stopped")),
+            delayed=_from_text(record.get("delayed")),
+            purpose=purpose if isinstance(purpose, str) else None,
+            retries=retries if isinstance(retries, int) and not isinstance(retries, bool) else 0,
+            success=record.get("success") is True,
+            failure=record.get("failure") is True,
+            message=message if isinstance(message, str) else None,
+        )
+
+
+def settle(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> HandlerState:
+    """Move the state of a handler on by one attempt."""
+    message = None
+    if outcome.error is not None:
+        message = (str(outcome.error) or repr(outcome.error))[:1024]
+    return dataclasses.replace(
+        state,
+        retries=state.retries + 1,
+        stopped=now if outcome.final else None,
+        delayed=None if outcome.final else now + datetime.timedelta(seconds=outcome.delay),
+        success=outcome.succeeded,
+        failure=outcome.final and not outcome.succeeded,
+        message=message,
+    )
+
+
+def take_over(
+    handlers: Iterable[ChangeHandler],
+    known: Mapping[str, HandlerState],
+    *,
+    reason: Reason,
+    now: datetime.datetime,
+) -> dict[str, HandlerState]:
+    """Give the states with which *handlers* go into a cause.
+
+    What an unfinished cause has left behind is taken over: an unfinished handler goes on with its retries, at once;
+    one that has ended for another reason begins anew, but for a resuming one, which runs once.
+    """
+    states: dict[str, HandlerState] = {}
+    for handler in handlers:
+        state = known.get(handler.id)
+        if state is None:
+            state = HandlerState(started=now, purpose=reason.value)
+        elif state.purpose not in (None, reason.value):
+            if not state.finished:
+                state = dataclasses.replace(state, purpose=reason.value, delayed=None)
+            elif not handler.initial:
+                state = HandlerState(started=now, purpose=reason.value)
+        states[handler.id] = state
+    return states
+
+
+def deliver_result(result: Any, *, handler_id: str) -> dict[str, Any]:
+    """Make the merge patch that puts a handler's result into the object's status.
+
+    None is no result. A mapping is merged under the handler's id, anything else is put there.
+    """
+    if result is None:
+        return {}
+    value = dict(result) if isinstance(result, Mapping) else result
+    return {"status": {handler_id: value}}
+
+
+def _to_text(moment: datetime.datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="microseconds")
+
+
+def _from_text(text: object) -> datetime.datetime | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
