@@ -1,0 +1,478 @@
+"""The client: what is retried and when, what is not, and what is told. Time is virtual unless sockets matter."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import trio
+import trio.testing
+import trustme
+from trio.testing import MockClock
+
+from tests.kube.conftest import ANSWER, Answer, Memory, Serve, Server, Talk, answer_all, client_of, ok, status
+from trioperator._version import __version__
+from trioperator.errors import (
+    ConflictError,
+    ConnectionLostError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+)
+from trioperator.kube.client import JSON_PATCH, Client, build_target, open_client
+from trioperator.kube.connection import ConnectionInfo
+from trioperator.settings import OperatorSettings
+
+INFO = ConnectionInfo(server="http://cluster", token="t")
+LOST = httpx.ReadError("lost")
+UNREACHED = httpx.ConnectError("refused")
+
+
+async def run(
+    memory: Memory, settings: OperatorSettings, method: str = "GET", **kw: Any
+) -> bytes | ConnectionLostError | ServerError | TooManyRequestsError:
+    """Send one request through *memory*; give its result, or the error that can be retried."""
+    async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+        try:
+            return await client.request(method, "/x", **kw)
+        except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
+            return exc
+
+
+class TestRetries:
+    @pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
+    @pytest.mark.parametrize("trouble", [LOST, UNREACHED, status(500), status(503), status(429), OSError("x")])
+    async def test_what_can_pass_is_tried_again_by_the_backoffs(
+        self, autojump_clock: MockClock, settings: OperatorSettings, method: str, trouble: Answer
+    ) -> None:
+        settings.networking.error_backoffs = (1, 2, 5)
+        memory = Memory([trouble, trouble, trouble, ok()])
+        assert await run(memory, settings, method) == b"{}"
+        assert memory.times == [0, 1, 3, 8]
+
+    async def test_the_last_error_is_told_when_the_backoffs_are_used_up(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        settings.networking.error_backoffs = (1, 2)
+        memory = Memory([LOST, status(500, "first"), status(503, "last"), ok()])
+        error = await run(memory, settings)
+        assert str(error) == "HTTP 503: last"
+        assert memory.times == [0, 1, 3]
+
+    async def test_the_defaults_are_eight_more_attempts_in_54_seconds(self, autojump_clock: MockClock) -> None:
+        memory = Memory([LOST])
+        error = await run(memory, OperatorSettings())
+        assert isinstance(error, ConnectionLostError)
+        assert len(memory.times) == 9
+        assert memory.times[-1] == 54
+
+    @pytest.mark.parametrize(("trouble", "attempts"), [(LOST, 1), (status(500), 1), (UNREACHED, 2), (status(429), 2)])
+    async def test_a_post_is_repeated_only_where_it_was_surely_not_acted_on(
+        self, autojump_clock: MockClock, settings: OperatorSettings, trouble: Answer, attempts: int
+    ) -> None:
+        memory = Memory([trouble, ok()])
+        result = await run(memory, settings, "POST", body=b"{}")
+        assert len(memory.requests) == attempts
+        assert (result == b"{}") == (attempts == 2)
+
+    async def test_a_silent_server_is_given_up_and_tried_again(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        async def hang(_: httpx.Request) -> httpx.Response:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        settings.networking.request_timeout = 30
+        settings.networking.error_backoffs = (1,)
+        memory = Memory(hang)
+        error = await run(memory, settings)
+        assert isinstance(error, ConnectionLostError)
+        assert "GET /x: no answer within 30 s" in str(error)
+        assert memory.times == [0, 31]
+        assert trio.current_time() == 61
+
+    async def test_a_timeout_of_its_own_wins(self, autojump_clock: MockClock, settings: OperatorSettings) -> None:
+        async def hang(_: httpx.Request) -> httpx.Response:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        error = await run(Memory(hang), settings, timeout=2, backoffs=())
+        assert "no answer within 2 s" in str(error)
+        assert trio.current_time() == 2
+
+    async def test_a_post_that_timed_out_is_not_repeated(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        async def hang(_: httpx.Request) -> httpx.Response:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        memory = Memory(hang)
+        assert isinstance(await run(memory, settings, "POST"), ConnectionLostError)
+        assert len(memory.requests) == 1
+
+    @pytest.mark.parametrize(
+        ("enforce", "own", "wanted", "waited"),
+        [(False, 1, 7, 7), (False, 9, 7, 9), (True, 9, 7, 7), (True, 1, 7, 7), (True, 4, None, 4)],
+    )
+    async def test_the_servers_wish_is_a_floor_or_if_set_the_rule(
+        self,
+        autojump_clock: MockClock,
+        settings: OperatorSettings,
+        enforce: bool,
+        own: float,
+        wanted: float | None,
+        waited: float,
+    ) -> None:
+        settings.networking.error_backoffs = (own,)
+        settings.networking.enforce_retry_after = enforce
+        for code in (429, 503):
+            refusal = status(code, Retry_After=str(wanted)) if wanted is not None else status(code)
+            memory = Memory([refusal, ok()])
+            await run(memory, settings)
+            assert memory.times[1] - memory.times[0] == waited
+
+    async def test_the_details_can_ask_for_a_wait_too(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        memory = Memory([status(429, details={"retryAfterSeconds": 20}), ok()])
+        await run(memory, settings)
+        assert memory.times == [0, 20]
+
+    async def test_backoffs_that_can_be_iterated_again_are_for_each_request(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        class Twice:
+            def __iter__(self) -> Iterator[float]:
+                return iter((1, 1))
+
+        settings.networking.error_backoffs = Twice()
+        memory = Memory([LOST, LOST, ok(), LOST, LOST, ok()])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            await client.request("GET", "/x")
+            await client.request("GET", "/x")
+        assert len(memory.requests) == 6
+
+    async def test_retries_are_logged_without_secrets(
+        self, autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        source = ConnectionInfo(server="http://cluster", token="s3cret")
+        memory = Memory([LOST, status(401), ok()])
+        async with open_client(lambda: source, settings=settings, transport=memory) as client:
+            await client.request("GET", "/x", params={"continue": "t0ken"})
+        assert "GET /x has failed and is tried again in 1 s: cluster: lost" in caplog.text
+        assert "s3cret" not in caplog.text
+        assert "t0ken" not in caplog.text
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("code", "kind"), [(403, ForbiddenError), (404, NotFoundError), (409, ConflictError), (422, InvalidError)]
+    )
+    async def test_what_will_not_pass_is_told_at_once(
+        self, autojump_clock: MockClock, settings: OperatorSettings, code: int, kind: type[Exception]
+    ) -> None:
+        memory = Memory([status(code, "because", reason="Why", details={"name": "x"})])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(kind, match=rf"HTTP {code} Why: because"):
+                await client.get("/x")
+        assert len(memory.requests) == 1
+
+    async def test_a_redirect_is_not_followed(self, settings: OperatorSettings) -> None:
+        memory = Memory([httpx.Response(302, headers={"Location": "http://evil/"})])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(Exception, match=r"HTTP 302"):
+                await client.get("/x")
+        assert len(memory.requests) == 1
+
+    @pytest.mark.parametrize("content", [b"<html>", b"[]", b"", b"\xff", b"1"])
+    async def test_a_success_that_is_no_object_is_a_lost_connection(
+        self, settings: OperatorSettings, content: bytes
+    ) -> None:
+        memory = Memory([httpx.Response(200, content=content)])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(ConnectionLostError, match=r"/x: the answer is not"):
+                await client.get("/x")
+            with pytest.raises(ConnectionLostError, match=r"GET /x: the answer is no list"):
+                await client.list_page("/x")
+
+
+class TestRequests:
+    @pytest.fixture
+    def memory(self) -> Memory:
+        return Memory([ok({"a": 1})])
+
+    @pytest.fixture
+    async def client(self, memory: Memory, settings: OperatorSettings) -> Any:
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            yield client
+
+    async def test_each_says_who_asks_and_what_for(self, memory: Memory, client: Client) -> None:
+        assert await client.get("/api/v1/pods", {"limit": 5, "watch": True, "none": None}) == {"a": 1}
+        (request,) = memory.requests
+        assert str(request.url) == "http://cluster/api/v1/pods?limit=5&watch=true"
+        assert request.headers["user-agent"] == f"trioperator/{__version__}"
+        assert request.headers["authorization"] == "Bearer t"
+        assert request.headers["accept"] == "application/json"
+        assert "content-type" not in request.headers
+
+    async def test_a_body_is_json(self, memory: Memory, client: Client) -> None:
+        await client.post("/x", {"b": [2]})
+        await client.put("/x", {"b": [3]})
+        await client.delete("/x", body={"propagationPolicy": "Orphan"})
+        assert [(each.method, each.content) for each in memory.requests] == [
+            ("POST", b'{"b":[2]}'),
+            ("PUT", b'{"b":[3]}'),
+            ("DELETE", b'{"propagationPolicy":"Orphan"}'),
+        ]
+        assert {each.headers["content-type"] for each in memory.requests} == {"application/json"}
+
+    async def test_a_patch_gives_bytes_and_says_its_type(self, memory: Memory, client: Client) -> None:
+        assert await client.patch("/x", {"spec": None}) == b'{"a":1}'
+        assert await client.patch("/x", [{"op": "test"}], content_type=JSON_PATCH) == b'{"a":1}'
+        merge, ops = memory.requests
+        assert (merge.headers["content-type"], merge.content) == ("application/merge-patch+json", b'{"spec":null}')
+        assert (ops.headers["content-type"], ops.content) == ("application/json-patch+json", b'[{"op":"test"}]')
+
+    async def test_a_delete_without_options_has_no_body(self, memory: Memory, client: Client) -> None:
+        await client.delete("/x")
+        assert memory.requests[0].content == b""
+
+    async def test_the_transport_is_left_open(self, memory: Memory, settings: OperatorSettings) -> None:
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            await client.get("/x")
+        assert not memory.closed
+
+    async def test_a_server_behind_a_path_is_reached(self, memory: Memory, settings: OperatorSettings) -> None:
+        info = ConnectionInfo(server="https://rancher/k8s/clusters/c-1/")
+        async with open_client(lambda: info, settings=settings, transport=memory) as client:
+            await client.get("/api/v1/pods")
+        assert str(memory.requests[0].url) == "https://rancher/k8s/clusters/c-1/api/v1/pods"
+
+    async def test_lists_come_in_pages(self, settings: OperatorSettings, caplog: pytest.LogCaptureFixture) -> None:
+        pages = [
+            {"kind": "PodList", "metadata": {"continue": "c==&"}, "items": [{"metadata": {"name": "a"}}]},
+            {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": 1}}]},
+        ]
+        memory = Memory([ok(page) for page in pages])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            first = await client.list_page("/pods", limit=1)
+            second = await client.list_page("/pods", limit=1, continue_=first.next)
+        assert [obj.name for obj in first.items] == ["a"]
+        assert (second.items, second.next, second.resource_version) == ([], "", "7")
+        assert memory.requests[0].url.params == httpx.QueryParams({"limit": "1"})
+        assert memory.requests[1].url.params == httpx.QueryParams({"limit": "1", "continue": "c==&"})
+        assert "GET /pods: an object of the list is left out, it is broken" in caplog.text
+
+    async def test_a_list_can_be_whole(self, settings: OperatorSettings) -> None:
+        memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": None})])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            await client.list_page("/pods", continue_="")
+        assert memory.requests[0].url.query == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "target"),
+    [
+        ("/api/v1", None, "/api/v1"),
+        ("/api/v1", {"a": None}, "/api/v1"),
+        ("/apis/rbac/clusterroles/system:node", {"a": "b c&d"}, "/apis/rbac/clusterroles/system:node?a=b%20c%26d"),
+        ("/a b\r\nX: y/ü?x#y", {}, "/a%20b%0D%0AX:%20y/%C3%BC%3Fx%23y"),
+        ("/x", {"yes": True, "no": False, "n": 3}, "/x?yes=true&no=false&n=3"),
+    ],
+)
+def test_targets_are_quoted(path: str, params: Any, target: str) -> None:
+    assert build_target(path, params) == target
+
+
+class TestSockets:
+    """What only real connections show."""
+
+    async def test_requests_share_connections(self, serve: Serve, settings: OperatorSettings) -> None:
+        server = await serve(answer_all)
+        async with client_of(server, settings) as client:
+            for _ in range(10):
+                await client.patch("/x", {})
+        assert server.connections == 1
+
+    async def test_all_connections_are_closed_at_the_end(self, serve: Serve, settings: OperatorSettings) -> None:
+        server = await serve(answer_all)
+        async with client_of(server, settings) as client:
+            await client.get("/x")
+        await server.all_closed()
+
+    async def test_a_lost_answer_is_asked_for_again(self, serve: Serve, settings: OperatorSettings) -> None:
+        settings.networking.error_backoffs = (0.01, 0.01, 0.01)
+
+        async def script(talk: Talk) -> None:
+            await talk.request()
+            match server.connections:
+                case 1:
+                    talk.reset()
+                case 2:
+                    await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+                case 3:
+                    await talk.send(b"garbage\r\n\r\n")
+                case _:
+                    await talk.send(ANSWER)
+
+        server = await serve(script)
+        async with client_of(server, settings) as client:
+            assert await client.get("/x") == {}
+        assert server.connections == 4
+
+    async def test_a_post_whose_answer_is_lost_is_not_repeated(self, serve: Serve, settings: OperatorSettings) -> None:
+        settings.networking.error_backoffs = (0.01,)
+
+        async def script(talk: Talk) -> None:
+            await talk.request()
+
+        server = await serve(script)
+        async with client_of(server, settings) as client:
+            with pytest.raises(ConnectionLostError, match=r"closed without a response"):
+                await client.post("/x", {})
+        assert server.connections == 1
+
+    async def test_a_certificate_that_does_not_fit_is_told_at_once(
+        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext
+    ) -> None:
+        server = await serve(answer_all, tls=server_tls)
+        other = trustme.CA().cert_pem.bytes()
+        with trio.fail_after(3):  # the first of the default backoffs alone would not be much longer
+            async with client_of(server, settings, ca_data=other) as client:
+                with pytest.raises(ConnectionLostError, match=r"the server's certificate does not fit"):
+                    await client.get("/x")
+        assert server.connections == 1
+
+    async def test_a_name_for_tls_can_be_given(
+        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, authority_pem: str
+    ) -> None:
+        server = await serve(answer_all, tls=server_tls)
+        async with client_of(server, settings, ca_data=authority_pem, tls_server_name="kubernetes.default") as client:
+            assert await client.get("/x") == {}
+
+    async def test_silence_meets_the_time_out(self, serve: Serve, settings: OperatorSettings) -> None:
+        async def script(talk: Talk) -> None:
+            await trio.sleep_forever()
+
+        server = await serve(script)
+        settings.networking.request_timeout = 0.05
+        settings.networking.error_backoffs = ()
+        async with client_of(server, settings) as client:
+            with pytest.raises(ConnectionLostError, match=r"no answer within 0.05 s"):
+                await client.get("/x")
+
+    async def test_a_handshake_without_end_meets_the_connect_timeout(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
+        async def script(talk: Talk) -> None:
+            await trio.sleep_forever()
+
+        server = await serve(script)
+        settings.networking.connect_timeout = 0.05
+        settings.networking.error_backoffs = ()
+        server.tls = True
+        async with client_of(server, settings, insecure=True) as client:
+            with pytest.raises(ConnectionLostError, match=r"no connection within 0.05 s"):
+                await client.get("/x")
+
+    async def test_a_proxy_is_used_where_it_is_named(self, serve: Serve, settings: OperatorSettings) -> None:
+        targets = []
+
+        async def proxy(talk: Talk) -> None:
+            while (request := await talk.request()) is not None:
+                targets.append((request.method, request.target))
+                await talk.send(ANSWER)
+
+        server = await serve(proxy)
+        info = ConnectionInfo(server="http://cluster.invalid:8080/base", proxy_url=server.url)
+        async with open_client(lambda: info, settings=settings) as client:
+            assert await client.get("/x", {"a": "b c"}) == {}
+        assert targets == [("GET", "http://cluster.invalid:8080/base/x?a=b%20c")]
+
+    @pytest.mark.parametrize("by", ["connection", "settings"])
+    async def test_a_proxy_of_the_environment_is_used_where_that_is_trusted(
+        self,
+        serve: Serve,
+        settings: OperatorSettings,
+        monkeypatch: pytest.MonkeyPatch,
+        no_environment: None,
+        by: str,
+    ) -> None:
+        proxied = await serve(answer_all)
+        direct = await serve(answer_all)
+        monkeypatch.setenv("HTTP_PROXY", proxied.url)
+
+        async def count(**fields: Any) -> tuple[int, int]:
+            async with client_of(direct, settings, **fields) as client:
+                await client.get("/x")
+            return proxied.connections, direct.connections
+
+        assert await count() == (0, 1)
+        if by == "settings":
+            settings.networking.trust_env = True
+            assert await count() == (1, 1)
+        else:
+            assert await count(trust_env=True) == (1, 1)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert await count(trust_env=True) == (1, 2)
+
+    async def test_a_proxy_that_refuses_is_a_lost_connection(self, serve: Serve, settings: OperatorSettings) -> None:
+        async def script(talk: Talk) -> None:
+            await talk.request()
+            await talk.answer(b"no", status=407)
+
+        server = await serve(script)
+        settings.networking.error_backoffs = ()
+        info = ConnectionInfo(server="https://cluster.invalid", proxy_url=server.url, insecure=True)
+        async with open_client(lambda: info, settings=settings) as client:
+            with pytest.raises(ConnectionLostError, match=r"cluster.invalid: 407"):
+                await client.get("/x")
+
+    async def test_a_tunnel_of_a_proxy_leads_to_the_server(
+        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, authority_pem: str
+    ) -> None:
+        target = await serve(answer_all, tls=server_tls)
+
+        async def proxy(talk: Talk) -> None:
+            request = await talk.request()
+            assert request is not None
+            assert request.method == "CONNECT"
+            far = await trio.open_tcp_stream("127.0.0.1", target.port)
+            await talk.send(b"HTTP/1.1 200 OK\r\n\r\n")
+
+            async def forth() -> None:
+                async with far:
+                    while await talk._fill():
+                        data, talk._buffer = talk._buffer, b""
+                        await far.send_all(data)
+                pumps.cancel_scope.cancel()
+
+            async with trio.open_nursery() as pumps:
+                pumps.start_soon(forth)
+                async for data in far:
+                    await talk.send(bytes(data))
+
+        server = await serve(proxy)
+        info = ConnectionInfo(
+            server=target.url, proxy_url=server.url, ca_data=authority_pem, tls_server_name="kubernetes.default"
+        )
+        async with open_client(lambda: info, settings=settings) as client:
+            assert await client.get("/x") == {}
+        assert target.connections == 1
+
+    async def test_an_unreachable_server_is_told_with_its_address(self, settings: OperatorSettings) -> None:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listeners[0].socket.getsockname()[1]
+        await listeners[0].aclose()
+        settings.networking.error_backoffs = ()
+        async with client_of(Server(port=port, tls=False), settings) as client:
+            with pytest.raises(ConnectionLostError, match=rf"Cannot connect to 127.0.0.1:{port}: connection refused"):
+                await client.get("/x")

@@ -1,0 +1,290 @@
+"""Discovery: aggregated, plain, and of clusters of which a part is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.kube.conftest import Memory, ok, status
+from trioperator.errors import ConnectionLostError, ForbiddenError
+from trioperator.kube.client import open_client
+from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.discovery import discover
+from trioperator.model.resource import Resource
+from trioperator.settings import OperatorSettings
+
+INFO = ConnectionInfo(server="http://cluster")
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+
+
+def resource(plural: str, kind: str, *, subresources: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    """Give a resource in aggregated form."""
+    return {
+        "resource": plural,
+        "responseKind": {"group": "", "version": "", "kind": kind},
+        "scope": "Namespaced",
+        "verbs": VERBS,
+        "subresources": [{"subresource": name, "verbs": ["get"]} for name in subresources],
+    } | fields
+
+
+def group(name: str, /, **versions: Any) -> dict[str, Any]:
+    """Give a group in aggregated form: lists are resources, dicts are versions as they are."""
+    return {
+        "metadata": {"name": name} if name else {"creationTimestamp": None},
+        "versions": [
+            {"version": version, **(value if isinstance(value, dict) else {"resources": value})}
+            for version, value in versions.items()
+        ],
+    }
+
+
+def aggregated(*groups: Any) -> httpx.Response:
+    return ok({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": list(groups)})
+
+
+CORE = group(
+    "", v1=[resource("pods", "Pod", subresources=("status", "log"), singularResource="pod", shortNames=["po"])]
+)
+KOPF = group(
+    "kopf.dev",
+    v2=[resource("kexes", "KopfExample", categories=["all"], subresources=("status",))],
+    v1=[resource("kexes", "KopfExample", scope="Cluster", singularResource="kex")],
+)
+
+
+def plain(name: str, kind: str, **fields: Any) -> dict[str, Any]:
+    """Give a resource in the form of a group version of its own."""
+    return {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": VERBS} | fields
+
+
+def answers(table: dict[str, httpx.Response | Exception]) -> Memory:
+    def respond(request: httpx.Request) -> httpx.Response | Exception:
+        return table.get(request.url.path) or status(404, "not here")
+
+    return Memory(respond)
+
+
+async def find(memory: Memory, groups: frozenset[str] | None = None) -> dict[str, Resource]:
+    async with open_client(lambda: INFO, settings=OperatorSettings(), transport=memory) as client:
+        found = await discover(client, groups)
+    return {f"{each.plural}.{each.version}.{each.group}": each for each in found}
+
+
+def paths(memory: Memory) -> list[str]:
+    return sorted(request.url.path for request in memory.requests)
+
+
+async def test_two_requests_tell_all_where_discovery_is_aggregated() -> None:
+    memory = answers({"/api": aggregated(CORE), "/apis": aggregated(KOPF)})
+    found = await find(memory)
+    assert paths(memory) == ["/api", "/apis"]
+    assert set(found) == {"pods.v1.", "kexes.v1.kopf.dev", "kexes.v2.kopf.dev"}
+    pods = found["pods.v1."]
+    assert (pods.group, pods.version, pods.plural, pods.kind, pods.singular) == ("", "v1", "pods", "Pod", "pod")
+    assert pods.shortcuts == {"po"}
+    assert pods.subresources == {"status", "log"}
+    assert pods.verbs == set(VERBS)
+    assert pods.namespaced
+    assert pods.preferred
+    newer, older = found["kexes.v2.kopf.dev"], found["kexes.v1.kopf.dev"]
+    assert (newer.preferred, older.preferred) == (True, False)
+    assert (newer.namespaced, older.namespaced) == (True, False)
+    assert newer.categories == {"all"}
+    assert newer.singular == "kopfexample"  # it has none of its own
+    assert older.singular == "kex"
+
+
+async def test_aggregated_discovery_is_asked_for_in_both_its_versions() -> None:
+    memory = answers({"/api": aggregated(), "/apis": aggregated()})
+    assert await find(memory) == {}
+    for request in memory.requests:
+        first, second, last = request.headers["accept"].split(",")
+        assert first == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        assert second == "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+        assert last == "application/json"
+
+
+PLAIN: dict[str, Any] = {
+    "/api": ok({"kind": "APIVersions", "versions": ["v1"]}),
+    "/apis": ok(
+        {
+            "kind": "APIGroupList",
+            "groups": [
+                {
+                    "name": "kopf.dev",
+                    "versions": [{"groupVersion": "kopf.dev/v1", "version": "v1"}, {"version": "v2"}],
+                    "preferredVersion": {"version": "v2"},
+                },
+                {"name": "apps", "versions": [{"version": "v1"}], "preferredVersion": {"version": "v1"}},
+            ],
+        }
+    ),
+    "/api/v1": ok(
+        {
+            "resources": [
+                plain("pods", "Pod", singularName="pod", shortNames=["po"]),
+                plain("pods/status", "Pod"),
+                plain("pods/eviction", "Eviction", group="policy", version="v1"),
+                plain("nodes", "Node", namespaced=False, categories=["all"]),
+            ]
+        }
+    ),
+    "/apis/kopf.dev/v1": ok({"resources": [plain("kexes", "KopfExample")]}),
+    "/apis/kopf.dev/v2": ok({"resources": [plain("kexes", "KopfExample")]}),
+    "/apis/apps/v1": ok({"resources": [plain("deployments", "Deployment")]}),
+}
+
+
+async def test_each_group_version_is_asked_where_discovery_is_plain() -> None:
+    memory = answers(PLAIN)
+    found = await find(memory)
+    assert paths(memory) == sorted(PLAIN)
+    assert set(found) == {
+        "pods.v1.",
+        "nodes.v1.",
+        "kexes.v1.kopf.dev",
+        "kexes.v2.kopf.dev",
+        "deployments.v1.apps",
+    }
+    pods, nodes = found["pods.v1."], found["nodes.v1."]
+    assert (pods.singular, pods.shortcuts, pods.subresources) == (
+        "pod",
+        frozenset({"po"}),
+        frozenset({"status", "eviction"}),
+    )
+    assert (nodes.singular, nodes.namespaced, nodes.categories, nodes.subresources) == (
+        "node",
+        False,
+        frozenset({"all"}),
+        frozenset(),
+    )
+    assert pods.preferred
+    assert found["kexes.v2.kopf.dev"].preferred
+    assert not found["kexes.v1.kopf.dev"].preferred
+
+
+@pytest.mark.parametrize(
+    ("groups", "asked"),
+    [
+        ({""}, ["/api", "/api/v1"]),
+        ({"apps"}, ["/apis", "/apis/apps/v1"]),
+        ({"", "kopf.dev"}, ["/api", "/api/v1", "/apis", "/apis/kopf.dev/v1", "/apis/kopf.dev/v2"]),
+        ({"elsewhere.dev"}, ["/apis"]),
+        (set(), []),
+    ],
+)
+async def test_only_needed_groups_are_asked(groups: set[str], asked: list[str]) -> None:
+    memory = answers(PLAIN)
+    found = await find(memory, frozenset(groups))
+    assert paths(memory) == asked
+    assert {each.group for each in found.values()} == groups - {"elsewhere.dev"}
+
+
+async def test_only_needed_groups_are_given_where_discovery_is_aggregated() -> None:
+    memory = answers({"/api": aggregated(CORE), "/apis": aggregated(KOPF, group("apps", v1=[resource("d", "D")]))})
+    assert set(await find(memory, frozenset({"apps"}))) == {"d.v1.apps"}
+    assert paths(memory) == ["/apis"]
+
+
+@pytest.mark.parametrize("trouble", [status(503), status(500), status(403), httpx.ReadError("x"), ok([])])
+async def test_one_broken_group_costs_itself_only_and_little_time(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, trouble: Any
+) -> None:
+    found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": trouble}))
+    assert set(found) == {"pods.v1.", "nodes.v1.", "kexes.v1.kopf.dev", "deployments.v1.apps"}
+    assert "/apis/kopf.dev/v2 does not tell what it serves" in caplog.text
+    assert trio.current_time() <= 1
+
+
+async def test_a_silent_group_does_not_hold_up_the_rest_for_long(autojump_clock: MockClock) -> None:
+    async def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/apis/kopf.dev/v2":
+            await trio.sleep_forever()
+        answer = PLAIN[request.url.path]
+        assert isinstance(answer, httpx.Response)
+        return answer
+
+    assert len(await find(Memory(respond))) == 4
+    assert trio.current_time() <= 25
+
+
+async def test_a_group_version_that_is_gone_is_empty_and_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": status(404)}))
+    assert "kexes.v2.kopf.dev" not in found
+    assert caplog.text == ""
+
+
+async def test_a_stale_version_is_asked_for_itself() -> None:
+    stale = group("metrics.k8s.io", v1beta1={"freshness": "Stale", "resources": [resource("old", "Old")]})
+    memory = answers(
+        {
+            "/api": aggregated(CORE),
+            "/apis": aggregated(stale, KOPF),
+            "/apis/metrics.k8s.io/v1beta1": ok({"resources": [plain("pods", "PodMetrics")]}),
+        }
+    )
+    found = await find(memory)
+    assert paths(memory) == ["/api", "/apis", "/apis/metrics.k8s.io/v1beta1"]
+    assert "pods.v1beta1.metrics.k8s.io" in found
+    assert "old.v1beta1.metrics.k8s.io" not in found
+    assert found["pods.v1beta1.metrics.k8s.io"].preferred
+
+
+@pytest.mark.parametrize("known", [[], [resource("old", "Old")], None])
+async def test_a_stale_version_that_is_broken_gives_what_is_known_of_it(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, known: Any
+) -> None:
+    stale = group("metrics.k8s.io", v1beta1={"freshness": "Stale", "resources": known})
+    memory = answers(
+        {"/api": aggregated(CORE), "/apis": aggregated(stale, KOPF), "/apis/metrics.k8s.io/v1beta1": status(503)}
+    )
+    found = await find(memory)
+    assert len(found) == 3 + len(known or ())
+    assert "/apis/metrics.k8s.io/v1beta1 does not tell what it serves" in caplog.text
+
+
+@pytest.mark.parametrize("broken", [{"metadata": None}, [], {"metadata": {"name": "bad.dev"}, "versions": 7}])
+async def test_a_group_with_a_broken_description_is_left_out(caplog: pytest.LogCaptureFixture, broken: Any) -> None:
+    found = await find(answers({"/api": aggregated(CORE), "/apis": aggregated(broken, KOPF)}))
+    assert len(found) == 3
+    assert "an API group is left out" in caplog.text
+
+
+async def test_a_broken_resource_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    odd = [{"resource": 1}, None, resource("x", "X", verbs="all")]
+    apis = aggregated(
+        group("odd.dev", v1=[*odd, resource("fine", "Fine", verbs=None, shortNames=None, categories=None)])
+    )
+    found = await find(answers({"/api": aggregated(), "/apis": apis}))
+    assert set(found) == {"fine.v1.odd.dev"}
+    assert found["fine.v1.odd.dev"].verbs == frozenset()
+    assert caplog.text.count("one of /apis/odd.dev/v1 is left out") == 3
+    caplog.clear()
+    core = ok({"resources": [{"name": 1}, plain("pods", "Pod"), {"name": "kindless"}]})
+    found = await find(answers({"/api": PLAIN["/api"], "/api/v1": core}))
+    assert set(found) == {"pods.v1."}
+    assert caplog.text.count("one of /api/v1 is left out") == 2
+
+
+async def test_what_only_holds_subresources_is_no_resource() -> None:
+    apis = aggregated(group("odd.dev", v1=[resource("x", "X", responseKind=None)]))
+    assert await find(answers({"/api": aggregated(), "/apis": apis})) == {}
+
+
+async def test_a_server_without_groups_has_none() -> None:
+    assert set(await find(answers({"/api": aggregated(CORE)}))) == {"pods.v1."}
+
+
+async def test_trouble_with_the_lists_of_groups_is_told(autojump_clock: MockClock) -> None:
+    with pytest.raises(ForbiddenError, match="no way"):
+        await find(answers({"/api": status(403, "no way")}))
+    with pytest.raises(ConnectionLostError, match="GET /api: the answer is no list of API groups"):
+        await find(answers({"/api": httpx.Response(200, content=b"<html>")}))
+    with pytest.raises(ConnectionLostError):
+        await find(answers({"/api": httpx.ConnectError("refused")}))
+    assert trio.current_time() == 54  # lost connections to the server itself are tried again as all are

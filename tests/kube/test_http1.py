@@ -1,0 +1,35 @@
+"""Requests as they go over the wire. Responses are tested on real connections, with the transport."""
+
+from __future__ import annotations
+
+import pytest
+
+from trioperator.kube.http1 import render_request
+
+
+def test_a_request_is_one_block_of_bytes() -> None:
+    rendered = render_request("PATCH", "/x?y", host=b"h:1", headers=[(b"A", b"b"), (b"C", b"d e")], body=b"{}\n")
+    assert rendered == b"PATCH /x?y HTTP/1.1\r\nHost: h:1\r\nA: b\r\nC: d e\r\nContent-Length: 3\r\n\r\n{}\n"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_a_body_that_could_be_there_has_a_length(method: str) -> None:
+    rendered = render_request(method, "/", host=b"h", headers=[], body=None)
+    assert rendered == f"{method} / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+def test_a_request_without_a_body_says_nothing_of_it() -> None:
+    assert render_request("GET", "/", host=b"h", headers=[], body=None) == b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    assert b"Content-Length: 0\r\n" in render_request("DELETE", "/", host=b"h", headers=[], body=b"")
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/a\n", "/ü"])
+def test_a_target_that_is_none_is_refused(target: str) -> None:
+    with pytest.raises(ValueError):
+        render_request("GET", target, host=b"h", headers=[], body=None)
+
+
+@pytest.mark.parametrize("header", [(b"A\n", b"b"), (b"A", b"b\r\nC: d"), (b"A", b"\n")])
+def test_a_header_that_is_two_is_refused(header: tuple[bytes, bytes]) -> None:
+    with pytest.raises(ValueError):
+        render_request("GET", "/", host=b"h", headers=[header], body=None)

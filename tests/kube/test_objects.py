@@ -1,0 +1,97 @@
+"""Objects as bytes: their heads, their own copies, and pages of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from trioperator.kube.objects import parse_object, parse_page
+
+
+def pod(name: str = "p", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"u-{name}", "resourceVersion": "5", **metadata}, "spec": {"a": [1]}}
+
+
+def page(*items: Any, **fields: Any) -> bytes:
+    value = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": list(items)}
+    return json.dumps(value | fields).encode()
+
+
+def test_the_head_is_there_without_decoding_the_rest() -> None:
+    value = {"kind": "Pod", "apiVersion": "v1"} | pod(
+        namespace="ns", generation=3, deletionTimestamp="2020-01-01T00:00:00Z", finalizers=["x"]
+    )
+    obj = parse_object(json.dumps(value).encode())
+    assert (obj.kind, obj.api_version) == ("Pod", "v1")
+    assert (obj.uid, obj.name, obj.namespace, obj.resource_version) == ("u-p", "p", "ns", "5")
+    assert obj.generation == 3
+    assert obj.deleting
+    assert obj.decode() == value
+    assert "Pod ns/p at 5" in repr(obj)
+
+
+def test_what_is_absent_is_empty() -> None:
+    obj = parse_object(b'{"metadata": {"name": null}}')
+    assert (obj.uid, obj.name, obj.namespace, obj.resource_version, obj.kind, obj.api_version) == ("",) * 6
+    assert obj.generation is None
+    assert not obj.deleting
+    assert obj.decode() == {"metadata": {"name": None}}
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"null", b"{}", b'{"metadata": null}', b'{"metadata": {"uid": 5}}'])
+def test_an_object_with_no_head_is_told_from_broken_json(raw: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        parse_object(raw)
+    with pytest.raises(msgspec.DecodeError) as caught:
+        parse_object(b'{"metadata": {"na')
+    assert not isinstance(caught.value, msgspec.ValidationError)
+
+
+def test_decoding_gives_a_new_object_each_time() -> None:
+    obj = parse_object(json.dumps(pod()).encode())
+    obj.decode()["spec"]["a"].append(2)
+    assert obj.decode()["spec"] == {"a": [1]}
+
+
+def test_a_page_has_objects_a_version_and_a_token() -> None:
+    parsed = parse_page(page(pod("a"), pod("b"), metadata={"resourceVersion": "9", "continue": "more"}))
+    assert [obj.name for obj in parsed.items] == ["a", "b"]
+    assert (parsed.resource_version, parsed.next, parsed.broken) == ("9", "more", [])
+
+
+def test_the_last_page_has_no_token_and_an_empty_list_may_be_null() -> None:
+    parsed = parse_page(page(items=None))
+    assert (parsed.items, parsed.next) == ([], "")
+
+
+def test_kind_and_version_are_filled_in_from_the_list() -> None:
+    (obj,) = parse_page(page(pod())).items
+    assert (obj.kind, obj.api_version) == ("Pod", "v1")
+    assert obj.decode() == pod() | {"kind": "Pod", "apiVersion": "v1"}
+    (own,) = parse_page(page(pod() | {"kind": "Other", "apiVersion": "x/v2"})).items
+    assert own.decode()["kind"] == "Other"
+    assert own.decode()["apiVersion"] == "x/v2"
+
+
+def test_an_object_does_not_hold_its_page() -> None:
+    body = page(pod("a"), pod("b"))
+    parsed = parse_page(body)
+    for obj in parsed.items:
+        assert type(obj.raw) is bytes
+        assert len(obj.raw) < len(body) / 2
+        assert json.loads(obj.raw)["metadata"]["name"] == obj.name
+
+
+def test_a_broken_object_does_not_break_its_page() -> None:
+    parsed = parse_page(page(pod("a"), {"metadata": {"uid": 1}}, None, pod("b")))
+    assert [obj.name for obj in parsed.items] == ["a", "b"]
+    assert len(parsed.broken) == 2
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind": "PodList"}', page(items={})])
+def test_what_is_no_list_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        parse_page(body)

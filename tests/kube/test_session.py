@@ -1,0 +1,410 @@
+"""Credentials: read again when they are refused or old, by one request while all others wait."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+import trio.testing
+import trustme
+from trio.testing import MockClock
+
+from tests.kube.conftest import ANSWER, Memory, Serve, Talk, answer_all, ok, status
+from trioperator.clock import wall_now
+from trioperator.errors import ConfigError, ConnectionLostError, LoginError, UnauthorizedError
+from trioperator.kube.client import Client, open_client
+from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.watch import open_watch
+from trioperator.settings import OperatorSettings
+
+pytestmark = pytest.mark.usefixtures("no_environment")
+
+
+class Source:
+    """A source of connections whose token can be rotated."""
+
+    def __init__(self, token: str = "one") -> None:
+        self.token = token
+        self.calls = 0
+        self.error: Exception | None = None
+
+    def __call__(self) -> ConnectionInfo:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        return ConnectionInfo(server="http://cluster", token=self.token)
+
+
+def token_of(request: httpx.Request) -> str:
+    return request.headers["authorization"].removeprefix("Bearer ")
+
+
+def accepting(good: Callable[[], str | None]) -> Memory:
+    """Make a server that accepts the token that *good* gives at that moment."""
+    return Memory(lambda request: ok() if token_of(request) == good() else status(401, "who are you?"))
+
+
+async def test_a_refused_token_is_read_again_at_once(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    source = Source()
+    memory = accepting(lambda: "two")
+    async with open_client(source, settings=settings, transport=memory) as client:
+        source.token = "two"
+        await client.get("/x")
+    assert [token_of(request) for request in memory.requests] == ["one", "two"]
+    assert trio.current_time() == 0
+    assert source.calls == 2
+
+
+async def test_a_hundred_refusals_at_a_time_read_the_credentials_once(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    source = Source()
+    memory = accepting(lambda: source.token)
+    async with open_client(source, settings=settings, transport=memory) as client:
+        await client.get("/x")
+        calls = source.calls
+        source.token = "two"
+        async with trio.open_nursery() as requests:
+            for _ in range(100):
+                requests.start_soon(client.get, "/x")
+    assert source.calls == calls + 1
+    assert len(memory.requests) == 1 + 100 + 100
+
+
+async def test_everything_waits_while_one_request_looks_for_credentials(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    source = Source()
+    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 20 else None)
+    async with open_client(source, settings=settings, transport=memory) as client:
+        await client.get("/x")
+        await trio.sleep(5)
+        async with trio.open_nursery() as requests:
+            for number in range(50):
+                requests.start_soon(client.get, f"/{number}")
+        assert trio.current_time() < 31
+    # 50 were on their way; then one at a time, with pauses that grow; then all that had to wait.
+    troubled = [time for time in memory.times if 5 <= time < 20]
+    assert len(troubled) <= 50 + 6
+    assert [time for time in troubled if time > 5] == [5.5, 6.5, 8.5, 13.5]
+
+
+async def test_a_new_request_waits_too(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 20 else None)
+    async with open_client(Source(), settings=settings, transport=memory) as client:
+        await client.get("/x")
+        await trio.sleep(5)
+        async with trio.open_nursery() as requests:
+            requests.start_soon(client.get, "/first")
+            await trio.sleep(10)  # in the middle of a pause
+            requests.start_soon(client.get, "/second")
+            await trio.testing.wait_all_tasks_blocked()
+            assert {request.url.path for request in memory.requests} == {"/x", "/first"}
+    assert "/second" in {request.url.path for request in memory.requests}
+
+
+async def test_seconds_of_refusals_end_nothing(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 40 else None)
+    async with open_client(Source(), settings=settings, transport=memory) as client:
+        await client.get("/x")
+        await trio.sleep(5)
+        assert await client.get("/x") == {}
+        assert 40 < trio.current_time() <= 50
+
+
+async def test_credentials_that_never_worked_are_told_after_a_few_attempts(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    source = Source()
+    memory = accepting(lambda: None)
+    async with open_client(source, settings=settings, transport=memory) as client:
+        with pytest.raises(LoginError, match=r"at http://cluster does not accept the credentials: who are you?"):
+            await client.get("/x")
+    assert trio.current_time() < 10
+    assert 3 <= len(memory.requests) <= 10
+
+
+async def test_all_who_wait_are_told_of_credentials_that_never_worked(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    told = 0
+
+    async def ask(client: Client) -> None:
+        nonlocal told
+        with pytest.raises(LoginError):
+            await client.get("/x")
+        told += 1
+
+    async with (
+        open_client(Source(), settings=settings, transport=accepting(lambda: None)) as client,
+        trio.open_nursery() as requests,
+    ):
+        for _ in range(5):
+            requests.start_soon(ask, client)
+    assert told == 5
+    assert trio.current_time() < 10
+
+
+async def test_a_forbidden_request_is_a_login_all_the_same(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    answers = Memory([status(403), status(401), status(401), status(401), status(401), status(401), status(401), ok()])
+    async with open_client(Source(), settings=settings, transport=answers) as client:
+        with pytest.raises(Exception, match=r"403"):
+            await client.get("/x")
+        assert await client.get("/x") == {}
+
+
+async def test_one_endpoint_that_refuses_everybody_does_not_stop_the_others(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    memory = Memory(lambda request: status(401, "not here") if request.url.path == "/broken" else ok())
+    done = 0
+
+    async def work(client: Client) -> None:
+        nonlocal done
+        for _ in range(100):
+            await client.get("/fine")
+            done += 1
+            await trio.sleep(0.1)
+
+    async with (
+        open_client(Source(), settings=settings, transport=memory) as client,
+        trio.open_nursery() as requests,
+    ):
+        requests.start_soon(work, client)
+        with pytest.raises(UnauthorizedError, match=r"not here"):
+            await client.get("/broken")
+        assert trio.current_time() < 5
+    assert sum(request.url.path == "/broken" for request in memory.requests) <= 4
+    assert done == 100
+    assert trio.current_time() < 20
+
+
+async def test_one_request_does_not_wait_for_ever(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    memory = accepting(lambda: "one" if trio.current_time() < 1 else None)
+    async with open_client(Source(), settings=settings, transport=memory) as client:
+        await client.get("/x")
+        await trio.sleep(5)
+        with pytest.raises(UnauthorizedError):
+            await client.get("/x")
+        assert 40 <= trio.current_time() <= 120
+
+
+async def test_a_refusal_of_replaced_credentials_is_no_trouble(
+    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source()
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        token = token_of(request)
+        if request.url.path == "/slow" and token == "one":
+            await trio.sleep(3)
+        return ok() if token == "two" else status(401)
+
+    memory = Memory(respond)
+    async with open_client(source, settings=settings, transport=memory) as client:
+        source.token = "two"
+        async with trio.open_nursery() as requests:
+            requests.start_soon(client.get, "/slow")
+            await trio.testing.wait_all_tasks_blocked()  # it is on its way, with the old token
+            await client.get("/x")
+    assert source.calls == 2
+    assert caplog.text.count("does not accept the credentials") == 1
+
+
+async def test_a_cancelled_search_is_taken_over(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 12 else None)
+    async with open_client(Source(), settings=settings, transport=memory) as client:
+        await client.get("/x")
+        await trio.sleep(5)
+        async with trio.open_nursery() as requests:
+            requests.start_soon(client.get, "/y")
+            with trio.move_on_after(0.2):
+                await client.get("/z")
+        assert trio.current_time() < 25
+
+
+async def test_a_source_that_fails_leaves_what_there_is(
+    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source()
+    memory = accepting(lambda: "one" if not 1 < trio.current_time() < 10 else None)
+    async with open_client(source, settings=settings, transport=memory) as client:
+        await client.get("/x")
+        source.error = ConfigError("kubeconfig: half a file")
+        await trio.sleep(5)
+        await client.get("/x")
+    assert "going on with those there are: kubeconfig: half a file" in caplog.text
+
+
+def test_a_broken_connection_is_told_before_anything_is_sent(settings: OperatorSettings) -> None:
+    async def open_it() -> None:
+        async with open_client(lambda: ConnectionInfo(server="nonsense"), settings=settings):
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match=r"nonsense"):
+        trio.run(open_it)
+
+
+async def test_a_token_file_is_read_again_each_minute_and_not_sooner(
+    autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    memory = Memory([ok()])
+    info = ConnectionInfo(server="http://cluster", token_file=path)
+    async with open_client(lambda: info, settings=settings, transport=memory) as client:
+        await client.get("/x")
+        path.write_text("two")
+        await trio.sleep(59)
+        await client.get("/x")
+        await trio.sleep(2)
+        await client.get("/x")
+    assert [token_of(request) for request in memory.requests] == ["one", "one", "two"]
+
+
+async def test_a_token_file_that_is_gone_for_a_moment_harms_nothing(
+    autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    memory = Memory([ok()])
+    info = ConnectionInfo(server="http://cluster", token_file=path)
+    async with open_client(lambda: info, settings=settings, transport=memory) as client:
+        path.unlink()
+        await trio.sleep(61)
+        await client.get("/x")
+        path.write_text("two")
+        await trio.sleep(11)
+        await client.get("/x")
+    assert [token_of(request) for request in memory.requests] == ["one", "two"]
+
+
+async def test_a_source_without_files_is_not_asked_again(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    source = Source()
+    async with open_client(source, settings=settings, transport=Memory([ok()])) as client:
+        for _ in range(5):
+            await client.get("/x")
+            await trio.sleep(3600)
+    assert source.calls == 1
+
+
+@pytest.mark.parametrize("naive", [False, True])
+async def test_an_expired_connection_is_asked_for_again(
+    autojump_clock: MockClock, settings: OperatorSettings, naive: bool
+) -> None:
+    calls = 0
+
+    def source() -> ConnectionInfo:
+        nonlocal calls
+        calls += 1
+        expiration = wall_now() + datetime.timedelta(seconds=100)
+        return ConnectionInfo(
+            server="http://cluster", expiration=expiration.replace(tzinfo=None) if naive else expiration
+        )
+
+    async with open_client(source, settings=settings, transport=Memory([ok()])) as client:
+        await trio.sleep(99)
+        await client.get("/x")
+        assert calls == 1
+        await trio.sleep(2)
+        await client.get("/x")
+        assert calls == 2
+
+
+async def test_refusals_are_logged_without_secrets(
+    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    source = Source("s3cret")
+    async with open_client(source, settings=settings, transport=accepting(lambda: "n3w")) as client:
+        source.token = "n3w"
+        await client.get("/x")
+    assert "does not accept the credentials (HTTP 401); reading them again" in caplog.text
+    assert "accepts the credentials again" in caplog.text
+    assert "s3cret" not in caplog.text
+    assert "n3w" not in caplog.text
+
+
+class TestSockets:
+    """What only real connections show."""
+
+    async def test_a_rotated_token_keeps_the_connections(self, serve: Serve, settings: OperatorSettings) -> None:
+        tokens = []
+
+        async def script(talk: Talk) -> None:
+            while (request := await talk.request()) is not None:
+                tokens.append(request.headers["authorization"])
+                if request.headers["authorization"] == "Bearer two":
+                    await talk.send(ANSWER)
+                else:
+                    await talk.answer({"kind": "Status"}, status=401)
+
+        server = await serve(script)
+        info = [ConnectionInfo(server=server.url, token="one")]
+        async with open_client(lambda: info[0], settings=settings) as client:
+            info[0] = ConnectionInfo(server=server.url, token="two")
+            await client.get("/x")
+        assert tokens == ["Bearer one", "Bearer two"]
+        assert server.connections == 1
+
+    async def test_a_rotated_authority_means_new_connections_and_running_watches_go_on(
+        self,
+        serve: Serve,
+        settings: OperatorSettings,
+        authority_pem: str,
+        server_tls: ssl.SSLContext,
+        tmp_path: Path,
+    ) -> None:
+        settings.networking.error_backoffs = ()
+        go = trio.Event()
+
+        async def script(talk: Talk) -> None:
+            while (request := await talk.request()) is not None:
+                if request.target.startswith("/watch"):
+                    await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                    await go.wait()
+                    line = b'{"type":"ADDED","object":{"metadata":{"name":"x"}}}\n'
+                    await talk.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(line), line))
+                else:
+                    await talk.send(ANSWER)
+
+        server = await serve(script, tls=server_tls)
+        path = tmp_path / "ca.pem"
+        path.write_text(authority_pem)
+        info = ConnectionInfo(server=server.url, ca_path=path)
+        async with open_client(lambda: info, settings=settings) as client:
+            await client.get("/x")
+            async with open_watch(client, "/watch", resource_version="1") as watch:
+                # The server's authority is no longer trusted: new connections tell.
+                path.write_text(trustme.CA().cert_pem.bytes().decode())
+                client._session.renew()
+                with pytest.raises(ConnectionLostError, match=r"certificate does not fit"):
+                    await client.get("/x")
+                path.write_text(authority_pem)
+                client._session.renew()
+                await client.get("/x")
+                go.set()
+                with trio.fail_after(5):
+                    assert [line.object.name async for line in watch] == ["x"]
+
+    async def test_an_unchanged_authority_keeps_the_connections(
+        self, serve: Serve, settings: OperatorSettings, authority_pem: str, server_tls: ssl.SSLContext, tmp_path: Path
+    ) -> None:
+        server = await serve(answer_all, tls=server_tls)
+        path = tmp_path / "ca.pem"
+        path.write_text(authority_pem)
+        info = ConnectionInfo(server=server.url, ca_path=path)
+        async with open_client(lambda: info, settings=settings) as client:
+            await client.get("/x")
+            path.write_text(authority_pem)
+            client._session.renew()
+            await client.get("/x")
+        assert server.connections == 1

@@ -1,0 +1,375 @@
+"""Watches: every line arrives whole, and every end of a stream has its meaning."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import httpx
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, client_of, ok, status
+from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, ServerError
+from trioperator.kube.client import open_client
+from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.watch import MAX_LINE, WatchLine, open_watch
+from trioperator.settings import OperatorSettings
+
+INFO = ConnectionInfo(server="http://cluster")
+
+
+def event(type: str = "ADDED", name: str = "x", **fields: Any) -> bytes:
+    """Give a line as kube-apiserver writes it."""
+    obj = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "uid": "u", "resourceVersion": "7"}, **fields}
+    return json.dumps({"type": type, "object": obj}, separators=(",", ":")).encode() + b"\n"
+
+
+async def watch_parts(
+    parts: list[bytes | Exception | None], settings: OperatorSettings | None = None
+) -> list[WatchLine]:
+    """Watch a stream of these parts to its end."""
+    streaming = Streaming(Chunks(parts))
+    settings = settings or OperatorSettings()
+    async with (
+        open_client(lambda: INFO, settings=settings, transport=streaming) as client,
+        open_watch(client, "/api/v1/pods", resource_version="5") as watch,
+    ):
+        return [line async for line in watch]
+
+
+async def test_lines_become_events_of_objects() -> None:
+    lines = await watch_parts(
+        [event("ADDED", "a"), event("MODIFIED", "b"), event("DELETED", "c"), event("BOOKMARK", "")]
+    )
+    assert [(line.type, line.object.name, line.object.resource_version) for line in lines] == [
+        ("ADDED", "a", "7"),
+        ("MODIFIED", "b", "7"),
+        ("DELETED", "c", "7"),
+        ("BOOKMARK", "", "7"),
+    ]
+    assert lines[0].object.decode() == json.loads(event("ADDED", "a"))["object"]
+
+
+async def test_a_bookmark_needs_no_more_than_a_version() -> None:
+    (line,) = await watch_parts(
+        [b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"12746"}}}\n']
+    )
+    assert (line.type, line.object.resource_version) == ("BOOKMARK", "12746")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{ "type" : "ADDED", "object" : {"metadata": {"name": "x"}} }\n',
+        b'{"object":{"metadata":{"name":"x"}},"type":"ADDED"}\n',
+        b'{"type":"ADDED","object":{"metadata":{"name":"x"}},"more":{}}\n',
+        b'{"type":"ADDED","object":{"metadata":{"name":"x"}} }\n',
+        b'{"type":"ADDED","object":{"metadata":{"name":"x"}}}\r\n',
+    ],
+)
+async def test_lines_may_be_written_in_any_way(line: bytes) -> None:
+    (event,) = await watch_parts([line])
+    assert (event.type, event.object.name) == ("ADDED", "x")
+    assert event.object.decode() == {"metadata": {"name": "x"}}
+
+
+async def test_many_small_lines_may_come_at_once() -> None:
+    lines = await watch_parts([b"".join(event(name=f"n{number}") for number in range(5000))])
+    assert [line.object.name for line in lines] == [f"n{number}" for number in range(5000)]
+
+
+@given(data=st.data())
+def test_lines_are_whole_however_they_are_cut(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.text(max_size=5), max_size=6))
+    raw = b"".join(event(name=name) for name in names)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    bounds = [0, *cuts, len(raw)]
+    parts: list[bytes | Exception | None] = [raw[a:b] for a, b in itertools.pairwise(bounds)]
+    assert [line.object.name for line in trio.run(watch_parts, parts)] == names
+
+
+async def test_a_long_line_in_small_parts_is_put_together_in_linear_time() -> None:
+    line = event(data="y" * 8_000_000)
+    parts: list[bytes | Exception | None] = [line[at : at + 512] for at in range(0, len(line), 512)]
+    (got,) = await watch_parts(parts)
+    assert len(got.object.raw) > 8_000_000
+
+
+async def test_the_limit_is_for_each_line_not_for_the_stream() -> None:
+    line = event(data="y" * 1_000_000)
+    parts: list[bytes | Exception | None] = [line[10:] + line[:10]] * 20
+    assert len(await watch_parts([line[:10], *parts, line[10:]])) == 21
+
+
+async def test_a_line_without_end_is_refused() -> None:
+    part = b"y" * 1_000_000
+    with pytest.raises(ConnectionLostError, match=f"a line longer than {MAX_LINE} bytes"):
+        await watch_parts([b'{"type":"ADDED","object":{"data":"', *([part] * 17), None])
+
+
+async def test_a_batch_holds_all_that_is_there() -> None:
+    streaming = Streaming(Chunks([event(name="a") + event(name="b") + event(name="c")[:9], event(name="c")[9:]]))
+    async with (
+        open_client(lambda: INFO, settings=OperatorSettings(), transport=streaming) as client,
+        open_watch(client, "/x", resource_version="5") as watch,
+    ):
+        assert [line.object.name for line in await watch.receive()] == ["a", "b"]
+        assert [line.object.name for line in await watch.receive()] == ["c"]
+        assert await watch.receive() == []
+        assert await watch.receive() == []
+
+
+async def test_what_came_before_a_bad_line_is_given_first() -> None:
+    streaming = Streaming(Chunks([event(name="a") + b"{nonsense\n"]))
+    async with (
+        open_client(lambda: INFO, settings=OperatorSettings(), transport=streaming) as client,
+        open_watch(client, "/x", resource_version="5") as watch,
+    ):
+        assert [line.object.name for line in await watch.receive()] == ["a"]
+        with pytest.raises(ConnectionLostError, match="not JSON"):
+            await watch.receive()
+
+
+@pytest.mark.parametrize("tail", [b"{", event()[:-1], b'{"type":"ADDED"'])
+async def test_half_a_line_at_the_end_is_a_lost_connection(tail: bytes) -> None:
+    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods has ended in the middle of a line"):
+        await watch_parts([event(), tail])
+
+
+async def test_white_space_at_the_end_is_nothing() -> None:
+    assert len(await watch_parts([event(), b"\n\n \r", b"  "])) == 1
+
+
+@pytest.mark.parametrize("line", [b"<html>\n", b"\xff\xfe\n", b'{"type": }\n', b'{"type":"ADDED","object":{"a":}}\n'])
+async def test_a_line_that_is_no_json_is_a_lost_connection(line: bytes) -> None:
+    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods sends what is not JSON"):
+        await watch_parts([line, event()])
+
+
+@pytest.mark.parametrize("line", [b"{}\n", b"[]\n", b"1\n", b'{"type":"ADDED"}\n', b'{"type":1,"object":{}}\n'])
+async def test_a_line_that_is_no_event_is_left_out(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    assert len(await watch_parts([line, event()])) == 1
+    assert "an event is left out" in caplog.text
+
+
+@pytest.mark.parametrize("obj", [b"null", b"[]", b"{}", b'{"metadata":{"uid":7}}', b'{"metadata":[]}'])
+async def test_an_object_with_no_head_does_not_end_the_stream(obj: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    lines = await watch_parts([b'{"type":"ADDED","object":' + obj + b"}\n", event()])
+    assert len(lines) == 1
+    assert "Watching /api/v1/pods: an event is left out, its object is broken" in caplog.text
+
+
+async def test_an_unknown_type_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(await watch_parts([event("SURPRISE"), event()])) == 1
+    assert "an event of the unknown type SURPRISE is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(410, ExpiredError), (500, ServerError), (504, ServerError), (400, ApiError)]
+)
+async def test_an_error_line_is_the_error_of_its_code(code: int, kind: type[ApiError]) -> None:
+    refusal = {"kind": "Status", "code": code, "message": "too old resource version: 1 (9)", "reason": "Expired"}
+    line = json.dumps({"type": "ERROR", "object": refusal}).encode() + b"\n"
+    with pytest.raises(kind, match=f"HTTP {code} Expired: too old") as caught:
+        await watch_parts([event(), line])
+    assert caught.value.status == code
+
+
+@pytest.mark.parametrize(("code", "kind"), [(410, ExpiredError), (403, ForbiddenError), (503, ServerError)])
+async def test_a_refused_watch_is_the_error_of_its_status_at_once(
+    autojump_clock: MockClock, code: int, kind: type[ApiError]
+) -> None:
+    memory = Memory([status(code, "because")])
+    async with open_client(lambda: INFO, settings=OperatorSettings(), transport=memory) as client:
+        with pytest.raises(kind, match="because"):
+            async with open_watch(client, "/x", resource_version="5"):
+                raise AssertionError
+    assert len(memory.requests) == 1
+
+
+async def test_a_refused_token_is_dealt_with() -> None:
+    memory = Memory([status(401), ok()])
+    async with (
+        open_client(lambda: INFO, settings=OperatorSettings(), transport=memory) as client,
+        open_watch(client, "/x", resource_version="5"),
+    ):
+        pass
+    assert len(memory.requests) == 2
+
+
+@pytest.mark.parametrize("error", [httpx.ReadError("gone"), OSError("gone"), trio.BrokenResourceError("gone")])
+async def test_a_dropped_stream_is_a_lost_connection(error: Exception) -> None:
+    with pytest.raises(ConnectionLostError, match="cluster: gone"):
+        await watch_parts([event(), error])
+
+
+async def test_silence_is_a_lost_connection(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    settings.watching.inactivity_timeout = 70
+    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods was silent for 70 s"):
+        await watch_parts([event(), None], settings)
+    assert trio.current_time() == 70
+
+
+async def test_time_before_a_line_is_not_counted_against_the_next(autojump_clock: MockClock) -> None:
+    class Slow(Chunks):
+        async def __aiter__(self) -> Any:
+            for _ in range(5):
+                await trio.sleep(60)
+                yield event()
+
+    streaming = Streaming(Slow([]))
+    async with (
+        open_client(lambda: INFO, settings=OperatorSettings(), transport=streaming) as client,
+        open_watch(client, "/x", resource_version="5") as watch,
+    ):
+        assert len([line async for line in watch]) == 5
+    assert trio.current_time() == 300
+
+
+async def test_silence_before_the_response_is_a_lost_connection(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    async def hang(_: httpx.Request) -> httpx.Response:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with open_client(lambda: INFO, settings=settings, transport=Memory(hang)) as client:
+        with pytest.raises(ConnectionLostError, match="no answer within 70 s"):
+            async with open_watch(client, "/x", resource_version="5"):
+                raise AssertionError
+    assert trio.current_time() == 70
+
+
+async def test_the_clients_own_limit_ends_the_stream_in_peace(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    settings.watching.client_timeout = 30
+    assert len(await watch_parts([event(), event()[:5], None], settings)) == 1
+    assert trio.current_time() == 30
+
+
+@pytest.mark.parametrize(("server_timeout", "sent"), [(None, None), (10, "10"), (0.1, "1"), (9.6, "10")])
+async def test_the_request_asks_for_what_the_settings_say(
+    settings: OperatorSettings, server_timeout: float | None, sent: str | None
+) -> None:
+    settings.watching.server_timeout = server_timeout
+    memory = Memory([ok()])
+    async with (
+        open_client(lambda: INFO, settings=settings, transport=memory) as client,
+        open_watch(client, "/apis/a/v1/namespaces/n/kexes", resource_version="5&6"),
+    ):
+        pass
+    (request,) = memory.requests
+    expected = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "5&6"}
+    assert dict(request.url.params) == expected | ({"timeoutSeconds": sent} if sent else {})
+    assert request.url.path == "/apis/a/v1/namespaces/n/kexes"
+
+
+async def test_a_left_watch_lets_go_of_its_stream() -> None:
+    chunks = Chunks([event(), None])
+    async with (
+        open_client(lambda: INFO, settings=OperatorSettings(), transport=Streaming(chunks)) as client,
+        open_watch(client, "/x", resource_version="5") as watch,
+    ):
+        await anext(watch)
+    assert chunks.closed
+
+
+async def test_a_cancelled_watch_lets_go_of_its_stream() -> None:
+    chunks = Chunks([None])
+    async with open_client(lambda: INFO, settings=OperatorSettings(), transport=Streaming(chunks)) as client:
+        with trio.move_on_after(0.01):
+            async with open_watch(client, "/x", resource_version="5") as watch:
+                await anext(watch)
+    assert chunks.closed
+
+
+class TestSockets:
+    """What only real connections show."""
+
+    async def watch(self, serve: Serve, settings: OperatorSettings, *parts: bytes) -> list[str]:
+        async def script(talk: Talk) -> None:
+            await talk.request()
+            await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for part in parts:
+                await talk.send(part)
+                await trio.sleep(0.01)
+
+        server = await serve(script)
+        async with (
+            client_of(server, settings) as client,
+            open_watch(client, "/x", resource_version="5") as watch,
+        ):
+            with trio.fail_after(10):
+                return [line.object.name async for line in watch]
+
+    def chunk(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data)
+
+    async def test_the_servers_end_is_an_end(self, serve: Serve, settings: OperatorSettings) -> None:
+        parts = [self.chunk(event(name="a")), self.chunk(event(name="b") + event(name="c")), b"0\r\n\r\n"]
+        assert await self.watch(serve, settings, *parts) == ["a", "b", "c"]
+
+    async def test_a_connection_that_is_cut_is_lost(self, serve: Serve, settings: OperatorSettings) -> None:
+        with pytest.raises(ConnectionLostError, match="closed in the middle of the response"):
+            await self.watch(serve, settings, self.chunk(event()))
+        with pytest.raises(ConnectionLostError, match="closed in the middle of the response"):
+            await self.watch(serve, settings, self.chunk(event())[:-20])
+
+    async def test_half_a_line_then_a_clean_end_is_lost_too(self, serve: Serve, settings: OperatorSettings) -> None:
+        with pytest.raises(ConnectionLostError, match="in the middle of a line"):
+            await self.watch(serve, settings, self.chunk(event()), self.chunk(event()[:30]), b"0\r\n\r\n")
+
+    async def test_lines_of_a_mebibyte_and_tiny_ones_come_through(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
+        raw = b"".join(
+            event(name=f"n{number}", data="z" * (1_048_576 if number % 50 == 0 else 1)) for number in range(200)
+        )
+        parts = [self.chunk(raw[at : at + 10_000]) for at in range(0, len(raw), 10_000)]
+        assert await self.watch(serve, settings, b"".join(parts), b"0\r\n\r\n") == [f"n{n}" for n in range(200)]
+
+    async def test_silence_is_noticed(self, serve: Serve, settings: OperatorSettings) -> None:
+        async def script(talk: Talk) -> None:
+            await talk.request()
+            await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            await talk.request()  # it says nothing until the client has left
+
+        settings.watching.inactivity_timeout = 0.05
+        server = await serve(script)
+        async with (
+            client_of(server, settings) as client,
+            open_watch(client, "/x", resource_version="5") as watch,
+        ):
+            with trio.fail_after(5):
+                with pytest.raises(ConnectionLostError, match="silent"):
+                    await anext(watch)
+        await server.all_closed()
+
+    async def test_many_watches_leave_room_for_requests(self, serve: Serve, settings: OperatorSettings) -> None:
+        async def script(talk: Talk) -> None:
+            while (request := await talk.request()) is not None:
+                if "watch" in request.target:
+                    await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                    await trio.sleep_forever()
+                await talk.answer({})
+
+        async def hold(task_status: trio.TaskStatus[None]) -> None:
+            async with open_watch(client, "/x", resource_version="5") as watch:
+                task_status.started()
+                await anext(watch)
+
+        server = await serve(script)
+        async with client_of(server, settings) as client:
+            with trio.fail_after(20):
+                async with trio.open_nursery() as watches:
+                    for _ in range(150):
+                        await watches.start(hold)
+                    assert await client.get("/y") == {}
+                    watches.cancel_scope.cancel()

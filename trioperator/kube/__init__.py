@@ -1,0 +1,1 @@
+"""Talking to a cluster: the only package that does."""
