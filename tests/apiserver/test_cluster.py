@@ -1,0 +1,161 @@
+"""The cluster as tests use it: its helpers, its log of requests, its time and its chance."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+from typing import Any
+
+import pytest
+import trio
+
+from trioperator.apiserver import Cluster
+from trioperator.clock import wall_now
+from trioperator.errors import ConfigError, ConflictError, ExpiredError, InvalidError, NotFoundError
+
+from .conftest import definition
+
+FREE: dict[str, Any] = {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "a"}}
+
+
+@pytest.fixture
+async def frees(cluster: Cluster) -> Cluster:
+    await cluster.apply(definition("frees", "Free"))
+    return cluster
+
+
+async def test_the_helpers_do_what_they_say(frees: Cluster) -> None:
+    created = await frees.create({**FREE, "spec": {"x": 1}})
+    assert created["metadata"]["namespace"] == "default"
+    patched = await frees.patch("frees", "a", {"spec": {"y": 2}})
+    assert patched["spec"] == {"x": 1, "y": 2}
+    patched = await frees.patch("Free", "a", [{"op": "remove", "path": "/spec/x"}])
+    assert patched["spec"] == {"y": 2}
+    patched["spec"] = {"z": 3}
+    assert (await frees.replace(patched))["spec"] == {"z": 3}
+    assert (await frees.get("free", "a"))["spec"] == {"z": 3}
+    assert [obj["metadata"]["name"] for obj in await frees.list("frees.conformance.dev")] == ["a"]
+    assert await frees.list("frees", "kube-system") == []
+    assert await frees.list("frees", labels="a=b") == []
+    assert await frees.delete("frees", "a") is None
+    assert await frees.find("frees", "a") is None
+
+
+async def test_the_helpers_raise_the_errors_of_the_api(frees: Cluster) -> None:
+    with pytest.raises(NotFoundError, match="not found"):
+        await frees.get("frees", "a")
+    await frees.create(FREE)
+    with pytest.raises(ConflictError):
+        await frees.create(FREE)
+    with pytest.raises(InvalidError):
+        await frees.patch("frees", "a", [{"op": "test", "path": "/kind", "value": "x"}])
+    with pytest.raises(ConfigError, match="no resource 'nothings'"):
+        await frees.get("nothings", "a")
+    with pytest.raises(ConfigError, match="no kind 'Nothing'"):
+        await frees.create({**FREE, "kind": "Nothing"})
+
+
+async def test_what_the_helpers_return_is_a_copy(frees: Cluster) -> None:
+    given = {**FREE, "spec": {"x": [1]}}
+    (await frees.create(given))["spec"]["x"].append(2)
+    given["spec"]["x"].append(3)
+    assert (await frees.get("frees", "a"))["spec"] == {"x": [1]}
+
+
+@pytest.mark.parametrize(
+    "name", ["pods", "pod", "po", "Pod", "pods.v1", "deployments.apps", "deploy", "deployments.v1.apps", "crd"]
+)
+async def test_kinds_have_all_their_names(cluster: Cluster, name: str) -> None:
+    assert isinstance(await cluster.list(name), list)
+
+
+async def test_manifests_are_applied_in_all_forms(frees: Cluster, tmp_path: pathlib.Path) -> None:
+    text = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n---\nkind: List\nitems:\n- " + str(FREE)
+    assert [obj["kind"] for obj in await frees.apply(text)] == ["ConfigMap", "Free"]
+    path = tmp_path / "manifest.yaml"
+    path.write_text(text)
+    await frees.apply(path)
+    again = await frees.apply([{**FREE, "spec": {"x": 1}}, {**FREE, "spec": {"y": 2}}])
+    assert again[1]["spec"] == {"x": 1, "y": 2}
+    with pytest.raises(ConfigError, match="not YAML"):
+        await frees.apply("{")
+    with pytest.raises(ConfigError, match="a str in the place of an object"):
+        await frees.apply("text")
+
+
+async def test_requests_are_logged_and_counted(frees: Cluster) -> None:
+    client = frees.client()
+    path = "/apis/conformance.dev/v1/namespaces/default/frees"
+    await client.post(path, json=FREE, headers={"User-Agent": "mine"})
+    await client.patch(f"{path}/a", json={}, headers={"Content-Type": "application/merge-patch+json"})
+    await client.get(path, params={"limit": "5"})
+    await client.get("/version")
+    await frees.patch("frees", "a", {"spec": {"x": 1}})  # a helper, not a request
+    assert [record.verb for record in frees.requests] == ["create", "patch", "list", ""]
+    assert frees.requests.count(resource="frees") == 3
+    assert frees.requests.count(verb="patch", name="a", resource="frees.conformance.dev") == 1
+    assert frees.requests.verbs(resource="frees") == {"create": 1, "patch": 1, "list": 1}
+    assert (frees.requests[0].user_agent, frees.requests[0].status) == ("mine", 201)
+    assert frees.requests[2].query == {"limit": "5"}
+    frees.requests.clear()
+    assert len(frees.requests) == 0
+
+
+async def test_time_stamps_follow_virtual_time(autojump_clock: trio.testing.MockClock, frees: Cluster) -> None:
+    first = await frees.create(FREE)
+    await trio.sleep(3600)
+    second = await frees.create({**FREE, "metadata": {"name": "b"}})
+    stamps = [datetime.datetime.fromisoformat(obj["metadata"]["creationTimestamp"]) for obj in (first, second)]
+    assert stamps[1] - stamps[0] == datetime.timedelta(hours=1)
+    assert abs(wall_now() - stamps[1]) < datetime.timedelta(seconds=5)
+
+
+async def test_the_same_seed_makes_the_same_cluster() -> None:
+    found = []
+    for _ in range(2):
+        cluster = Cluster(seed=7)
+        await cluster.apply(definition("frees", "Free"))
+        obj = await cluster.create({**FREE, "metadata": {"generateName": "a-"}})
+        found.append((obj["metadata"]["name"], obj["metadata"]["uid"]))
+    assert found[0] == found[1]
+
+
+async def test_the_default_namespaces_exist(cluster: Cluster) -> None:
+    names = [obj["metadata"]["name"] for obj in await cluster.list("namespaces")]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+
+
+async def test_an_expired_page_is_an_expired_error(frees: Cluster) -> None:
+    for name in "abc":
+        await frees.create({**FREE, "metadata": {"name": name}})
+    reader = frees.api.reader
+    kind = frees.api.state.catalog.find("frees")
+    assert kind is not None
+    token = reader.list(kind, "", {"limit": "1"}).meta["continue"]
+    await frees.create({**FREE, "metadata": {"name": "d"}})
+    frees.compact()
+    with pytest.raises(ExpiredError):
+        reader.list(kind, "", {"continue": token})
+
+
+async def test_a_failure_of_the_server_is_told_as_a_status(
+    frees: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(frees.api.reader, "list", fail)
+    response = await frees.client().get("/api/v1/pods")
+    assert (response.status_code, response.json()["reason"]) == (500, "InternalError")
+    assert "secret" not in response.text
+    assert "secret" in caplog.text
+
+
+async def test_history_is_bounded() -> None:
+    cluster = Cluster(history=100)
+    await cluster.apply(definition("frees", "Free"))
+    await cluster.create(FREE)
+    for number in range(500):
+        await cluster.patch("frees", "a", {"spec": {"x": number}})
+    table = cluster.api.state.store.table(("conformance.dev", "frees"))
+    assert len(table.changes) <= 125

@@ -1,0 +1,147 @@
+"""kubectl talks to the embedded server: what people do with it from day to day."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+import trio
+import yaml
+
+from trioperator.apiserver import Cluster
+
+from .conftest import SCALE, definition
+
+ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
+KUBECTL = shutil.which("kubectl", path=f"{ASSETS}{os.pathsep}{os.environ['PATH']}" if ASSETS else None)
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")
+
+OBJECT = """
+apiVersion: conformance.dev/v1
+kind: Shape
+metadata: {name: a, labels: {x: one}}
+spec: {size: 1}
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d}
+spec:
+  replicas: 2
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: one, image: first}, {name: two, image: second}]}
+"""
+
+
+class Kubectl:
+    """kubectl with the cluster's kubeconfig."""
+
+    def __init__(self, kubeconfig: pathlib.Path) -> None:
+        self._kubeconfig = kubeconfig
+
+    async def __call__(self, *args: str, text: str = "", edit: str = "") -> str:
+        """Run it; return what it says, or fail with what it says."""
+        assert KUBECTL is not None
+        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parent)}
+        if edit:
+            environment["KUBE_EDITOR"] = edit
+        with trio.fail_after(60):
+            result = await trio.run_process(
+                [KUBECTL, *args],
+                stdin=text.encode(),
+                capture_stdout=True,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                check=False,
+            )
+        output = result.stdout.decode()
+        assert result.returncode == 0, output
+        return output
+
+
+@pytest.fixture
+async def kubectl(cluster: Cluster, cluster_url: str, tmp_path: pathlib.Path) -> Kubectl:
+    shape = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    columns = [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]
+    subresources = {"status": {}, "scale": SCALE}
+    await cluster.apply(
+        definition("shapes", "Shape", schema=shape, subresources=subresources, additionalPrinterColumns=columns)
+    )
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(cluster.kubeconfig(cluster_url)))
+    return Kubectl(path)
+
+
+async def test_a_custom_object_lives_and_dies(cluster: Cluster, kubectl: Kubectl) -> None:
+    assert "shape.conformance.dev/a created" in await kubectl("apply", "-f", "-", text=OBJECT)
+    assert "shape.conformance.dev/a unchanged" in await kubectl("apply", "-f", "-", text=OBJECT)
+    changed = OBJECT.replace("size: 1", "size: 2")
+    assert "shape.conformance.dev/a configured" in await kubectl("apply", "-f", "-", text=changed)
+    table = (await kubectl("get", "shapes")).splitlines()
+    assert table[0].split() == ["NAME", "SIZE"]
+    assert table[1].split() == ["a", "2"]
+    assert yaml.safe_load(await kubectl("get", "shape", "a", "-o", "yaml"))["spec"] == {"size": 2}
+    await kubectl("label", "shape", "a", "x=two", "--overwrite")
+    await kubectl("annotate", "shape", "a", "note=1")
+    await kubectl("patch", "shape", "a", "--type=json", "-p", '[{"op":"add","path":"/spec/more","value":1}]')
+    await kubectl("edit", "shape", "a", edit="sed -i s/more/less/")
+    await kubectl("scale", "shape/a", "--replicas=3")
+    obj = await cluster.get("shapes", "a")
+    assert obj["spec"] == {"size": 2, "less": 1, "replicas": 3}
+    assert (obj["metadata"]["labels"], obj["metadata"]["annotations"]["note"]) == ({"x": "two"}, "1")
+    assert "Size:" in await kubectl("describe", "shape", "a")
+    await kubectl("wait", "--for=jsonpath={.spec.size}=2", "shape/a", "--timeout=10s")
+    assert "deleted" in await kubectl("delete", "-f", "-", text=OBJECT)
+    assert "No resources found" in await kubectl("get", "shapes")
+
+
+async def test_a_deployment_is_merged_strategically(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=DEPLOYMENT)
+    await kubectl("apply", "-f", "-", text=DEPLOYMENT.replace("second", "third"))
+    await kubectl("set", "image", "deployment/d", "one=fourth")
+    await kubectl("scale", "deployment/d", "--replicas=5")
+    spec = (await cluster.get("deployments", "d"))["spec"]
+    assert [item["image"] for item in spec["template"]["spec"]["containers"]] == ["fourth", "third"]
+    assert spec["replicas"] == 5
+    assert "0/5" in await kubectl("get", "deployments")
+    await kubectl("delete", "deployments", "--all")
+    assert await cluster.list("deployments") == []
+
+
+async def test_discovery_and_schemas_are_understood(kubectl: Kubectl) -> None:
+    resources = await kubectl("api-resources")
+    assert "deployments" in resources
+    assert "conformance.dev/v1" in resources
+    assert "conformance.dev/v1" in await kubectl("api-versions")
+    assert "Server Version" in await kubectl("version")
+    assert "KIND:       Shape" in await kubectl("explain", "shapes")
+
+
+async def test_an_unknown_field_is_refused_as_kubectl_asks_for_it(cluster: Cluster, kubectl: Kubectl) -> None:
+    strict = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
+    await cluster.apply(definition("stricts", "Strict", schema=strict))
+    text = OBJECT.replace("Shape", "Strict")
+    with pytest.raises(AssertionError, match=r'unknown field "spec\.size"'):
+        await kubectl("apply", "-f", "-", text=text)
+
+
+async def test_a_definition_is_awaited_and_deleted(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=yaml.safe_dump(definition("mores", "More")))
+    await kubectl("wait", "--for=condition=Established", "crd/mores.conformance.dev", "--timeout=10s")
+    await kubectl("delete", "crd", "mores.conformance.dev")
+    assert await cluster.find("crds", "mores.conformance.dev") is None
+
+
+async def test_a_finalizer_holds_up_a_deletion(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=OBJECT.replace("{name: a,", "{name: a, finalizers: [a.b/c],"))
+    await kubectl("delete", "shape", "a", "--wait=false")
+    assert "deletionTimestamp" in (await cluster.get("shapes", "a"))["metadata"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: kubectl("wait", "--for=delete", "shape/a", "--timeout=20s"))
+        await trio.sleep(0.5)
+        await cluster.patch("shapes", "a", {"metadata": {"finalizers": None}})

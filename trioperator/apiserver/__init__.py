@@ -1,0 +1,13 @@
+"""A Kubernetes API in process: for running, showing and testing operators with no cluster.
+
+:class:`Cluster` holds the objects and answers through an in-memory httpx transport; :func:`serve_cluster` serves it
+on a port. It imports only ``trioperator.model`` and ``trioperator.errors``, and knows nothing of operators.
+"""
+
+from __future__ import annotations
+
+from .cluster import Cluster
+from .http import serve_cluster
+from .messages import RequestLog, RequestRecord
+
+__all__ = ["Cluster", "RequestLog", "RequestRecord", "serve_cluster"]

@@ -1,0 +1,323 @@
+"""From a request to its response: the paths, verbs and media types of the Kubernetes API.
+
+It never raises for what a client sends: every refusal is a ``Status``. A failure of the server itself is a
+``Status``, too, with the traceback in the log only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from trioperator.errors import ApiError
+from trioperator.model.patch import apply_merge
+
+from . import documents, openapi, patching, scales
+from .decoding import WriteOptions, decode_body, decode_json, read_write_options
+from .deleting import Deleter, parse_delete_options
+from .janitor import Janitor
+from .kinds import Kind
+from .messages import Request, RequestLog, RequestRecord, Response
+from .reading import Reader
+from .refusals import (
+    bad_request,
+    method_not_allowed,
+    not_found,
+    render_status,
+    too_large,
+    unknown_resource,
+)
+from .state import State, trio_seconds
+from .storage import Stored
+from .views import View, negotiate
+from .writing import Writer, Written
+
+__all__ = ["Api", "Target"]
+
+_log: Final = logging.getLogger(__name__)
+_PAGE_NOT_FOUND: Final = b"404 page not found\n"
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a path means: a kind, and which of its objects."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+class _PageNotFoundError(Exception):
+    """There is nothing at the path, and the answer is plain text."""
+
+
+class Api:
+    """The API of one cluster."""
+
+    def __init__(self, state: State, log: RequestLog, *, body_limit: int) -> None:
+        self.state = state
+        self.janitor = Janitor(state)
+        self.reader = Reader(state)
+        self.writer = Writer(state, settle=self.janitor.settle)
+        self.deleter = Deleter(state, settle=self.janitor.settle)
+        self.janitor.connect(self.deleter)
+        self.body_limit = body_limit
+        self._log = log
+
+    async def handle(self, request: Request) -> Response:
+        """Answer the request."""
+        target: Target | None = None
+        try:
+            if len(request.body) > self.body_limit:
+                raise too_large(self.body_limit)
+            target = self._resolve(request.path)
+            response = self._document(request) if target is None else await self._serve(target, request)
+        except ApiError as error:
+            response = Response.of(render_status(error), error.status)
+            if error.retry_after is not None:
+                response.headers.append(("Retry-After", f"{error.retry_after:.0f}"))
+        except _PageNotFoundError:
+            response = Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
+        except Exception as error:  # noqa: BLE001 - a client gets an answer, whatever happens
+            _log.exception("The embedded API server has failed on %s %s.", request.method, request.path)
+            text = f"Internal error occurred: {type(error).__name__}"
+            response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
+        self._record(request, target, response)
+        return response
+
+    def _record(self, request: Request, target: Target | None, response: Response) -> None:
+        record = RequestRecord(
+            time=trio_seconds(),
+            method=request.method,
+            path=request.path,
+            query=request.query,
+            user_agent=request.user_agent,
+            status=response.status,
+            verb=_verb(request, target),
+            resource=target.kind.qualified if target else "",
+            subresource=target.subresource if target else "",
+            namespace=target.namespace if target else "",
+            name=target.name if target else "",
+            content_type=request.content_type,
+            size=len(request.body),
+        )
+        self._log.add(record)
+
+    # -- paths ----------------------------------------------------------------------------------------------------
+
+    def _resolve(self, path: str) -> Target | None:
+        """Return what the path means; None for documents."""
+        parts = path.strip("/").split("/")
+        if "%" in path:
+            parts = [unquote(part) for part in parts]
+        if parts[0] == "api" and len(parts) > 2:
+            group, version, rest = "", parts[1], parts[2:]
+        elif parts[0] == "apis" and len(parts) > 3:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        else:
+            return None
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in {"status", "finalize"}):
+            namespace, rest = rest[1], rest[2:]
+        kind = self.state.catalog.get(group, version, rest[0])
+        if kind is None or len(rest) > 3:
+            raise self._nowhere(group, version)
+        target = Target(
+            kind=kind,
+            namespace=namespace,
+            name=rest[1] if len(rest) > 1 else "",
+            subresource=rest[2] if len(rest) > 2 else "",
+        )
+        if kind.namespaced != bool(namespace) and (namespace or target.name):
+            raise self._nowhere(group, version)
+        if target.subresource and target.subresource not in kind.subresources:
+            raise not_found(kind, target.name) if kind.custom else unknown_resource()
+        return target
+
+    def _nowhere(self, group: str, version: str) -> Exception:
+        kinds = self.state.catalog.kinds(group, version)
+        is_builtin = any(kind.custom is None for kind in kinds) or any(
+            kind.custom is None
+            for other in self.state.catalog.versions(group)
+            for kind in self.state.catalog.kinds(group, other)
+        )
+        return unknown_resource() if is_builtin else _PageNotFoundError()
+
+    def _document(self, request: Request) -> Response:
+        if request.method not in {"GET", "HEAD"}:
+            raise method_not_allowed()
+        catalog = self.state.catalog
+        match request.path.strip("/").split("/"):
+            case [""]:
+                return Response.of(documents.root_paths(catalog))
+            case ["version"]:
+                return Response.of(documents.VERSION)
+            case ["healthz" | "livez" | "readyz", *_]:
+                return Response(200, b"ok", "text/plain; charset=utf-8")
+            case ["api" | "apis" as root] if (
+                "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};"
+            ):
+                response = Response.of(documents.aggregated(catalog, core=root == "api"))
+                response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+                return response
+            case ["api"]:
+                return Response.of(documents.api_versions("127.0.0.1:443"))
+            case ["apis"]:
+                return Response.of(documents.api_groups(catalog))
+            case ["api", "v1"]:
+                return Response.of(documents.api_resources(catalog, "", "v1"))
+            case ["apis", group] if catalog.versions(group):
+                return Response.of(documents.api_group(catalog, group))
+            case ["apis", group, version] if catalog.kinds(group, version):
+                return Response.of(documents.api_resources(catalog, group, version))
+            case ["api", _]:
+                raise unknown_resource()
+            case ["apis", group, version] if catalog.versions(group):
+                raise self._nowhere(group, version)
+            case ["openapi", "v2"]:
+                return Response.of(openapi.version_2(catalog))
+            case ["openapi", "v3"]:
+                return Response.of(openapi.index(catalog))
+            case ["openapi", "v3", "api", version]:
+                return Response.of(openapi.version_3(catalog, "", version))
+            case ["openapi", "v3", "apis", group, version]:
+                return Response.of(openapi.version_3(catalog, group, version))
+        raise _PageNotFoundError
+
+    # -- verbs ----------------------------------------------------------------------------------------------------
+
+    async def _serve(self, target: Target, request: Request) -> Response:
+        verb = _verb(request, target)
+        if not verb or (verb not in target.kind.verbs and not target.subresource):
+            raise method_not_allowed(target.kind, verb)
+        view, is_yaml = negotiate(request.accept, include=request.query.get("includeObject", ""), now=self.state.now)
+        match verb:
+            case "watch":
+                return Response(200, self._watch(target, request, view))
+            case "get" | "list":
+                response = self._read(target, request, view)
+            case "delete" | "deletecollection":
+                response = await self._delete(target, request, view)
+            case _:
+                response = await self._write(target, request, verb, view)
+        if is_yaml:
+            return _as_yaml(response)
+        return response
+
+    def _watch(self, target: Target, request: Request, view: View) -> Any:
+        query = dict(request.query)
+        if target.name:
+            query["fieldSelector"] = f"metadata.name={target.name}"
+        return self.reader.watch(target.kind, target.namespace, query, view)
+
+    def _read(self, target: Target, request: Request, view: View) -> Response:
+        if not target.name:
+            page = self.reader.list(target.kind, target.namespace, request.query)
+            return Response(200, view.render_list(target.kind, page.items, page.meta))
+        stored = self.state.require(target.kind, target.namespace, target.name)
+        if version := request.query.get("resourceVersion", ""):
+            self.state.store.check_version(int(version) if version.isdigit() else 0)
+        if target.subresource == "scale":
+            return Response.of(scales.read_scale(target.kind, stored))
+        return Response(200, view.render(target.kind, stored))
+
+    async def _write(self, target: Target, request: Request, verb: str, view: View) -> Response:
+        options = read_write_options(verb, request)
+        if target.subresource == "scale":
+            response = await self._write_scale(target, request, verb, options)
+        else:
+            written = await self._write_object(target, request, verb, options)
+            response = self._shown(target.kind, written, view)
+        for warning in options.warnings:
+            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+            response.headers.append(("Warning", f'299 - "{escaped}"'))
+        return response
+
+    async def _write_object(self, target: Target, request: Request, verb: str, options: WriteOptions) -> Written:
+        kind, namespace = target.kind, target.namespace
+        if verb == "patch":
+            return await self.writer.patch(
+                kind,
+                namespace,
+                target.name,
+                body=request.body,
+                patch_type=request.content_type.partition(";")[0].strip(),
+                options=options,
+                subresource=target.subresource,
+            )
+        sent = decode_body(kind, request)
+        if verb == "create":
+            if kind.namespaced and not namespace:
+                raise _PageNotFoundError if kind.custom else method_not_allowed()
+            return await self.writer.create(kind, namespace, sent, options)
+        return await self.writer.replace(kind, namespace, target.name, sent, options, subresource=target.subresource)
+
+    async def _write_scale(self, target: Target, request: Request, verb: str, options: WriteOptions) -> Response:
+        kind = target.kind
+
+        def change(old: Stored) -> dict[str, Any]:
+            scale = scales.read_scale(kind, old)
+            patch_type = request.content_type.partition(";")[0].strip()
+            if verb == "update":
+                sent = decode_body(kind, request)
+            elif patch_type == patching.JSON:
+                sent = patching.apply_json_patch(msgspec.json.encode(scale), decode_json(request.body))
+            else:
+                sent = apply_merge(scale, decode_json(request.body))
+            if not isinstance(sent, dict):
+                raise bad_request("the object provided is unrecognized (must be of type Scale)")
+            return scales.with_scale(kind, old, sent)
+
+        place = (target.namespace, target.name)
+        self.state.require(kind, *place)
+        written = await self.writer.mutate(kind, place, change, options)
+        return Response.of(scales.read_scale(kind, _stored(kind, written)))
+
+    async def _delete(self, target: Target, request: Request, view: View) -> Response:
+        options = parse_delete_options(request.body, request.query)
+        if target.name:
+            result = await self.deleter.delete(target.kind, target.namespace, target.name, options)
+            return self._shown(target.kind, result, view) if isinstance(result, Written) else Response.of(result)
+        page = self.reader.list(target.kind, target.namespace, request.query)
+        self.deleter.delete_collection(target.kind, page.items, options)
+        return Response(200, view.render_list(target.kind, page.items, page.meta))
+
+    @staticmethod
+    def _shown(kind: Kind, written: Written, view: View) -> Response:
+        status = 201 if written.created else 200
+        if view.is_plain and written.raw.startswith(kind.raw_head) and kind.is_stored_version:
+            return Response(status, written.raw)
+        return Response(status, view.render(kind, _stored(kind, written)))
+
+
+def _stored(kind: Kind, written: Written) -> Stored:
+    meta = written.obj["metadata"]
+    return Stored(kind.key(meta.get("namespace", ""), meta["name"]), written.obj, 0)
+
+
+def _as_yaml(response: Response) -> Response:
+    import yaml
+
+    assert isinstance(response.body, bytes)
+    response.body = yaml.safe_dump(msgspec.json.decode(response.body), sort_keys=True).encode()
+    response.content_type = "application/yaml"
+    return response
+
+
+def _verb(request: Request, target: Target | None) -> str:
+    if target is None:
+        return ""
+    if request.method in {"GET", "HEAD"}:
+        if request.query.get("watch", "0").lower() in {"1", "true", ""}:
+            return "watch"
+        return "get" if target.name else "list"
+    verb = _VERBS.get(request.method, "")
+    if target.name:
+        return "" if verb == "create" else verb if not (verb == "delete" and target.subresource) else ""
+    return {"create": "create", "delete": "deletecollection"}.get(verb, "")

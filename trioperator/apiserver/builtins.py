@@ -1,0 +1,99 @@
+"""The built-in kinds as the real API server serves them: names, scopes, short names, categories, subresources.
+
+The table holds facts of the API only; :mod:`.kinds` turns it into objects. One line for each resource: its plural,
+its kind, its traits, its short names and its categories. The traits: ``N`` namespaced or ``C`` cluster-wide, ``s``
+with a status subresource, ``r`` with a scale subresource, ``g`` with ``metadata.generation``, ``u`` where an update
+must name the resource version that it is based on, ``d`` where a deletion answers with the deleted object.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["BUILTIN_KINDS", "DEFAULT_NAMESPACES", "IMMORTAL_NAMESPACES"]
+
+DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"})
+
+BUILTIN_KINDS: Final = """
+v1
+  configmaps ConfigMap N cm -
+  endpoints Endpoints N ep -
+  events Event N ev -
+  limitranges LimitRange N limits -
+  namespaces Namespace Cs ns -
+  nodes Node Cs no -
+  persistentvolumeclaims PersistentVolumeClaim Nsd pvc -
+  persistentvolumes PersistentVolume Csd pv -
+  pods Pod Nsgd po all
+  podtemplates PodTemplate Ngd - -
+  replicationcontrollers ReplicationController Nsrg rc all
+  resourcequotas ResourceQuota Nsd quota -
+  secrets Secret N - -
+  serviceaccounts ServiceAccount Nd sa -
+  services Service Nsd svc all
+apiregistration.k8s.io/v1
+  apiservices APIService Csu - api-extensions
+apps/v1
+  controllerrevisions ControllerRevision N - -
+  daemonsets DaemonSet Nsg ds all
+  deployments Deployment Nsrg deploy all
+  replicasets ReplicaSet Nsrg rs all
+  statefulsets StatefulSet Nsrg sts all
+events.k8s.io/v1
+  events Event N ev -
+autoscaling/v2
+  horizontalpodautoscalers HorizontalPodAutoscaler Ns hpa all
+autoscaling/v1
+  horizontalpodautoscalers HorizontalPodAutoscaler Ns hpa all
+batch/v1
+  cronjobs CronJob Nsg cj all
+  jobs Job Nsg - all
+certificates.k8s.io/v1
+  certificatesigningrequests CertificateSigningRequest Cs csr -
+networking.k8s.io/v1
+  ingressclasses IngressClass Cg - -
+  ingresses Ingress Nsg ing -
+  ipaddresses IPAddress C ip -
+  networkpolicies NetworkPolicy Ng netpol -
+  servicecidrs ServiceCIDR Cs - -
+policy/v1
+  poddisruptionbudgets PodDisruptionBudget Nsgu pdb -
+rbac.authorization.k8s.io/v1
+  clusterrolebindings ClusterRoleBinding C - -
+  clusterroles ClusterRole C - -
+  rolebindings RoleBinding N - -
+  roles Role N - -
+storage.k8s.io/v1
+  csidrivers CSIDriver Cu - -
+  csinodes CSINode C - -
+  csistoragecapacities CSIStorageCapacity N - -
+  storageclasses StorageClass C sc -
+  volumeattachments VolumeAttachment Cs - -
+  volumeattributesclasses VolumeAttributesClass C vac -
+admissionregistration.k8s.io/v1
+  mutatingadmissionpolicies MutatingAdmissionPolicy Cgu - api-extensions
+  mutatingadmissionpolicybindings MutatingAdmissionPolicyBinding Cgu - api-extensions
+  mutatingwebhookconfigurations MutatingWebhookConfiguration Cgu - api-extensions
+  validatingadmissionpolicies ValidatingAdmissionPolicy Csgu - api-extensions
+  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding Cgu - api-extensions
+  validatingwebhookconfigurations ValidatingWebhookConfiguration Cgu - api-extensions
+apiextensions.k8s.io/v1
+  customresourcedefinitions CustomResourceDefinition Csgu crd,crds api-extensions
+scheduling.k8s.io/v1
+  priorityclasses PriorityClass Cg pc -
+coordination.k8s.io/v1
+  leases Lease Nu - -
+node.k8s.io/v1
+  runtimeclasses RuntimeClass Cu - -
+discovery.k8s.io/v1
+  endpointslices EndpointSlice Ng - -
+resource.k8s.io/v1
+  deviceclasses DeviceClass Cg - -
+  resourceclaims ResourceClaim Ns - -
+  resourceclaimtemplates ResourceClaimTemplate N - -
+  resourceslices ResourceSlice C - -
+flowcontrol.apiserver.k8s.io/v1
+  flowschemas FlowSchema Csg - -
+  prioritylevelconfigurations PriorityLevelConfiguration Csg - -
+"""

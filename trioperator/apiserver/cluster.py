@@ -1,0 +1,251 @@
+"""The front of the embedded API server: a cluster to be made, talked to, and looked into by tests."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trioperator.errors import ConfigError
+
+from . import patching
+from .api import Api
+from .builtins import DEFAULT_NAMESPACES
+from .decoding import WriteOptions
+from .deleting import DeleteOptions
+from .kinds import Kind, kind_of
+from .messages import RequestLog
+from .state import State
+from .writing import Written
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Cluster"]
+
+BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
+
+Object = dict[str, Any]
+Objects = list[Object]
+Manifest = str | pathlib.Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+
+class Cluster:
+    """A Kubernetes API in this process, with nothing in it but the default namespaces.
+
+    ``clock`` tells the wall time (aware, UTC) for the time stamps; by default it is the machine's. ``seed`` makes
+    uids and generated names the same in each run. ``history`` and ``history_age`` (seconds) bound what watches can go
+    back to, for each resource; older revisions get 410. ``log_limit`` is the number of requests that :attr:`requests`
+    remembers.
+
+    The methods act as a client with all rights would, without being logged in :attr:`requests`. They name kinds as
+    kubectl does: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. What they return is a copy. They raise the
+    errors of :mod:`trioperator.errors`.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime.datetime] | None = None,
+        seed: int | None = None,
+        history: int = 5_000,
+        history_age: float = 300,
+        log_limit: int = 100_000,
+    ) -> None:
+        self._state = State(clock=clock, seed=seed, history=history, history_age=history_age)
+        self.requests = RequestLog(log_limit)
+        self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
+        self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT)
+        self._found: dict[str, Kind] = {}
+        for name in DEFAULT_NAMESPACES:
+            self._add_namespace(name)
+
+    def _add_namespace(self, name: str) -> None:
+        meta = {
+            "name": name,
+            "uid": self._state.uid(),
+            "creationTimestamp": self._state.timestamp(),
+            "labels": {"kubernetes.io/metadata.name": name},
+        }
+        namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        namespace |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        self._state.store.put(self._state.store.table(("", "namespaces")), name, namespace)
+
+    # -- ways to talk to it ---------------------------------------------------------------------------------------
+
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """Return a transport for httpx clients in this process: it streams, and works in virtual time."""
+        from .memory import MemoryTransport
+
+        return MemoryTransport(self.api)
+
+    def client(self) -> httpx.AsyncClient:
+        """Return an httpx client that talks to the cluster in memory."""
+        import httpx
+
+        return httpx.AsyncClient(transport=self.transport(), base_url="http://cluster", timeout=None)
+
+    def kubeconfig(self, url: str) -> Object:
+        """Return a kubeconfig for the cluster as it is served at the URL, with the server's authority under TLS."""
+        server: Object = {"server": url}
+        if authority := self.authorities.get(url):
+            server["certificate-authority-data"] = authority
+        context = {"cluster": "embedded", "user": "embedded", "namespace": "default"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "embedded", "cluster": server}],
+            "users": [{"name": "embedded", "user": {"token": "embedded"}}],
+            "contexts": [{"name": "embedded", "context": context}],
+            "current-context": "embedded",
+        }
+
+    # -- looking into it ------------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        """Return the newest resource version."""
+        return self._state.store.revision
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the history up to the revision (by default all of it): watches and pages from there get 410."""
+        self._state.store.compact(revision)
+
+    async def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
+        """Return the object; raise NotFoundError if there is none."""
+        found = self._kind(kind)
+        return _copy(self._state.require(found, self._namespace(found, namespace), name).raw)
+
+    async def find(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """Return the object, or None if there is none."""
+        found = self._kind(kind)
+        key = found.key(self._namespace(found, namespace), name)
+        stored = self._state.table(found).objects.get(key)
+        return None if stored is None else _copy(stored.raw)
+
+    async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Objects:
+        """Return the objects of the namespace (of all namespaces by default) that the selectors take."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        page = self.api.reader.list(self._kind(kind), namespace or "", query)
+        return [_copy(stored.raw) for stored in page.items]
+
+    # -- changing it ----------------------------------------------------------------------------------------------
+
+    async def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Object:
+        """Create the object; raise ConflictError if there is one of that name."""
+        kind = self._kind_of(manifest)
+        own = (manifest.get("metadata") or {}).get("namespace")
+        place = self._namespace(kind, namespace or own)
+        return _result(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
+
+    async def apply(self, manifest: Manifest, namespace: str | None = None) -> Objects:
+        """Create the objects, or merge them into those that there are.
+
+        A manifest is an object, several of them, YAML text with any number of documents, or the path of such a file.
+        """
+        results = []
+        for obj in _load(manifest):
+            kind = self._kind_of(obj)
+            meta = obj.get("metadata") or {}
+            name = str(meta.get("name") or "")
+            place = self._namespace(kind, namespace or meta.get("namespace"))
+            if kind.key(place, name) in self._state.table(kind).objects:
+                results.append(await self.patch(f"{kind.qualified}", name, obj, place))
+            else:
+                results.append(await self.create(obj, place))
+        return results
+
+    async def patch(
+        self,
+        kind: str,
+        name: str,
+        patch: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Change the object: by a merge patch if it is a mapping, else by the operations of a JSON patch."""
+        found = self._kind(kind)
+        is_merge = isinstance(patch, Mapping)
+        written = await self.api.writer.patch(
+            found,
+            self._namespace(found, namespace),
+            name,
+            body=msgspec.json.encode(patch if is_merge else list(patch)),
+            patch_type=patching.MERGE if is_merge else patching.JSON,
+            options=WriteOptions(),
+            subresource=subresource,
+        )
+        return _result(written)
+
+    async def replace(
+        self, manifest: Mapping[str, Any], namespace: str | None = None, *, subresource: str = ""
+    ) -> Object:
+        """Store other content for the object."""
+        kind = self._kind_of(manifest)
+        meta = manifest.get("metadata") or {}
+        place = self._namespace(kind, namespace or meta.get("namespace"))
+        name = str(meta.get("name") or "")
+        sent = _plain(manifest)
+        return _result(await self.api.writer.replace(kind, place, name, sent, WriteOptions(), subresource=subresource))
+
+    async def delete(self, kind: str, name: str, namespace: str | None = None, *, policy: str = "") -> Object | None:
+        """Delete the object: return what is left of it while finalizers hold it, or None."""
+        found = self._kind(kind)
+        place = self._namespace(found, namespace)
+        result = await self.api.deleter.delete(found, place, name, DeleteOptions(policy=policy))
+        return _result(result) if isinstance(result, Written) else None
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def _kind(self, name: str) -> Kind:
+        kind = self._state.catalog.find(name)
+        if kind is None:
+            raise ConfigError(f"The cluster has no resource {name!r}: apply its CustomResourceDefinition first.")
+        return kind
+
+    def _kind_of(self, manifest: Mapping[str, Any]) -> Kind:
+        api_version, name = kind_of(manifest)
+        kind = self._state.catalog.by_object(api_version, name)
+        if kind is None:
+            text = f"The cluster has no kind {name!r} in {api_version!r}: apply its CustomResourceDefinition first."
+            raise ConfigError(text)
+        return kind
+
+    @staticmethod
+    def _namespace(kind: Kind, namespace: str | None) -> str:
+        return (namespace or "default") if kind.namespaced else ""
+
+
+def _copy(raw: bytes) -> Object:
+    obj: Object = msgspec.json.decode(raw)
+    return obj
+
+
+def _plain(manifest: Mapping[str, Any]) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(manifest))
+
+
+def _result(written: Written) -> Object:
+    return _copy(written.raw)
+
+
+def _load(manifest: Manifest) -> list[Mapping[str, Any]]:
+    if isinstance(manifest, Mapping):
+        return [manifest] if manifest.get("kind") != "List" else list(manifest.get("items") or ())
+    if not isinstance(manifest, (str, pathlib.Path)):
+        return [obj for item in manifest for obj in _load(item)]
+    import yaml
+
+    text = manifest.read_text(encoding="utf-8") if isinstance(manifest, pathlib.Path) else manifest
+    try:
+        documents = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"The manifest is not YAML: {error}") from None
+    for document in documents:
+        if document is not None and not isinstance(document, dict):
+            raise ConfigError(f"The manifest has a {type(document).__name__} in the place of an object.")
+    return [obj for document in documents if document for obj in _load(document)]

@@ -1,0 +1,166 @@
+"""From bytes to objects: bodies, patches and options of writes as clients send them, or the refusals of them.
+
+What comes out is in the stored form (see :func:`.strategies.shape`) and typed well enough to be worked with. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from . import metadata, patching
+from .kinds import Kind, kind_of
+from .messages import Request
+from .refusals import Cause, bad_request, invalid, unsupported_media_type
+from .strategies import shape
+
+__all__ = ["WriteOptions", "decode_body", "decode_json", "decode_object", "decode_patch", "read_write_options"]
+
+_BODY_TYPES: Final = ("application/json", "application/yaml")
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class WriteOptions:
+    """The query parameters of a write; the handlers add the warnings that the client gets."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: str = "Warn"
+    force: bool = False
+    user: str = ""
+    warnings: list[str] = dataclasses.field(default_factory=list)
+
+
+def read_write_options(verb: str, request: Request) -> WriteOptions:
+    """Read the options of a write from its query; refuse nonsense."""
+    query = request.query
+    title = f"{verb.capitalize()}Options"
+    dry_run, manager = query.get("dryRun", ""), query.get("fieldManager", "")
+    if dry_run not in {"", "All"}:
+        text = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
+        raise invalid(title, "meta.k8s.io", "", [Cause("dryRun", text, "FieldValueNotSupported")])
+    if len(manager) > 128:
+        text = "Too long: may not be more than 128 bytes"
+        raise invalid(title, "meta.k8s.io", "", [Cause("fieldManager", text, "FieldValueTooLong")])
+    validation = query.get("fieldValidation", "") or "Warn"
+    if validation not in {"Ignore", "Warn", "Strict"}:
+        text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+        raise invalid(title, "meta.k8s.io", "", [Cause("fieldValidation", text, "FieldValueNotSupported")])
+    return WriteOptions(dry_run=bool(dry_run), field_manager=manager, field_validation=validation)
+
+
+def decode_body(kind: Kind, request: Request) -> Any:
+    """Decode the object in the body, JSON or YAML."""
+    media = request.content_type.partition(";")[0].strip()
+    if media not in {"", *_BODY_TYPES}:
+        raise unsupported_media_type(_BODY_TYPES)
+    try:
+        if media == "application/yaml":
+            import yaml
+
+            return yaml.load(request.body, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return decode_json(request.body)
+    except Exception as error:  # noqa: BLE001 - each parser has errors of its own
+        text = f"couldn't get version/kind; json parse error: {error} ({request.body[:64].hex() or '<empty>'})"
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}") from None
+
+
+def decode_patch(body: bytes, patch_type: str) -> Any:
+    """Decode a patch."""
+    try:
+        patch = decode_json(body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if patch_type != patching.JSON and not isinstance(patch, dict):
+        text = f"json: cannot unmarshal {_json_name(patch)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding patch: {text}")
+    return patch
+
+
+def _integral(text: str) -> float | int:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
+
+
+_decoder: Final = msgspec.json.Decoder(float_hook=_integral)
+
+
+def decode_json(body: bytes) -> Any:
+    """Decode the JSON; whole numbers are integers however they are written. Raises ValueError."""
+    return _decoder.decode(body)
+
+
+def _json_name(value: Any) -> str:
+    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array", type(None): "null"}
+    return names.get(type(value), "object")
+
+
+def _not_object(value: Any) -> str:
+    if value is None:
+        return "Object 'Kind' is missing in 'null'"
+    return f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_name(value)} into Go value"
+
+
+def decode_object(kind: Kind, sent: Any, options: WriteOptions, *, patched: bool = False) -> dict[str, Any]:
+    """Bring what a client sent into the stored form, or refuse it."""
+    if not isinstance(sent, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_not_object(sent)}")
+    _check_type(kind, sent, patched=patched)
+    meta = sent.get("metadata")
+    problem: str | None = None
+    if meta is not None and not isinstance(meta, dict):
+        problem = (
+            f"json: cannot unmarshal {_json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
+        )
+    elif meta is not None:
+        problem = metadata.type_problem(meta)
+    if problem is not None and patched:
+        cause = Cause(
+            "patch", f"Invalid value: {msgspec.json.encode(msgspec.json.encode(sent).decode()).decode()}: {problem}"
+        )
+        raise invalid("", "", "", [cause])
+    if problem is not None:
+        version = kind.version
+        raise bad_request(f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {problem}')
+    unknown: list[str] = []
+    obj = shape(kind, sent, unknown)
+    if unknown and options.field_validation != "Ignore":
+        texts = [f'unknown field "{field}"' for field in unknown]
+        if options.field_validation == "Strict":
+            raise _strict_refusal(kind, sent, texts, patched=patched)
+        options.warnings.extend(texts)
+    return obj
+
+
+def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:
+    api_version, name = kind_of(sent)
+    if kind.custom is None:
+        if api_version in {"", kind.api_version} and name in {"", kind.kind}:
+            return
+        shown, version = name or kind.kind, (api_version or kind.api_version).rpartition("/")[2]
+        reason = f'no kind "{shown}" is registered for version "{api_version or kind.api_version}"'
+        raise bad_request(f'{shown} in version "{version}" cannot be handled as a {kind.kind}: {reason}')
+    if not name:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing"
+        )
+    if api_version != kind.api_version and not patched:
+        expected = f"({api_version}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(f"the API version in the data {expected}")
+    own = str((sent.get("metadata") or {}).get("name") or "") if isinstance(sent.get("metadata"), dict) else ""
+    if api_version != kind.api_version:
+        cause = Cause("apiVersion", f'Invalid value: "{api_version}": must be {kind.api_version}')
+        raise invalid(name, kind.group, own, [cause])
+    if name != kind.kind:
+        raise invalid(name, kind.group, own, [Cause("kind", f'Invalid value: "{name}": must be {kind.kind}')])
+
+
+def _strict_refusal(kind: Kind, sent: Mapping[str, Any], texts: list[str], *, patched: bool) -> Exception:
+    text = f"strict decoding error: {', '.join(texts)}"
+    if not patched:
+        return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
+    shown = msgspec.json.encode(msgspec.json.encode(sent).decode()).decode()
+    return invalid("", "", "", [Cause("patch", f"Invalid value: {shown}: {text}")])

@@ -1,0 +1,198 @@
+"""Deletion: preconditions, finalizers, grace periods, propagation policies, collections.
+
+An object with finalizers (or with a grace period to wait for) is only marked; it goes with the last finalizer, in
+:mod:`.writing`. What else follows from a deletion is the work of :mod:`.janitor`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from . import definitions
+from .builtins import IMMORTAL_NAMESPACES
+from .decoding import WriteOptions, decode_json
+from .kinds import Kind
+from .refusals import Cause, bad_request, conflict, forbidden, invalid
+from .state import State
+from .storage import Stored
+from .writing import Admission, Written
+
+__all__ = ["DeleteOptions", "Deleter", "parse_delete_options"]
+
+_POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """The options of a deletion, from its body or its query."""
+
+    uid: str = ""
+    version: str = ""
+    grace: int | None = None
+    policy: str = ""
+    dry_run: bool = False
+
+
+def parse_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
+    """Read the options from the body, or else from the query; refuse nonsense."""
+    sent: Any = {}
+    if body:
+        try:
+            sent = decode_json(body)
+        except ValueError as error:
+            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+        if not isinstance(sent, dict):
+            raise bad_request("couldn't get version/kind; json parse error: json: cannot unmarshal into Go value")
+    preconditions = sent.get("preconditions") or {}
+    policy = sent.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    orphan = sent.get("orphanDependents", query.get("orphanDependents"))
+    if not policy and orphan is not None:
+        policy = "Orphan" if orphan in {True, "true", "1"} else "Background"
+    if policy not in {"", "Background", *_POLICIES}:
+        supported = '"Foreground", "Background", "Orphan", "nil"'
+        text = f'Unsupported value: "{policy}": supported values: {supported}'
+        cause = Cause("propagationPolicy", text, "FieldValueNotSupported")
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
+    grace = sent.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    try:
+        seconds = None if grace is None else int(grace)
+    except (TypeError, ValueError):
+        raise bad_request(f'strconv.ParseInt: parsing "{grace}": invalid syntax') from None
+    return DeleteOptions(
+        uid=str(preconditions.get("uid") or ""),
+        version=str(preconditions.get("resourceVersion") or ""),
+        grace=seconds,
+        policy=policy,
+        dry_run=bool(sent.get("dryRun") or query.get("dryRun")),
+    )
+
+
+class Deleter:
+    """The deletions of one cluster."""
+
+    def __init__(self, state: State, *, settle: Callable[[], None]) -> None:
+        self._state = state
+        self._settle = settle
+        self.admission: Admission | None = None
+
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Written | dict[str, Any]:
+        """Delete the object: return its content if it stays for a while, or the ``Status`` of success."""
+        stored = self._state.require(kind, namespace, name)
+        if kind.resource == ("", "namespaces") and name in IMMORTAL_NAMESPACES:
+            raise forbidden(kind, name, "this namespace may not be deleted")
+        if self.admission is not None:
+            write_options = WriteOptions(dry_run=options.dry_run)
+            await self.admission.admit("DELETE", kind, None, old=stored.obj, options=write_options)
+            stored = self._state.require(kind, namespace, name)
+        _check_preconditions(kind, stored, options)
+        result = self.mark_or_remove(kind, stored, options)
+        self._settle()
+        if isinstance(result, Stored):
+            return Written(result.obj, result.raw)
+        if isinstance(result, Written):
+            return result
+        details = {
+            "name": name,
+            **({"group": kind.group} if kind.group else {}),
+            "kind": kind.plural,
+            "uid": stored.uid,
+        }
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+    def delete_collection(self, kind: Kind, found: list[Stored], options: DeleteOptions) -> None:
+        """Delete the objects, each as if it were deleted alone; what has changed meanwhile is deleted too."""
+        table = self._state.table(kind)
+        for stored in found:
+            current = table.objects.get(stored.key)
+            if current is not None:
+                self.mark_or_remove(kind, current, options)
+        self._settle()
+
+    def mark_or_remove(self, kind: Kind, stored: Stored, options: DeleteOptions) -> Stored | Written | None:
+        """Mark the object as being deleted, or remove it: return what is left of it, if anything is."""
+        table = self._state.table(kind)
+        obj = stored.obj
+        meta = obj["metadata"]
+        # Who deletes a Job without saying more leaves its Pods behind: the oldest of the API's surprises.
+        policy = options.policy or ("Orphan" if kind.resource == ("batch", "jobs") else "")
+        finalizers = _finalizers(meta.get("finalizers") or (), policy)
+        grace = _grace(kind, obj, options)
+        if kind.group == "apiextensions.k8s.io" and definitions.CLEANUP_FINALIZER not in finalizers:
+            finalizers = [*finalizers, definitions.CLEANUP_FINALIZER]
+        stays = bool(finalizers) or grace > 0 or kind.resource == ("", "namespaces")
+        if not stays:
+            if not options.dry_run:
+                self._state.store.remove(table, stored.key)
+            return self._farewell(kind, stored) if kind.shows_deleted else None
+        marked = self._marked(kind, obj, finalizers, grace)
+        if marked == obj:
+            return stored
+        if options.dry_run:
+            return Written(marked, msgspec.json.encode(marked))
+        return self._state.store.put(table, stored.key, marked)
+
+    def _farewell(self, kind: Kind, stored: Stored) -> Written:
+        """Return how the deleted object is shown: as it was, or (Pods) as if it had been marked before."""
+        obj = self._marked(kind, stored.obj, [], 0) if kind.resource == ("", "pods") else stored.obj
+        return Written(obj, msgspec.json.encode(obj))
+
+    def _marked(self, kind: Kind, obj: dict[str, Any], finalizers: list[str], grace: int) -> dict[str, Any]:
+        meta = {**obj["metadata"]}
+        if finalizers:
+            meta["finalizers"] = finalizers
+        whole = kind.resource == ("", "namespaces") or kind.group == "apiextensions.k8s.io"
+        if "deletionTimestamp" not in meta:
+            meta["deletionTimestamp"] = self._state.timestamp(plus=grace)
+            if not whole:
+                meta["deletionGracePeriodSeconds"] = grace
+                if meta.get("generation"):
+                    meta["generation"] += 1
+        elif not whole and grace < meta.get("deletionGracePeriodSeconds", 0):
+            meta["deletionTimestamp"] = self._state.timestamp(plus=grace)
+            meta["deletionGracePeriodSeconds"] = grace
+        result = {**obj, "metadata": meta}
+        if kind.resource == ("", "namespaces"):
+            result["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return result
+
+
+def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
+    name = stored.obj["metadata"]["name"]
+    version = stored.obj["metadata"]["resourceVersion"]
+    if options.uid and options.uid != stored.uid:
+        text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})"
+        raise conflict(kind, name, f"{text}. The object might have been deleted and then recreated")
+    if options.version and options.version != version:
+        text = f"the ResourceVersion in the precondition ({options.version})"
+        raise conflict(
+            kind,
+            name,
+            f"{text} does not match the ResourceVersion in record ({version}). The object might have been modified",
+        )
+
+
+def _finalizers(current: Any, policy: str) -> list[str]:
+    finalizers = list(current)
+    wanted = _POLICIES.get(policy)
+    if policy:
+        finalizers = [item for item in finalizers if item not in _POLICIES.values() or item == wanted]
+    if wanted and wanted not in finalizers:
+        finalizers.append(wanted)
+    return finalizers
+
+
+def _grace(kind: Kind, obj: Mapping[str, Any], options: DeleteOptions) -> int:
+    """Return the seconds that a Pod on a node has to end itself; everything else goes at once."""
+    if kind.resource != ("", "pods"):
+        return 0
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in {"Failed", "Succeeded"}:
+        return 0
+    grace = options.grace
+    if grace is None:
+        grace = int(obj["metadata"].get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30)))
+    return max(grace, 0)

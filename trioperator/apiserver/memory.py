@@ -1,0 +1,83 @@
+"""The way to the API within the process: an httpx transport that answers at once and streams watches.
+
+No threads, no sockets, no tasks of its own: nothing but Trio waits, so that virtual time can jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qsl
+
+import httpx
+import trio
+
+from .api import Api
+from .messages import Request
+from .watching import Watch
+
+__all__ = ["MemoryTransport"]
+
+
+class MemoryTransport(httpx.AsyncBaseTransport):
+    """Carry httpx's requests to an API in the same process.
+
+    httpx's read time-out applies to each chunk of a watch, in Trio's time.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer the request; a watch goes on as long as its response is open."""
+        body = await request.aread()
+        await trio.lowlevel.checkpoint()
+        headers = request.headers
+        raw_path = request.url.raw_path.decode("ascii")
+        path, _, query = raw_path.partition("?")
+        response = await self._api.handle(
+            Request(
+                method=request.method,
+                path=path,
+                query=dict(parse_qsl(query, keep_blank_values=True)) if query else {},
+                accept=headers.get("accept", ""),
+                content_type=headers.get("content-type", ""),
+                user_agent=headers.get("user-agent", ""),
+                authorization=headers.get("authorization", ""),
+                body=body,
+            )
+        )
+        answer = [("Content-Type", response.content_type), *response.headers]
+        if isinstance(response.body, Watch):
+            timeout = (request.extensions.get("timeout") or {}).get("read")
+            return httpx.Response(response.status, headers=answer, stream=_WatchStream(response.body, timeout))
+        content = b"" if request.method == "HEAD" else response.body
+        answer.append(("Content-Length", str(len(content))))
+        return httpx.Response(response.status, headers=answer, stream=httpx.ByteStream(content))
+
+
+class _WatchStream(httpx.AsyncByteStream):
+    """The chunks of a watch, as httpx reads them."""
+
+    def __init__(self, watch: Watch, timeout: float | None) -> None:
+        self._watch = watch
+        self._timeout = float("inf") if timeout is None else timeout
+        self._closed = trio.Event()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._closed.is_set():
+            raise StopAsyncIteration
+        chunk: bytes | None = None
+        with trio.move_on_after(self._timeout) as scope:
+            chunk = await self._watch.receive()
+        if scope.cancelled_caught:
+            raise httpx.ReadTimeout("The watch was silent for too long.")
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """End the watch: there is nothing to free."""
+        self._closed.set()

@@ -1,0 +1,113 @@
+"""What goes in and out of the API, whatever carries it: requests, responses, and the log of requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from .watching import Watch
+
+__all__ = ["Request", "RequestLog", "RequestRecord", "Response"]
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Request:
+    """One request, with the headers that matter."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    accept: str = ""
+    content_type: str = ""
+    user_agent: str = ""
+    authorization: str = ""
+    body: bytes = b""
+
+
+@dataclasses.dataclass(slots=True)
+class Response:
+    """One answer: a body, or a watch to be read until its end."""
+
+    status: int
+    body: bytes | Watch
+    content_type: str = "application/json"
+    headers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, content: Any, status: int = 200) -> Response:
+        """Make the answer whose body is the JSON of the content."""
+        return cls(status, _encode(content))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request that the API was asked, in the terms of Kubernetes and of HTTP."""
+
+    time: float
+    method: str
+    path: str
+    query: Mapping[str, str]
+    user_agent: str
+    status: int
+    verb: str = ""  # get, list, watch, create, update, patch, delete, deletecollection; empty for documents
+    resource: str = ""  # "pods", "deployments.apps"
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    content_type: str = ""
+    size: int = 0  # bytes of the request's body
+
+
+class RequestLog:
+    """The last requests, in order: a sequence of :class:`RequestRecord` that can be counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._records: deque[RequestRecord] = deque(maxlen=limit)
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return iter(tuple(self._records))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> RequestRecord:
+        return self._records[index]
+
+    def add(self, record: RequestRecord) -> None:
+        """Take another record; the oldest goes when there are too many."""
+        self._records.append(record)
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._records.clear()
+
+    def select(self, **wanted: object) -> list[RequestRecord]:
+        """Return the records whose fields have these values: ``select(verb="patch", resource="pods")``.
+
+        A resource is meant by its plural name with or without its group.
+        """
+        return [record for record in self._records if all(_fits(record, key, value) for key, value in wanted.items())]
+
+    def count(self, **wanted: object) -> int:
+        """Count the records whose fields have these values."""
+        return len(self.select(**wanted))
+
+    def verbs(self, **wanted: object) -> dict[str, int]:
+        """Count by verb the records whose fields have these values."""
+        counts: dict[str, int] = {}
+        for record in self.select(**wanted):
+            counts[record.verb] = counts.get(record.verb, 0) + 1
+        return counts
+
+
+def _fits(record: RequestRecord, field: str, value: object) -> bool:
+    own = getattr(record, field)
+    if field == "resource" and isinstance(value, str) and "." not in value:
+        own = own.partition(".")[0]
+    return bool(own == value)

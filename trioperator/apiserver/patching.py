@@ -1,0 +1,206 @@
+"""The patches of the API: merge (RFC 7386), JSON patch (RFC 6902) and strategic merge; pure.
+
+A patch never changes what it is applied to: results share the untouched parts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from .refusals import bad_request
+
+__all__ = [
+    "APPLY",
+    "JSON",
+    "MERGE",
+    "STRATEGIC",
+    "apply_json_patch",
+    "apply_strategic_patch",
+]
+
+MERGE: Final = "application/merge-patch+json"
+JSON: Final = "application/json-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+
+# By which field the items of a list are the same item, after the API's own documentation. A list that is not here is
+# replaced as a whole; an empty key marks a list of plain values that is merged as a set.
+_MERGE_KEYS: Final[Mapping[str, str]] = {
+    "addresses": "type",
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "finalizers": "",
+    "hostAliases": "ip",
+    "hostIPs": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "matchConditions": "name",
+    "ownerReferences": "uid",
+    "podCIDRs": "",
+    "podIPs": "ip",
+    "resourceClaims": "name",
+    "secrets": "name",
+    "taints": "key",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+    "webhooks": "name",
+}
+# The conditions of these kinds are plain lists.
+_ATOMIC_CONDITIONS: Final = frozenset({"CustomResourceDefinition", "HorizontalPodAutoscaler"})
+
+
+def apply_json_patch(raw: bytes, operations: Any) -> Any:
+    """Return the document whose JSON is *raw*, changed by the operations.
+
+    Operations that do not fit the document, failed tests among them, are refused with 422 as a whole.
+    """
+    import jsonpatch
+    import jsonpointer
+
+    if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
+        name = "object" if isinstance(operations, dict) else "value"
+        text = f"json: cannot unmarshal {name} into Go value of type []handlers.jsonPatchOp"
+        raise bad_request(f"error decoding patch: {text}")
+    if len(operations) > 10_000:
+        text = f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}"
+        raise ApiError.of(text, status=413, reason="RequestEntityTooLarge")
+    document = msgspec.json.decode(raw)
+    try:
+        if not any(item.get("op") == "replace" for item in operations):
+            return jsonpatch.apply_patch(document, operations, in_place=True)
+        for item in operations:
+            document = jsonpatch.apply_patch(document, [_as_taken(item, document)], in_place=True)
+        return document
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpointer.JsonPointerException,
+        TypeError,
+        KeyError,
+        IndexError,
+        ValueError,
+    ):
+        text = "the server rejected our request due to an error in our request"
+        raise ApiError.of(text, status=422, reason="Invalid") from None
+
+
+def _as_taken(operation: dict[str, Any], document: Any) -> dict[str, Any]:
+    """Return the operation as the real server takes it: to replace a field that is not there is to add it."""
+    import jsonpointer
+
+    if operation.get("op") == "replace":
+        parent, field = jsonpointer.JsonPointer(operation["path"]).to_last(document)
+        if isinstance(parent, dict) and field not in parent:
+            return {**operation, "op": "add"}
+    return operation
+
+
+def apply_strategic_patch(target: Any, patch: Any, *, kind: str = "") -> Any:
+    """Return *target*, an object of the built-in *kind*, changed by the strategic merge patch."""
+    return _merge_object(target, patch, kind, "")
+
+
+def _merge_object(target: Any, patch: Mapping[str, Any], kind: str, field: str) -> Any:
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in {None, "merge"}:
+        raise bad_request(f"Unknown patch type: {directive}")
+    result = dict(target) if isinstance(target, dict) else {}
+    if isinstance(retain := patch.get("$retainKeys"), list):
+        result = {key: value for key, value in result.items() if key in retain}
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            name = key.partition("/")[2]
+            result[name] = [item for item in result.get(name) or () if item not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merge_object(result.get(key), value, kind, key)
+        elif isinstance(value, list):
+            result[key] = _merge_list(result.get(key), value, kind, _Place(field, key))
+        else:
+            result[key] = value
+    for key, order in patch.items():
+        name = key.partition("/")[2]
+        if key.startswith("$setElementOrder/") and isinstance(result.get(name), list):
+            result[name] = _ordered(result[name], order, _merge_key(kind, _Place(field, name)))
+    return result
+
+
+class _Place(tuple[str, str]):
+    """Where a list is: the field that its object is in, and its own."""
+
+    __slots__ = ()
+
+    def __new__(cls, parent: str, field: str) -> _Place:
+        return super().__new__(cls, (parent, field))
+
+
+def _merge_key(kind: str, place: _Place) -> str | None:
+    parent, field = place
+    if field == "ports":
+        if kind == "Service":
+            return "port"
+        return "containerPort" if parent in {"containers", "initContainers", "ephemeralContainers"} else None
+    if field == "conditions" and kind in _ATOMIC_CONDITIONS:
+        return None
+    if field == "secrets" and kind != "ServiceAccount":
+        return None
+    return _MERGE_KEYS.get(field)
+
+
+def _merge_list(target: Any, patch: list[Any], kind: str, place: _Place) -> list[Any]:
+    key = _merge_key(kind, place)
+    current: list[Any] = list(target) if isinstance(target, list) else []
+    if key is None:
+        return [item for item in patch if not _is_directive(item, "replace")]
+    if not key:
+        return current + [item for item in patch if item not in current]
+    if any(_is_directive(item, "replace") and len(item) == 1 for item in patch):
+        return [item for item in patch if not _is_directive(item, "replace")]
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        index = next((i for i, old in enumerate(current) if isinstance(old, dict) and old.get(key) == item[key]), None)
+        if _is_directive(item, "delete"):
+            if index is not None:
+                del current[index]
+        elif index is None:
+            current.append(_merge_object(None, item, kind, place[1]))
+        else:
+            current[index] = _merge_object(current[index], item, kind, place[1])
+    return current
+
+
+def _is_directive(item: Any, directive: str) -> bool:
+    return isinstance(item, dict) and item.get("$patch") == directive
+
+
+def _ordered(items: list[Any], order: Any, key: str | None) -> list[Any]:
+    """Bring the items into the order asked for; those that it does not name stay behind their old neighbours."""
+    if not isinstance(order, list):
+        return items
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted = {value: at for at, value in enumerate(identity(item) for item in order)}
+    ranks: list[float] = []
+    last = -1.0
+    for item in items:
+        last = wanted.get(identity(item), last)
+        ranks.append(last)
+    return [item for _, _, item in sorted(zip(ranks, range(len(items)), items, strict=True), key=lambda row: row[:2])]

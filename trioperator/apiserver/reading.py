@@ -1,0 +1,257 @@
+"""Reading: lists in pages, and the beginning of watches; with the rules of ``resourceVersion`` and its match."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bisect
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from .kinds import Kind
+from .refusals import Cause, StalePageError, bad_request, expired, invalid
+from .selectors import parse_fields, parse_labels
+from .state import State
+from .storage import Expired, Stored, Table
+from .views import View
+from .watching import Selection, Watch, WatchOptions
+
+__all__ = ["Page", "Reader"]
+
+# The fields that lists of built-in kinds can be selected by, beside metadata.name and metadata.namespace.
+_FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
+    ("", "events"): (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+    ("", "namespaces"): ("status.phase",),
+    ("", "nodes"): ("spec.unschedulable",),
+    ("", "pods"): (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    ("", "replicationcontrollers"): ("status.replicas",),
+    ("", "secrets"): ("type",),
+    ("", "services"): ("spec.clusterIP", "spec.type"),
+    ("apps", "replicasets"): ("status.replicas",),
+    ("batch", "jobs"): ("status.successful",),
+    ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
+}
+_COMMON_FIELDS: Final = frozenset({"metadata.name", "metadata.namespace"})
+_MATCHES: Final = frozenset({"", "Exact", "NotOlderThan"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of a list, and the metadata of the list."""
+
+    items: list[Stored]
+    meta: dict[str, Any]
+
+
+class Reader:
+    """The reads of one cluster."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def select(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Selection:
+        """Read from the query which objects are asked for."""
+
+        def supported(field: str) -> bool:
+            if field in _COMMON_FIELDS or field in _FIELDS.get(kind.resource, ()):
+                return True
+            return kind.custom is not None and field in kind.custom.selectable
+
+        return Selection(
+            prefix=f"{namespace}/" if namespace else "",
+            labels=parse_labels(query.get("labelSelector", "")),
+            fields=parse_fields(query.get("fieldSelector", ""), supported),
+        )
+
+    def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
+        """Return the page that the query asks for."""
+        selection = self.select(kind, namespace, query)
+        limit = _number(query, "limit")
+        _number(query, "timeoutSeconds")
+        table = self._state.table(kind)
+        token = query.get("continue", "")
+        if token:
+            objects, revision, start = self._resume(table, token, query)
+        else:
+            objects, revision = self._begin(table, query, limited=limit > 0)
+            start = ""
+        # The sorted keys are at hand for the newest state only.
+        keys = table.keys(selection.prefix)
+        if objects is not table.objects:
+            keys = sorted(key for key in objects if key.startswith(selection.prefix))
+        first = bisect.bisect_right(keys, start) if start else 0
+        items, last = _take(objects, keys[first:], selection, limit)
+        meta: dict[str, Any] = {"resourceVersion": str(revision)}
+        if last is not None:
+            after = bisect.bisect_right(keys, last)
+            if after < len(keys):
+                meta["continue"] = _write_token(revision, last)
+                if selection.is_everything:
+                    meta["remainingItemCount"] = len(keys) - after
+        return Page(items=items, meta=meta)
+
+    def _begin(self, table: Table, query: Mapping[str, str], *, limited: bool) -> tuple[dict[str, Stored], int]:
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        _check_match(version, match)
+        current = self._state.store.revision
+        if version in {"", "0"}:
+            return table.objects, current
+        revision = _revision(version)
+        self._state.store.check_version(revision)
+        if match == "Exact" or (limited and not match):
+            state = table.state_at(revision)
+            if isinstance(state, Expired):
+                raise expired(f"The resourceVersion for the provided list is too old: {revision} ({state.oldest})")
+            return state, revision
+        return table.objects, current
+
+    def _resume(self, table: Table, token: str, query: Mapping[str, str]) -> tuple[dict[str, Stored], int, str]:
+        if query.get("resourceVersion", "") not in {"", "0"}:
+            raise bad_request("specifying resource version is not allowed when using continue")
+        revision, start = _read_token(token)
+        if revision == -1:
+            return table.objects, self._state.store.revision, start
+        state = table.state_at(revision)
+        if isinstance(state, Expired):
+            raise _stale_token(start)
+        return state, revision, start
+
+    def watch(self, kind: Kind, namespace: str, query: Mapping[str, str], view: View) -> Watch:
+        """Begin the watch that the query asks for."""
+        selection = self.select(kind, namespace, query)
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        initial = _flag(query, "sendInitialEvents")
+        _check_watch_match(initial, match, present="sendInitialEvents" in query)
+        timeout = float(_number(query, "timeoutSeconds")) or 1800 + self._state.random.random() * 1800
+        revision: int | None = None
+        if version not in {"", "0"}:
+            try:
+                wanted = int(version)
+            except ValueError:
+                raise ApiError.of(_version_text(version), status=500) from None
+            revision = None if initial else wanted
+        elif "sendInitialEvents" in query and not initial:
+            revision = self._state.store.revision
+        options = WatchOptions(
+            revision=revision,
+            timeout=timeout,
+            bookmarks=_flag(query, "allowWatchBookmarks"),
+            initial_end=initial,
+        )
+        return Watch(self._state, kind, selection, view, options)
+
+
+def _take(
+    objects: Mapping[str, Stored], keys: list[str], selection: Selection, limit: int
+) -> tuple[list[Stored], str | None]:
+    """Return as many selected objects as fit, and the last key looked at if the limit was reached."""
+    if selection.is_everything:
+        if 0 < limit < len(keys):
+            return [objects[key] for key in keys[:limit]], keys[limit - 1]
+        return [objects[key] for key in keys], None
+    items = []
+    for key in keys:
+        stored = objects[key]
+        if selection.takes(stored):
+            items.append(stored)
+            if len(items) == limit:
+                return items, key
+    return items, None
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in {"1", "t", "true"} or (name in query and query[name] == "")
+
+
+def _revision(version: str) -> int:
+    try:
+        return int(version)
+    except ValueError:
+        raise bad_request(f"invalid resource version: {_version_text(version)}") from None
+
+
+def _version_text(version: str) -> str:
+    return f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+
+
+def _option_refusal(text: str, reason: str = "FieldValueForbidden") -> ApiError:
+    return invalid("ListOptions", "meta.k8s.io", "", [Cause("resourceVersionMatch", text, reason)])
+
+
+def _check_match(version: str, match: str) -> None:
+    if match not in _MATCHES:
+        text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
+        raise _option_refusal(text, "FieldValueNotSupported")
+    if match and not version:
+        raise _option_refusal("Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match == "Exact" and version == "0":
+        raise _option_refusal('Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+
+
+def _check_watch_match(initial: bool, match: str, *, present: bool) -> None:
+    if initial and match != "NotOlderThan":
+        raise _option_refusal("Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if match and not present:
+        raise _option_refusal(
+            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        )
+
+
+def _write_token(revision: int, last: str) -> str:
+    content = {"v": "meta.k8s.io/v1", "rv": revision, "start": f"/{last}\0"}
+    return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        content = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, start = int(content["rv"]), str(content["start"])
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    return revision, start.removeprefix("/").removesuffix("\0")
+
+
+def _stale_token(start: str) -> ApiError:
+    text = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    return StalePageError(text, token=_write_token(-1, start))

@@ -1,0 +1,159 @@
+"""How each kind prepares its objects to be stored: what clients cannot set, what belongs to which subresource. Pure.
+
+These rules are the same for every way of writing (create, update, any patch), so the ways know nothing of kinds.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+from . import events, schema
+from .defaults import fill_defaults
+from .definitions import check_definition, fill_definition
+from .kinds import Kind
+from .metadata import META_FIELDS, clean_metadata
+from .refusals import Cause, invalid_value
+
+__all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
+
+# These kinds keep the status that they are created with.
+_STATUS_ON_CREATE: Final = frozenset({("", "nodes")})
+_INITIAL_STATUS: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
+    ("", "namespaces"): {"phase": "Active"},
+    ("", "persistentvolumeclaims"): {"phase": "Pending"},
+    ("", "persistentvolumes"): {"phase": "Pending"},
+    ("", "pods"): {"phase": "Pending", "qosClass": "BestEffort"},
+    ("", "services"): {"loadBalancer": {}},
+    ("apps", "daemonsets"): {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    },
+    ("apps", "statefulsets"): {"replicas": 0, "availableReplicas": 0},
+    ("networking.k8s.io", "ingresses"): {"loadBalancer": {}},
+    ("policy", "poddisruptionbudgets"): {
+        "disruptionsAllowed": 0,
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "expectedPods": 0,
+    },
+}
+
+
+def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
+    """Bring an object that a client sent into the stored form: stored version first, known fields, defaults.
+
+    The paths of fields that were dropped because nobody knows them are added to *unknown*.
+    """
+    meta = obj.get("metadata") or {}
+    unknown.extend(f"metadata.{field}" for field in meta if field not in META_FIELDS)
+    body = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata"}}
+    if kind.is_event_alias:
+        body = events.to_core(body)
+    structure = kind.custom.structure if kind.custom else None
+    if structure is not None:
+        body = schema.default(structure, schema.prune(structure, body, unknown))
+    elif kind.custom is None:
+        body = fill_defaults(kind, body)
+    return {"apiVersion": kind.stored_api_version, "kind": kind.kind, "metadata": clean_metadata(meta), **body}
+
+
+def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
+    """Set what the server decides about a new object; *obj* is shaped, and changed in place."""
+    if "status" in kind.subresources:
+        if kind.custom is not None:
+            obj.pop("status", None)
+        elif kind.resource not in _STATUS_ON_CREATE:
+            obj["status"] = dict(_INITIAL_STATUS.get(kind.resource, {}))
+    meta = obj["metadata"]
+    for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        meta.pop(field, None)
+    if kind.has_generation:
+        meta["generation"] = 1
+    if kind.resource == ("", "namespaces"):
+        meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta.get("name", "")}
+        obj["spec"] = {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]}
+    if kind.resource == ("", "secrets"):
+        _encode_secret(obj)
+    if kind.group == "apiextensions.k8s.io":
+        fill_definition(obj)
+
+
+def _encode_secret(obj: dict[str, Any]) -> None:
+    texts = obj.pop("stringData", None) or {}
+    if texts:
+        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in texts.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, subresource: str) -> dict[str, Any]:
+    """Return *new* with only those changes that this subresource ("" is the main one) may make, and its generation."""
+    if subresource == "status":
+        new = _status_only(kind, new, old)
+    elif "status" in kind.subresources:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if kind.resource == ("", "secrets"):
+        _encode_secret(new)
+    if kind.resource == ("", "namespaces") and subresource != "finalize":
+        new["spec"] = old.get("spec", {})
+        new["metadata"]["labels"] = {
+            **(new["metadata"].get("labels") or {}),
+            "kubernetes.io/metadata.name": new["metadata"].get("name", ""),
+        }
+    if kind.has_generation and subresource != "status" and _is_new_generation(kind, new, old):
+        new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+    return new
+
+
+def _status_only(kind: Kind, new: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    result = {key: value for key, value in old.items() if key != "status"}
+    if "status" in new:
+        result["status"] = new["status"]
+    # The API takes metadata through the status subresource for most built-in kinds, and never for custom ones.
+    if kind.custom is not None or kind.group == "apiextensions.k8s.io":
+        meta = dict(old["metadata"])
+        if "resourceVersion" in new["metadata"]:
+            meta["resourceVersion"] = new["metadata"]["resourceVersion"]
+    else:
+        meta = dict(new["metadata"])
+        kept = {"deployments": "labels", "pods": "ownerReferences"}.get(kind.plural)
+        if kept:
+            meta.pop(kept, None)
+            if kept in old["metadata"]:
+                meta[kept] = old["metadata"][kept]
+    result["metadata"] = meta
+    return result
+
+
+def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    ignored = {"apiVersion", "kind", "metadata"}
+    if "status" in kind.subresources:
+        ignored.add("status")
+    if any(new.get(key) != old.get(key) for key in {*new, *old} - ignored):
+        return True
+    if kind.resource == ("apps", "deployments"):
+        return bool(new["metadata"].get("annotations") != old["metadata"].get("annotations"))
+    return False
+
+
+def check_object(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
+    """Return what is wrong with the object apart from its metadata."""
+    causes: list[Cause] = []
+    if kind.custom is not None:
+        if kind.custom.structure is not None:
+            schema.validate(kind.custom.structure, obj, causes)
+        return causes
+    if kind.group == "apiextensions.k8s.io":
+        return check_definition(obj)
+    if kind.resource == ("", "events"):
+        namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
+        if (namespace or "default") != obj["metadata"].get("namespace"):
+            causes.append(invalid_value("involvedObject.namespace", namespace, "does not match event.namespace"))
+    if kind.resource == ("", "pods") and not (obj.get("spec") or {}).get("containers"):
+        causes.append(Cause("spec.containers", "Required value", "FieldValueRequired"))
+    return causes

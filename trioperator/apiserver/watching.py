@@ -1,0 +1,187 @@
+"""Watches: the changes of one resource from a revision on, as lines.
+
+A watch keeps no queue: it is a place in the table's history, which is bounded. Who reads too slowly finds its place
+gone, gets an in-stream 410, and the watch ends. Waiting is by the table's parking lot: no polling, no task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from trioperator.errors import ApiError
+
+from .kinds import Kind
+from .refusals import expired, render_status
+from .selectors import FieldSelector, LabelSelector
+from .state import State
+from .storage import Change, Expired, Stored
+from .views import View
+
+__all__ = ["BOOKMARK_INTERVAL", "Selection", "Watch"]
+
+BOOKMARK_INTERVAL: Final = 60.0  # seconds
+_BATCH: Final = 256  # lines in one chunk
+
+_ALL_LABELS: Final = LabelSelector()
+_ALL_FIELDS: Final = FieldSelector()
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which objects of a resource are asked for."""
+
+    prefix: str = ""  # of keys: "namespace/", or empty
+    labels: LabelSelector = _ALL_LABELS
+    fields: FieldSelector = _ALL_FIELDS
+
+    @property
+    def is_everything(self) -> bool:
+        """Tell whether only the prefix selects."""
+        return not self.labels and not self.fields
+
+    def takes(self, stored: Stored | None) -> bool:
+        """Tell whether the object (if there is one) is selected, its prefix aside."""
+        return (
+            stored is not None
+            and (not self.labels or self.labels.matches(stored.obj))
+            and (not self.fields or self.fields.matches(stored.obj))
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """From where a watch begins, how long it lasts, and what it tells beside changes."""
+
+    revision: int | None  # None: all that exists comes first, as ADDED
+    timeout: float
+    bookmarks: bool = False
+    initial_end: bool = False  # mark the end of what comes first by a bookmark
+
+
+class Watch:
+    """One watch request; :meth:`receive` returns chunks of whole lines, and None at the end."""
+
+    def __init__(self, state: State, kind: Kind, selection: Selection, view: View, options: WatchOptions) -> None:
+        self._state = state
+        self._kind = kind
+        self._table = state.table(kind)
+        self._selection = selection
+        self._view = view
+        self._options = options
+        now = trio.current_time()
+        self._deadline = now + options.timeout
+        self._bookmark_at = now + BOOKMARK_INTERVAL if options.bookmarks else float("inf")
+        self._initial: Iterator[bytes] | None = None
+        self._at = 0
+        self._over = False
+        self._with_head = True  # the first table of a watch tells its columns
+        self._shared = f"{kind.version}:{view.form}"
+        self._begin()
+
+    def _begin(self) -> None:
+        revision = self._options.revision
+        if revision is None:
+            self._at = self._table.end
+            found = [self._table.objects[key] for key in self._table.keys(self._selection.prefix)]
+            self._initial = self._initial_lines(found)
+            return
+        index = self._table.index_after(revision)
+        if isinstance(index, Expired):
+            self._initial = iter([self._error(expired(f"too old resource version: {revision} ({index.oldest})"))])
+            self._over = True
+        else:
+            self._at = index
+
+    def _initial_lines(self, stored: list[Stored]) -> Iterator[bytes]:
+        revision = self._state.store.revision
+        for item in stored:
+            if self._selection.takes(item):
+                yield self._line("ADDED", item)
+        if self._options.initial_end and self._options.bookmarks:
+            yield self._bookmark(revision, initial_end=True)
+
+    async def receive(self) -> bytes | None:
+        """Return the next lines; wait for them if there are none yet."""
+        await trio.lowlevel.checkpoint()
+        while not self._over or self._initial is not None:
+            chunk = self._ready()
+            if chunk:
+                return chunk
+            if self._over:
+                break
+            with trio.move_on_at(min(self._deadline, self._bookmark_at)):
+                await self._table.changed.park()
+                continue
+            self._bookmark_at = trio.current_time() + BOOKMARK_INTERVAL
+            self._over = trio.current_time() >= self._deadline
+            if self._options.bookmarks:
+                return self._bookmark(self._state.store.revision)
+        return None
+
+    def _ready(self) -> bytes:
+        if self._initial is not None:
+            lines = []
+            for line in self._initial:
+                lines.append(line)
+                if len(lines) >= _BATCH:
+                    return b"".join(lines)
+            self._initial = None
+            if lines or self._over:
+                return b"".join(lines)
+        self._over = self._over or self._table.closed
+        changes = self._table.changes_from(self._at)
+        if changes is None:
+            self._over = True
+            return self._error(expired(f"too old resource version: the watch is behind ({self._table.oldest})"))
+        self._over = self._over or trio.current_time() >= self._deadline
+        lines = []
+        for change in changes:
+            self._at += 1
+            found = self._change_line(change)
+            if found is not None:
+                lines.append(found)
+                if len(lines) >= _BATCH:
+                    break
+        return b"".join(lines)
+
+    def _change_line(self, change: Change) -> bytes | None:
+        selection = self._selection
+        if selection.prefix and not change.key.startswith(selection.prefix):
+            return None
+        if selection.is_everything:
+            before, after = change.old is not None, change.new is not None
+        else:
+            before, after = selection.takes(change.old), selection.takes(change.new)
+        if after:
+            assert change.new is not None
+            return self._shared_line(change, "MODIFIED" if before else "ADDED", change.new)
+        return self._shared_line(change, "DELETED", change.gone) if before else None
+
+    def _shared_line(self, change: Change, event: str, stored: Stored) -> bytes:
+        if self._view.form == "table":
+            return self._line(event, stored)
+        return change.line(event, self._shared, lambda: self._line(event, stored))
+
+    def _line(self, event: str, stored: Stored) -> bytes:
+        content = self._view.render(self._kind, stored, head=self._with_head)
+        if self._view.form == "table":
+            self._with_head = False
+        return b'{"type":"%b","object":%b}\n' % (event.encode(), content)
+
+    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial_end:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
+        return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
+
+    @staticmethod
+    def _error(error: ApiError) -> bytes:
+        return _encode({"type": "ERROR", "object": render_status(error)}) + b"\n"

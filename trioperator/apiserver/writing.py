@@ -1,0 +1,272 @@
+"""Writing: create, update, patch; with everything that the API promises of a write.
+
+The order of what happens is that of the real server: decode, names, locks, the kind's own rules, admission, validity,
+the no-op test, the commit. Between reading the stored object and the commit there is no checkpoint but admission's,
+after which the write begins anew if somebody else was quicker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from trioperator.errors import ApiError
+from trioperator.model.patch import apply_merge
+
+from . import metadata, patching
+from .decoding import WriteOptions, decode_object, decode_patch
+from .kinds import Kind
+from .refusals import (
+    Cause,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported_media_type,
+)
+from .state import State
+from .storage import Stored
+from .strategies import check_object, prepare_create, prepare_update
+from .views import as_served
+
+__all__ = ["Admission", "Writer", "Written"]
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Written:
+    """What a write has led to: the newest content, and whether the object is new."""
+
+    obj: dict[str, Any]
+    raw: bytes
+    created: bool = False
+
+
+class Admission(Protocol):
+    """What may change or refuse an object before it is stored."""
+
+    async def admit(
+        self,
+        operation: str,
+        kind: Kind,
+        new: dict[str, Any] | None,
+        *,
+        old: Mapping[str, Any] | None,
+        options: WriteOptions,
+    ) -> dict[str, Any] | None:
+        """Return the object to store (None for deletions), or raise the refusal."""
+
+
+class Writer:
+    """The writes of one cluster."""
+
+    def __init__(self, state: State, *, settle: Callable[[], None]) -> None:
+        self._state = state
+        self._settle = settle
+        self.admission: Admission | None = None
+
+    # -- create ---------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind, namespace: str, sent: Any, options: WriteOptions) -> Written:
+        """Store a new object."""
+        obj = decode_object(kind, sent, options)
+        meta = obj["metadata"]
+        self._match_namespace(kind, meta, namespace)
+        self._check_place(kind, namespace, meta)
+        if "resourceVersion" in meta:
+            raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
+        prefix = "" if meta.get("name") else str(meta.get("generateName") or "")
+        if prefix:
+            meta["name"] = metadata.generated_name(prefix, self._state.choose)
+        prepare_create(kind, obj)
+        meta["uid"] = self._state.uid()
+        meta["creationTimestamp"] = self._state.timestamp()
+        if self.admission is not None:
+            admitted = await self.admission.admit("CREATE", kind, obj, old=None, options=options)
+            obj = admitted if admitted is not None else obj
+        self._validate(kind, obj, [])
+        key = kind.key(namespace, obj["metadata"]["name"])
+        table = self._state.table(kind)
+        if key in table.objects:
+            raise already_exists(kind, obj["metadata"]["name"])
+        if options.dry_run:
+            return Written(obj, msgspec.json.encode(obj), created=True)
+        stored = self._state.store.put(table, key, obj)
+        self._settle()
+        return Written(stored.obj, stored.raw, created=True)
+
+    def _check_place(self, kind: Kind, namespace: str, meta: Mapping[str, Any]) -> None:
+        name = str(meta.get("name") or meta.get("generateName") or "")
+        if kind.custom is not None and kind.custom.terminating:
+            text = "create not allowed while custom resource definition is terminating"
+            raise forbidden(kind, name, text)
+        if not kind.namespaced:
+            return
+        namespaces = self._state.store.table(("", "namespaces")).objects
+        found = namespaces.get(namespace)
+        if found is None:
+            namespace_kind = self._state.catalog.get("", "v1", "namespaces")
+            assert namespace_kind is not None
+            raise not_found(namespace_kind, namespace)
+        if "deletionTimestamp" in found.obj["metadata"]:
+            text = f"unable to create new content in namespace {namespace} because it is being terminated"
+            message = f"namespace {namespace} is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
+            raise forbidden(kind, name, text, causes=[cause])
+
+    # -- update and patch -----------------------------------------------------------------------------------------
+
+    async def replace(
+        self, kind: Kind, namespace: str, name: str, sent: Any, options: WriteOptions, *, subresource: str = ""
+    ) -> Written:
+        """Store other content for the object (PUT)."""
+        new = decode_object(kind, sent, options)
+        self._match_name(new["metadata"], name)
+        self._match_namespace(kind, new["metadata"], namespace)
+
+        def change(old: Stored) -> dict[str, Any]:
+            uid = new["metadata"].get("uid")
+            if uid and uid != old.uid:
+                raise conflict(kind, name, _uid_text(kind, old, uid))
+            return {**new, "metadata": dict(new["metadata"])}
+
+        return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        body: bytes,
+        patch_type: str,
+        options: WriteOptions,
+        subresource: str = "",
+    ) -> Written:
+        """Change the object by a patch."""
+        accepted = (patching.JSON, patching.MERGE, *(() if kind.custom else (patching.STRATEGIC,)))
+        if patch_type not in accepted:
+            raise unsupported_media_type(accepted)
+        self._state.require(kind, namespace, name)
+        patch = decode_patch(body, patch_type)
+
+        def change(old: Stored) -> dict[str, Any]:
+            base = as_served(kind, old.obj)
+            if patch_type == patching.JSON:
+                sent = patching.apply_json_patch(old.raw if base is old.obj else msgspec.json.encode(base), patch)
+            elif patch_type == patching.MERGE:
+                sent = apply_merge(base, patch)
+            else:
+                sent = patching.apply_strategic_patch(base, patch, kind=kind.kind)
+            new = decode_object(kind, sent, options, patched=True)
+            self._match_name(new["metadata"], name)
+            self._match_namespace(kind, new["metadata"], namespace)
+            return new
+
+        return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+
+    async def mutate(
+        self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], dict[str, Any]], options: WriteOptions
+    ) -> Written:
+        """Change the object by a function of its stored form: for subresources that are views of it."""
+        return await self._update(kind, place, change, options, subresource="scale")
+
+    async def _update(
+        self,
+        kind: Kind,
+        place: tuple[str, str],
+        change: Callable[[Stored], dict[str, Any]],
+        options: WriteOptions,
+        *,
+        subresource: str,
+    ) -> Written:
+        table = self._state.table(kind)
+        key = kind.key(*place)
+        while True:
+            old = self._state.require(kind, *place)
+            new = change(old)
+            self._check_lock(kind, new, old)
+            old_meta = old.obj["metadata"]
+            metadata.carry_over(new["metadata"], old_meta)
+            new = prepare_update(kind, new, old.obj, subresource=subresource)
+            if self.admission is not None:
+                admitted = await self.admission.admit("UPDATE", kind, new, old=old.obj, options=options)
+                if table.objects.get(key) is not old:
+                    continue
+                new = admitted if admitted is not None else new
+            break
+        self._validate(kind, new, metadata.check_metadata_update(new["metadata"], old_meta))
+        new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
+        if new == old.obj and _encode(new) == _encode(old.obj):
+            return Written(old.obj, old.raw)
+        if options.dry_run:
+            return Written(new, msgspec.json.encode(new))
+        if _is_ready_to_go(kind, new):
+            # The answer shows the object as it was asked for; those who watch see what was stored last.
+            written = Written(new, msgspec.json.encode(new))
+            self._state.store.remove(table, key)
+        else:
+            stored = self._state.store.put(table, key, new)
+            written = Written(stored.obj, stored.raw)
+        self._settle()
+        return written
+
+    def _check_lock(self, kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
+        version = new["metadata"].get("resourceVersion")
+        name = str(old.obj["metadata"]["name"])
+        if version is None or version == "0":
+            if kind.needs_version:
+                cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+                raise invalid(kind.plural, kind.group, name, [cause])
+        elif version != old.obj["metadata"]["resourceVersion"]:
+            if not version.isdigit():
+                text = f'Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+                raise invalid(kind.plural, kind.group, name, [Cause("metadata.resourceVersion", text)])
+            raise conflict(kind, name)
+
+    # -- what all have in common ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _match_name(meta: Mapping[str, Any], name: str) -> None:
+        own = meta.get("name")
+        if not own:
+            raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        if own != name:
+            raise bad_request(f"the name of the object ({own}) does not match the name on the URL ({name})")
+
+    @staticmethod
+    def _match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
+        own = meta.get("namespace") or ""
+        if not kind.namespaced:
+            meta.pop("namespace", None)
+        elif own and own != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        else:
+            meta["namespace"] = namespace
+
+    @staticmethod
+    def _validate(kind: Kind, obj: dict[str, Any], causes: list[Cause]) -> None:
+        causes = [*causes, *metadata.check_metadata(kind, obj["metadata"]), *check_object(kind, obj)]
+        if causes:
+            raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
+
+
+def _is_ready_to_go(kind: Kind, obj: Mapping[str, Any]) -> bool:
+    meta = obj["metadata"]
+    if "deletionTimestamp" not in meta or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
+        return False
+    return not (kind.resource == ("", "namespaces") and (obj.get("spec") or {}).get("finalizers"))
+
+
+def _uid_text(kind: Kind, old: Stored, uid: str) -> str:
+    group = f"{kind.group}/" if kind.custom else ""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{group}{kind.plural}/{old.key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+    )
