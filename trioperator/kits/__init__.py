@@ -1,0 +1,1 @@
+"""Helpers for users' handlers; the framework itself uses none of them."""
