@@ -1,0 +1,172 @@
+"""Activities: called one after another, each until it has ended."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from trioperator.errors import ActivityError
+from trioperator.handling.cause import ActivityCause
+from trioperator.handling.handler import Activity
+from trioperator.handling.invoke import Invoker
+from trioperator.logs import get_logger
+from trioperator.runtime.activities import run_activity
+
+on = trioperator.on
+ErrorsMode = trioperator.ErrorsMode
+
+
+class Start:
+    """Run the startup handlers of a registry."""
+
+    def __init__(self) -> None:
+        self.registry = trioperator.OperatorRegistry()
+        self.settings = trioperator.OperatorSettings()
+        self.memo = trioperator.Memo()
+        self.times: list[float] = []
+
+    async def run(self) -> dict[str, Any]:
+        cause = ActivityCause(
+            activity=Activity.STARTUP, settings=self.settings, memo=self.memo, logger=get_logger("activities")
+        )
+        invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
+        return await run_activity(self.registry.activities(Activity.STARTUP), cause, invoker)
+
+    def failing(self, make: Callable[[], Exception], *, times: int, **options: Any) -> None:
+        """Add a handler that fails so many times."""
+
+        @on.startup(id="failing", registry=self.registry, **options)
+        async def failing(retry: int, **_: Any) -> str:
+            self.times.append(trio.current_time())
+            if retry < times:
+                raise make()
+            return "well"
+
+    @property
+    def gaps(self) -> list[Any]:
+        return [pytest.approx(b - a) for a, b in itertools.pairwise(self.times)]
+
+
+@pytest.fixture
+def start() -> Start:
+    return Start()
+
+
+async def test_no_handlers_no_results(start: Start) -> None:
+    assert await start.run() == {}
+
+
+async def test_handlers_are_called_in_order_and_their_results_kept(start: Start, autojump_clock: MockClock) -> None:
+    calls: list[str] = []
+
+    @on.startup(id="one", registry=start.registry)
+    async def one(settings: Any, memo: Any, activity: Any, **_: Any) -> int:
+        await trio.sleep(5)
+        calls.append("one")
+        settings.queueing.worker_limit = 7
+        memo.seen = str(activity)
+        return 1
+
+    @on.cleanup(id="other", registry=start.registry)
+    async def other(**_: Any) -> None:
+        raise AssertionError
+
+    @on.startup(id="two", registry=start.registry, param="p")
+    async def two(memo: Any, param: Any, **_: Any) -> Any:
+        calls.append("two")
+        return memo.seen, param
+
+    assert await start.run() == {"one": 1, "two": ("startup", "p")}
+    assert calls == ["one", "two"]
+    assert start.settings.queueing.worker_limit == 7
+
+
+async def test_sync_handlers_run_too(start: Start) -> None:
+    @on.startup(id="sync", registry=start.registry)
+    def sync(**_: Any) -> str:
+        return "done"
+
+    assert await start.run() == {"sync": "done"}
+
+
+async def test_arbitrary_errors_are_retried_after_the_back_off(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: ValueError("boo"), times=2)
+    assert await start.run() == {"failing": "well"}
+    assert start.gaps == [60, 60]
+
+
+async def test_the_back_off_is_the_handlers_own(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: ValueError("boo"), times=2, backoff=7)
+    await start.run()
+    assert start.gaps == [7, 7]
+
+
+async def test_temporary_errors_are_retried_after_their_delay(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: trioperator.TemporaryError("not yet", delay=3), times=2)
+    await start.run()
+    assert start.gaps == [3, 3]
+
+
+async def test_a_permanent_error_fails_the_activity_and_the_others_are_still_called(start: Start) -> None:
+    called: list[str] = []
+    start.failing(lambda: trioperator.PermanentError("never"), times=1)
+
+    @on.startup(id="after", registry=start.registry)
+    async def after(**_: Any) -> None:
+        called.append("after")
+
+    with pytest.raises(ActivityError, match=r"startup.*failing: never"):
+        await start.run()
+    assert called == ["after"]
+
+
+async def test_errors_are_permanent_where_they_are_declared_so(start: Start) -> None:
+    start.failing(lambda: ValueError("boo"), times=1, errors=ErrorsMode.PERMANENT)
+    with pytest.raises(ActivityError, match="boo"):
+        await start.run()
+    assert len(start.times) == 1
+
+
+async def test_errors_are_ignored_where_they_are_declared_so(start: Start) -> None:
+    start.failing(lambda: ValueError("boo"), times=1, errors=ErrorsMode.IGNORED)
+    assert await start.run() == {"failing": None}
+    assert len(start.times) == 1
+
+
+async def test_retries_are_limited(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: ValueError("boo"), times=9, retries=3, backoff=1)
+    with pytest.raises(ActivityError, match="3 retries"):
+        await start.run()
+    assert len(start.times) == 3
+
+
+async def test_time_is_limited(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: ValueError("boo"), times=99, timeout=35, backoff=10)
+    with pytest.raises(ActivityError, match="timed out"):
+        await start.run()
+    assert start.gaps == [10, 10, 10]
+
+
+async def test_several_failures_are_all_named(start: Start) -> None:
+    for id in ("one", "two"):
+
+        @on.startup(id=id, registry=start.registry)
+        async def fail(**_: Any) -> None:
+            raise trioperator.PermanentError("no")
+
+    with pytest.raises(ActivityError, match="one: no; two: no"):
+        await start.run()
+
+
+async def test_cancellation_passes(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: ValueError("boo"), times=99)
+    with trio.move_on_after(100) as scope:
+        await start.run()
+    assert scope.cancelled_caught
+    assert len(start.times) == 2

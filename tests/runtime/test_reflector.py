@@ -1,0 +1,294 @@
+"""The reflector: lists and watches that go on whatever happens, and at which pace."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, settle, widget
+from trioperator.apiserver import Cluster
+from trioperator.kube.client import open_client
+from trioperator.kube.watch import RawObject
+from trioperator.runtime.reflector import Reflector
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+WIDGETS = "/apis/example.com/v1/widgets"
+
+
+class Recorder:
+    """Remember what was seen."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str | None, str]] = []
+        self.lists: list[set[str]] = []
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        self.events.append((type, obj.name))
+        return obj.name
+
+    def conclude(self, listed: Collection[str]) -> None:
+        self.lists.append(set(listed))
+
+
+class Asked(FaultyTransport):
+    """Remember what was asked when, whatever became of it."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, plan: FaultPlan) -> None:
+        super().__init__(inner, plan)
+        self.lists: list[tuple[float, httpx.QueryParams]] = []
+        self.watches: list[tuple[float, httpx.QueryParams]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        params = request.url.params
+        asked = self.watches if params.get("watch") else self.lists
+        asked.append((trio.current_time(), params))
+        return await super().handle_async_request(request)
+
+
+class Stage:
+    """Hold a cluster with a kind, and follow it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.settings = trioperator.OperatorSettings()
+        self.plan = FaultPlan()
+        self.asked = Asked(cluster.transport(), self.plan)
+        self.seen = Recorder()
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[Reflector]:
+        info = trioperator.ConnectionInfo(server="http://embedded")
+        async with (
+            open_client(lambda: info, settings=self.settings, transport=self.asked) as client,
+            trio.open_nursery() as nursery,
+        ):
+            reflector = Reflector(client, WIDGETS, self.seen, settings=self.settings)
+            await nursery.start(reflector.serve)
+            yield reflector
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def stage(cluster: Cluster) -> Stage:
+    await cluster.apply(CRD)
+    return Stage(cluster)
+
+
+def gaps(asked: list[tuple[float, Any]]) -> list[float]:
+    return [after - before for (before, _), (after, _) in itertools.pairwise(asked)]
+
+
+async def test_it_has_started_when_the_list_is_in(stage: Stage, autojump_clock: MockClock) -> None:
+    await stage.cluster.create(widget("a"))
+    async with stage.following() as reflector:
+        assert stage.seen.events == [(None, "a")]
+        assert stage.seen.lists == [{"a"}]
+        assert reflector.trouble is None
+
+
+async def test_a_watch_begins_where_the_list_ended(stage: Stage, autojump_clock: MockClock) -> None:
+    await stage.cluster.create(widget("a"))
+    version = str(stage.cluster.revision)
+    async with stage.following():
+        await settle()
+        assert [params["resourceVersion"] for _, params in stage.asked.watches] == [version]
+        await stage.cluster.create(widget("b"))
+        await stage.cluster.delete("widgets", "a")
+        await settle()
+        assert stage.seen.events == [(None, "a"), ("ADDED", "b"), ("DELETED", "a")]
+
+
+async def test_a_big_list_comes_in_pages(stage: Stage, autojump_clock: MockClock) -> None:
+    for number in range(1200):
+        await stage.cluster.create(widget(f"w{number}"))
+    async with stage.following():
+        assert len(stage.seen.events) == 1200
+        assert [len(listed) for listed in stage.seen.lists] == [1200]
+        assert [params["limit"] for _, params in stage.asked.lists] == ["500"] * 3
+        assert ["continue" in params for _, params in stage.asked.lists] == [False, True, True]
+        await stage.cluster.patch("widgets", "w7", {"spec": {"size": 2}})
+        await settle()
+        assert stage.seen.events[1200:] == [("MODIFIED", "w7")]
+
+
+async def test_a_page_that_has_expired_makes_the_list_begin_anew(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.page_size = 2
+    for name in "abcde":
+        await stage.cluster.create(widget(name))
+    stage.plan.add(Fault.status(410), path="continue=", times=1)
+    async with stage.following():
+        await settle(5)
+        assert stage.seen.lists == [set("abcde")]
+        assert ["continue" in params for _, params in stage.asked.lists] == [False, True, False, True, True]
+
+
+async def test_what_vanishes_while_pages_expire_is_not_concluded_from_half_a_list(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    stage.settings.watching.page_size = 2
+    for name in "abcde":
+        await stage.cluster.create(widget(name))
+
+    def compact() -> None:
+        stage.cluster.compact()
+
+    async def delete() -> None:
+        await stage.cluster.delete("widgets", "b")
+
+    stage.plan.add(Fault.status(410), path="continue=", times=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete)
+        async with stage.following():
+            await settle(5)
+    assert stage.seen.lists == [set("acde")]
+
+
+async def test_pauses_grow_while_a_list_fails_and_are_spread(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.plan.add(Fault.status(403), watch=False, times=10)
+    async with stage.following() as reflector:
+        assert isinstance(reflector.trouble, trioperator.errors.ForbiddenError)
+        await settle(400)
+        assert reflector.trouble is None
+        assert stage.seen.lists == [set()]
+    expected = [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30]
+    for gap, middle in zip(gaps(stage.asked.lists), expected, strict=True):
+        assert 0.74 * middle <= gap <= 1.26 * middle
+    assert len({round(gap / middle, 6) for gap, middle in zip(gaps(stage.asked.lists), expected, strict=True)}) > 1
+
+
+async def test_pauses_are_short_again_after_news(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.client_timeout = 50
+    stage.plan.add(Fault.refuse(), watch=True, times=8)
+    async with stage.following():
+        await settle(150)
+        assert max(gaps(stage.asked.watches)) > 20
+        await stage.cluster.create(widget("news"))
+        await settle(1)
+        assert stage.seen.events == [("ADDED", "news")]
+        stage.plan.add(Fault.refuse(), watch=True, times=2)
+        stage.asked.watches.clear()
+        await settle(60)
+        assert len(stage.asked.watches) >= 3
+        assert max(gaps(stage.asked.watches)[:2]) < 1.3
+
+
+async def test_the_server_says_when_to_come_back(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.plan.add(Fault.status(429, retry_after=100), watch=True, times=1)
+    async with stage.following():
+        await settle(250)
+        assert gaps(stage.asked.watches)[0] >= 100
+
+
+async def test_a_bookmark_advances_the_version(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.client_timeout = 90  # a bookmark comes after 60
+    async with stage.following() as reflector:
+        await settle(1)
+        for number in range(10):
+            await stage.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}})
+        version = stage.cluster.revision
+        await settle(65)
+        stage.cluster.compact()
+        await settle(60)
+        assert [params["resourceVersion"] for _, params in stage.asked.watches][1] == str(version)
+        assert len(stage.asked.lists) == 1
+        assert reflector.trouble is None
+    assert stage.seen.events == []
+
+
+async def test_expired_history_is_listed_again(stage: Stage, autojump_clock: MockClock) -> None:
+    await stage.cluster.create(widget("a"))
+    stage.plan.add(Fault.error_event(410), watch=True, times=1)
+    async with stage.following() as reflector:
+        await settle(5)
+        assert stage.seen.events == [(None, "a"), (None, "a")]
+        assert stage.seen.lists == [{"a"}, {"a"}]
+        assert reflector.trouble is None
+
+
+async def test_history_that_expires_over_and_over_makes_no_storm(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.plan.add(Fault.error_event(410), watch=True)
+    async with stage.following():
+        await settle(600)
+    assert 10 < len(stage.asked.lists) < 45
+
+
+async def test_other_errors_do_not_list_again(stage: Stage, autojump_clock: MockClock) -> None:
+    for fault in (Fault.error_event(500), Fault.status(503), Fault.break_off(), Fault.half_line(), Fault.garbage()):
+        stage.plan.add(fault, watch=True, times=1)
+    async with stage.following():
+        await settle(200)
+        await stage.cluster.create(widget("a"))
+        await settle(1)
+    assert len(stage.asked.lists) == 1
+    assert stage.seen.events == [("ADDED", "a")]
+
+
+async def test_streams_that_end_at_once_are_backed_off(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.plan.add(Fault.close(), watch=True)
+    async with stage.following() as reflector:
+        await settle(600)
+        assert reflector.trouble is not None
+    assert len(stage.asked.watches) <= 6 + 600 / 22
+
+
+async def test_streams_that_end_in_order_are_opened_again_soon(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.client_timeout = 10
+    async with stage.following() as reflector:
+        await settle(101)
+        assert reflector.trouble is None
+    assert 9 <= len(stage.asked.watches) <= 11
+
+
+async def test_a_quiet_kind_costs_twelve_watch_requests_an_hour_at_most(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    async with stage.following():
+        await settle(3600)
+        assert len(stage.asked.watches) <= 12
+        assert len(stage.asked.lists) == 1
+
+
+async def test_a_silent_stream_is_dropped_in_time(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.plan.add(Fault.silence(), watch=True, times=1)
+    async with stage.following():
+        await settle(0.5)
+        await stage.cluster.create(widget("a"))
+        await settle(72)
+        assert stage.seen.events == [("ADDED", "a")]
+    assert 70 <= gaps(stage.asked.watches)[0] <= 71
+
+
+async def test_a_few_warnings_are_enough_for_a_long_trouble(
+    stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO)
+    stage.plan.add(Fault.status(403, message="go away"), watch=False, until=trio.current_time() + 3600)
+    async with stage.following():
+        await settle(3700)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 2 <= len(warnings) <= 20
+    assert "go away" in warnings[0].getMessage()
+    assert WIDGETS in warnings[0].getMessage()
+    assert any("goes on" in record.getMessage() for record in caplog.records if record.levelno == logging.INFO)
+
+
+async def test_it_ends_by_cancellation_only(stage: Stage, autojump_clock: MockClock) -> None:
+    for code in (400, 401, 403, 404, 405, 409, 410, 422, 429, 500, 503):
+        stage.plan.add(Fault.status(code), watch=True, times=1)
+        stage.plan.add(Fault.status(code), watch=False, times=1)
+    async with stage.following() as reflector:
+        await settle(2000)
+        assert reflector.trouble is None
+        await stage.cluster.create(widget("a"))
+        await settle(1)
+        assert ("ADDED", "a") in stage.seen.events

@@ -1,0 +1,400 @@
+"""Scopes: which resource kinds are watched, while CRDs come, change and go."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+
+
+def crd(plural: str, kind: str, *, group: str = "later.example.com", **changes: Any) -> dict[str, Any]:
+    """Make the definition of another kind."""
+    made = copy.deepcopy(CRD)
+    made["metadata"]["name"] = f"{plural}.{group}"
+    made["spec"]["group"] = group
+    made["spec"]["names"] = {"plural": plural, "singular": kind.lower(), "kind": kind, **changes}
+    return made
+
+
+def thing(kind: str, *, group: str = "later.example.com", version: str = "v1", name: str = "t") -> dict[str, Any]:
+    return {**widget(name, kind=kind), "apiVersion": f"{group}/{version}"}
+
+
+def watch(bench: Bench, *selector: Any, **options: Any) -> list[str]:
+    """Have a handler of events for what a selector stands for, and tell what it has seen."""
+    seen: list[str] = []
+
+    @on.event(*selector, **options, registry=bench.registry)
+    async def seen_one(resource: trioperator.Resource, name: str, type: Any, **_: Any) -> None:
+        seen.append(f"{resource} {name}" + (" DELETED" if type == "DELETED" else ""))
+
+    return seen
+
+
+def warnings(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return [message for message in messages if text in message]
+
+
+async def test_a_kind_that_comes_later_is_warned_of_once_and_served_then(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(bench, "later.example.com", "v1", "things")
+    async with bench.running():
+        await settle(1000)
+        assert len(warnings(caplog, "later.example.com/v1/things")) == 1
+        await bench.cluster.apply(crd("others", "Other"))
+        await settle(10)
+        assert len(warnings(caplog, "later.example.com/v1/things")) == 1
+        await bench.cluster.apply(crd("things", "Thing"))
+        await settle(10)
+        await bench.cluster.create(thing("Thing"))
+        await settle(10)
+    assert seen == ["things.v1.later.example.com t"]
+
+
+async def test_a_kind_that_goes_is_not_watched_any_more_and_served_when_it_is_back(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen = watch(bench, "things")
+    await bench.cluster.apply(crd("things", "Thing"))
+    async with bench.running():
+        await bench.cluster.create(thing("Thing"))
+        await settle(10)
+        await bench.cluster.delete("customresourcedefinitions", "things.later.example.com")
+        await settle(60)
+        bench.cluster.requests.clear()
+        await settle(600)
+        assert bench.cluster.requests.count(resource="things") == 0
+        await bench.cluster.apply(crd("things", "Thing"))
+        await settle(10)
+        await bench.cluster.create(thing("Thing", name="again"))
+        await settle(10)
+    name = "things.v1.later.example.com"
+    assert seen == [f"{name} t", f"{name} t DELETED", f"{name} again"]
+
+
+async def test_a_new_preferred_version_is_watched_instead(bench: Bench, autojump_clock: MockClock) -> None:
+    seen = watch(bench, "things")
+    definition = crd("things", "Thing")
+    definition["spec"]["versions"][0]["name"] = "v1beta1"
+    await bench.cluster.apply(definition)
+    async with bench.running():
+        await bench.cluster.create(thing("Thing", version="v1beta1"))
+        await settle(10)
+        assert seen == ["things.v1beta1.later.example.com t"]
+        newer = copy.deepcopy(definition)
+        newer["spec"]["versions"].append({**copy.deepcopy(CRD["spec"]["versions"][0]), "storage": False})
+        await bench.cluster.patch("customresourcedefinitions", "things.later.example.com", {"spec": newer["spec"]})
+        await settle(10)
+        seen.clear()
+        bench.cluster.requests.clear()
+        await bench.cluster.create(thing("Thing", name="u"))
+        await settle(600)
+        assert seen == ["things.v1.later.example.com u"]
+        paths = {request.path for request in bench.cluster.requests.select(resource="things") if request.user_agent}
+        assert paths <= {"/apis/later.example.com/v1/things"}
+
+
+@pytest.mark.parametrize("change", ["version", "category"])
+async def test_objects_that_are_not_watched_any_more_are_not_gone(
+    change: str, bench: Bench, autojump_clock: MockClock
+) -> None:
+    gone: list[str] = []
+
+    @on.delete(category="toys", optional=True, id="gone", registry=bench.registry)
+    async def delete(name: str, **_: Any) -> None:
+        gone.append(name)
+
+    definition = crd("things", "Thing", categories=["toys"])
+    definition["spec"]["versions"][0]["name"] = "v1beta1"
+    await bench.cluster.apply(definition)
+    async with bench.running():
+        await bench.cluster.create(thing("Thing", version="v1beta1"))
+        await settle(10)
+        patch: dict[str, Any] = {"spec": {"names": {"categories": None}}}
+        if change == "version":
+            newer = {**copy.deepcopy(CRD["spec"]["versions"][0]), "storage": False}
+            patch = {"spec": {"versions": [*definition["spec"]["versions"], newer]}}
+        await bench.cluster.patch("customresourcedefinitions", "things.later.example.com", patch)
+        await settle(10)
+    assert gone == []
+
+
+async def test_a_version_that_is_asked_for_is_watched_whatever_is_preferred(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen = watch(bench, "later.example.com", "v1beta1", "things")
+    definition = crd("things", "Thing")
+    version = definition["spec"]["versions"][0]
+    definition["spec"]["versions"].append({**copy.deepcopy(version), "name": "v1beta1", "storage": False})
+    await bench.cluster.apply(definition)
+    async with bench.running():
+        await bench.cluster.create(thing("Thing"))
+        await settle(10)
+    assert seen == ["things.v1beta1.later.example.com t"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_status_subresource_that_comes_or_goes_is_heeded(
+    before: bool, bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.create("things", id="create", registry=bench.registry)
+    async def create(name: str, **_: Any) -> str:
+        return name
+
+    definition = crd("things", "Thing")
+    definition["spec"]["versions"][0]["subresources"] = {"status": {}} if before else {}
+    await bench.cluster.apply(definition)
+    async with bench.running():
+        await bench.cluster.create(thing("Thing", name="one"))
+        await settle(10)
+        changed = copy.deepcopy(definition["spec"]["versions"])
+        changed[0]["subresources"] = {} if before else {"status": {}}
+        patch = {"spec": {"versions": changed}}
+        await bench.cluster.patch("customresourcedefinitions", "things.later.example.com", patch)
+        await settle(10)
+        await bench.cluster.create(thing("Thing", name="two"))
+        await settle(10)
+    for name in ("one", "two"):
+        assert (await bench.cluster.get("things", name))["status"] == {"create": name}
+
+
+async def test_a_crd_that_is_not_established_is_not_watched_yet(bench: Bench, autojump_clock: MockClock) -> None:
+    seen = watch(bench, "things")
+    plan = FaultPlan()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.apply(crd("things", "Thing"))
+        body = await bench.cluster.get("customresourcedefinitions", "things.later.example.com")
+        established = body["status"]
+        await bench.cluster.patch(
+            "customresourcedefinitions",
+            "things.later.example.com",
+            {"status": {"conditions": [{"type": "Established", "status": "False"}]}},
+            subresource="status",
+        )
+        await settle(5)
+        bench.cluster.requests.clear()
+        await settle(600)
+        assert bench.cluster.requests.count(resource="things") == 0
+        await bench.cluster.patch(
+            "customresourcedefinitions", "things.later.example.com", {"status": established}, subresource="status"
+        )
+        await settle(5)
+        await bench.cluster.create(thing("Thing"))
+        await settle(5)
+    assert seen == ["things.v1.later.example.com t"]
+
+
+async def test_kinds_are_served_where_crds_must_not_be_listed(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(bench, "widgets")
+    plan = FaultPlan()
+    plan.add(Fault.status(403), path="/customresourcedefinitions")
+    await bench.cluster.create(widget())
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(60)
+        assert seen == ["widgets.v1.example.com w"]
+    assert len(warnings(caplog, "scanning.disabled")) == 1
+
+
+async def test_without_scanning_the_kinds_of_the_start_are_served_and_no_crds_asked_for(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.settings.scanning.disabled = True
+    seen = watch(bench, "widgets")
+    later = watch(bench, "things")
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await bench.cluster.apply(crd("things", "Thing"))
+        await bench.cluster.create(thing("Thing"))
+        await settle(60)
+    assert (seen, later) == (["widgets.v1.example.com w"], [])
+    assert bench.cluster.requests.count(resource="customresourcedefinitions") == 0
+
+
+async def test_a_list_that_hangs_holds_up_neither_the_start_nor_kinds_that_come_later(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    watch(bench, "widgets")
+    seen = watch(bench, "things")
+    plan = FaultPlan()
+    plan.add(Fault.stall(), path="/widgets")
+    began = trio.current_time()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        assert trio.current_time() - began < 20
+        await bench.cluster.apply(crd("things", "Thing"))
+        await bench.cluster.create(thing("Thing"))
+        await settle(10)
+        assert seen == ["things.v1.later.example.com t"]
+
+
+async def test_an_ambiguous_name_is_warned_of_and_served_when_it_is_clear(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(bench, "things")
+    await bench.cluster.apply(crd("things", "Thing"))
+    await bench.cluster.apply(crd("things", "Thing", group="too.example.com"))
+    await bench.cluster.create(thing("Thing"))
+    async with bench.running():
+        await settle(60)
+        assert seen == []
+        (text,) = warnings(caplog, "ambiguous")
+        assert "things.v1.later.example.com" in text
+        assert "things.v1.too.example.com" in text
+        await bench.cluster.delete("customresourcedefinitions", "things.too.example.com")
+        await settle(60)
+    assert seen == ["things.v1.later.example.com t"]
+
+
+async def test_the_core_group_wins_over_others(bench: Bench, autojump_clock: MockClock) -> None:
+    await bench.cluster.apply(crd("configmaps", "ConfigMap"))
+    seen = watch(bench, "configmaps")
+    async with bench.running():
+        await bench.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+        await settle(5)
+    assert seen == ["configmaps.v1 c"]
+
+
+async def test_a_category_stands_for_all_its_kinds_also_for_those_to_come(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen = watch(bench, category="toys")
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(5)
+        await bench.cluster.apply(crd("things", "Thing", categories=["toys"]))
+        await bench.cluster.create(thing("Thing"))
+        await settle(5)
+    assert sorted(seen) == ["things.v1.later.example.com t", "widgets.v1.example.com w"]
+
+
+async def test_a_kind_that_leaves_a_category_has_its_other_handlers_only(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    by_category = watch(bench, category="toys")
+    by_name = watch(bench, "things")
+    await bench.cluster.apply(crd("things", "Thing", categories=["toys"]))
+    async with bench.running():
+        await settle(5)
+        await bench.cluster.patch(
+            "customresourcedefinitions", "things.later.example.com", {"spec": {"names": {"categories": None}}}
+        )
+        await settle(5)
+        await bench.cluster.create(thing("Thing"))
+        await settle(5)
+    assert (by_category, by_name) == ([], ["things.v1.later.example.com t"])
+
+
+async def test_everything_is_everything_that_can_be_watched_but_kubernetes_events(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen = watch(bench, trioperator.EVERYTHING)
+    async with bench.running():
+        await settle(5)
+        seen.clear()
+        await bench.cluster.create(widget())
+        await bench.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
+        await bench.cluster.create({**event, "involvedObject": {"kind": "Widget", "name": "w", "namespace": "default"}})
+        await settle(5)
+        assert sorted(seen) == ["configmaps.v1 c", "widgets.v1.example.com w"]
+
+
+async def test_kinds_that_cannot_be_patched_have_handlers_of_events_only(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    readonly = {"list", "watch", "get"}
+
+    def is_readonly(resource: trioperator.Resource) -> bool:
+        return resource.plural == "widgets"
+
+    seen = watch(bench, is_readonly)
+
+    @on.create(is_readonly, id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        raise AssertionError
+
+    class ReadOnly(FaultyTransport):
+        async def handle_async_request(self, request: Any) -> Any:
+            response = await super().handle_async_request(request)
+            if request.url.path in ("/api", "/apis"):
+                text = (await response.aread()).decode()
+                for verb in ("patch", "update", "create", "delete", "deletecollection"):
+                    text = text.replace(f'"{verb}",', "").replace(f',"{verb}"', "")
+                assert all(verb in text for verb in readonly)
+                headers = {"Content-Type": response.headers["Content-Type"]}
+                return type(response)(response.status_code, headers=headers, stream=_bytes(text))
+            return response
+
+    bench.settings.scanning.disabled = True  # of what CRDs define it is known that it can be patched
+    await bench.cluster.create(widget())
+    async with bench.running(transport=ReadOnly(bench.cluster.transport(), FaultPlan())):
+        await settle(5)
+    assert seen == ["widgets.v1.example.com w"]
+    assert "cannot be patched" in caplog.text
+    assert bench.writes() == []
+
+
+def _bytes(text: str) -> Any:
+    import httpx
+
+    return httpx.ByteStream(text.encode())
+
+
+async def test_without_handlers_nothing_is_asked(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.running():
+        await settle(60)
+    assert len(bench.cluster.requests) == 0
+
+
+async def test_an_operator_whose_cluster_cannot_be_discovered_does_not_start(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    watch(bench, "widgets")
+    plan = FaultPlan()
+    plan.add(Fault.status(403), path="^/apis?")
+    with pytest.raises(trioperator.errors.ApiError):
+        await trioperator.operator(
+            registry=bench.registry,
+            connection=trioperator.ConnectionInfo(server="http://embedded"),
+            transport=FaultyTransport(bench.cluster.transport(), plan),
+        )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"status": {"conditions": ["odd"]}}, {"spec": {"names": "odd"}}, {"spec": {"names": {}, "versions": ["odd"]}}, {}],
+)
+async def test_a_broken_crd_is_passed_over_and_others_are_served(
+    broken: dict[str, Any], bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(bench, "things")
+    established = {"conditions": [{"type": "Established", "status": "True"}]}
+    odd = {"metadata": {"name": "odd.example.com", "uid": "odd"}, "spec": {}, "status": established, **broken}
+    await bench.cluster.apply(crd("things", "Thing"))
+    good = await bench.cluster.get("customresourcedefinitions", "things.later.example.com")
+    await bench.cluster.create(thing("Thing"))
+    plan = FaultPlan()
+    metadata = {"resourceVersion": good["metadata"]["resourceVersion"]}
+    listed = {"kind": "CustomResourceDefinitionList", "metadata": metadata}
+    plan.add(
+        Fault.answer(200, msgspec.json.encode({**listed, "items": [odd, good]})),
+        path="/customresourcedefinitions",
+        watch=False,
+    )
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(5)
+    assert seen == ["things.v1.later.example.com t"]
+    assert len(warnings(caplog, "odd.example.com")) == 1

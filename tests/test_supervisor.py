@@ -1,0 +1,319 @@
+"""The order in which an operator starts and stops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+
+
+@pytest.fixture
+async def bench(cluster: Cluster) -> Bench:
+    await cluster.apply(CRD)
+    return Bench(cluster, trioperator.OperatorRegistry(), trioperator.OperatorSettings())
+
+
+async def test_startup_comes_before_all_requests_and_cleanup_after_them(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    requests: list[int] = []
+
+    @on.startup(registry=bench.registry)
+    async def start(settings: trioperator.OperatorSettings, **_: Any) -> None:
+        await trio.sleep(5)
+        settings.persistence.finalizer = "mine.example.com/it"
+        requests.append(len(bench.cluster.requests))
+
+    @on.cleanup(registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        requests.append(len(bench.cluster.requests))
+
+    @on.delete("widgets", registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        pass
+
+    bench.cluster.requests.clear()
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        assert (await bench.cluster.get("widgets", "w"))["metadata"]["finalizers"] == ["mine.example.com/it"]
+    assert requests[0] == 0
+    assert requests[1] == len(bench.cluster.requests)
+
+
+async def test_a_startup_handler_that_fails_for_good_keeps_the_operator_from_starting(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    cleaned: list[bool] = []
+
+    @on.startup(registry=bench.registry)
+    async def start(**_: Any) -> None:
+        raise trioperator.PermanentError("no license")
+
+    @on.cleanup(registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        cleaned.append(True)
+
+    bench.cluster.requests.clear()
+    with pytest.raises(trioperator.ActivityError, match="no license"):
+        await trioperator.operator(
+            registry=bench.registry,
+            connection=trioperator.ConnectionInfo(server="http://embedded"),
+            transport=bench.cluster.transport(),
+        )
+    assert len(bench.cluster.requests) == 0
+    assert cleaned == [True]
+
+
+async def test_startup_handlers_are_retried(bench: Bench, autojump_clock: MockClock) -> None:
+    times: list[float] = []
+
+    @on.startup(registry=bench.registry)
+    async def start(retry: int, **_: Any) -> None:
+        times.append(trio.current_time())
+        if retry < 2:
+            raise trioperator.TemporaryError("not yet", delay=30)
+
+    async with bench.running():
+        assert [round(t - times[0]) for t in times] == [0, 30, 60]
+
+
+async def test_a_handler_at_work_ends_before_the_operator_does_and_is_on_record(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    ended: list[float] = []
+
+    @on.create("widgets", id="slow", registry=bench.registry)
+    async def slow(**_: Any) -> str:
+        await trio.sleep(10)
+        ended.append(trio.current_time())
+        return "done"
+
+    @on.create("widgets", id="next", registry=bench.registry)
+    async def next_one(**_: Any) -> None:
+        ended.append(-1)
+
+    async with bench.running() as stop:
+        await bench.cluster.create(widget())
+        await settle(1)
+        stop()
+        began = trio.current_time()
+    assert 8 < trio.current_time() - began < 10
+    body = await bench.cluster.get("widgets", "w")
+    assert body["status"] == {"slow": "done"}
+    assert '"success":true' in body["metadata"]["annotations"]["trioperator.dev/slow"]
+    assert ended != []
+    assert -1 not in ended
+
+
+async def test_a_stop_takes_no_longer_than_its_grace_whatever_handlers_do(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    cancelled: list[str] = []
+
+    @on.create("widgets", id="quick", registry=bench.registry)
+    async def quick(**_: Any) -> None:
+        pass
+
+    @on.create("widgets", id="endless", registry=bench.registry)
+    async def endless(**_: Any) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.append("endless")
+
+    @on.cleanup(registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.append("clean")
+
+    async with bench.running() as stop:
+        await bench.cluster.create(widget())
+        await settle(0.01)
+        stop()
+        began = trio.current_time()
+    assert trio.current_time() - began <= 25.1
+    assert cancelled == ["endless", "clean"]
+    annotations = (await bench.cluster.get("widgets", "w"))["metadata"]["annotations"]
+    assert '"success":true' in annotations["trioperator.dev/quick"]
+
+
+async def test_a_cancelled_operator_still_cleans_up(bench: Bench, autojump_clock: MockClock) -> None:
+    cleaned: list[str] = []
+
+    @on.create("widgets", id="endless", registry=bench.registry)
+    async def endless(**_: Any) -> None:
+        await trio.sleep_forever()
+
+    @on.cleanup(registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        await trio.sleep(3)
+        cleaned.append("yes")
+
+    async with trio.open_nursery() as nursery:
+
+        async def operate(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+            await trioperator.operator(
+                registry=bench.registry,
+                connection=trioperator.ConnectionInfo(server="http://embedded"),
+                transport=bench.cluster.transport(),
+                task_status=task_status,
+            )
+
+        await nursery.start(operate)
+        await bench.cluster.create(widget())
+        await settle(1)
+        nursery.cancel_scope.cancel()
+    assert cleaned == ["yes"]
+
+
+async def test_flags_of_threading_work_too(bench: Bench) -> None:
+    stop, ready = threading.Event(), threading.Event()
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        pass
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+
+            async def operate() -> None:
+                await trioperator.operator(
+                    registry=bench.registry,
+                    connection=trioperator.ConnectionInfo(server="http://embedded"),
+                    transport=bench.cluster.transport(),
+                    stop_flag=stop,
+                    ready_flag=ready,
+                )
+
+            nursery.start_soon(operate)
+            await trio.to_thread.run_sync(ready.wait)
+            stop.set()
+
+
+def test_an_operator_runs_in_another_thread_than_the_main_one() -> None:
+    outcomes: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+    stop, ready = threading.Event(), threading.Event()
+
+    def run() -> None:
+        cluster = Cluster()
+        outcomes.append(
+            trioperator.run(  # type: ignore[func-returns-value]
+                registry=registry,
+                connection=trioperator.ConnectionInfo(server="http://embedded"),
+                transport=cluster.transport(),
+                stop_flag=stop,
+                ready_flag=ready,
+            )
+        )
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(20)
+    stop.set()
+    thread.join(20)
+    assert outcomes == [None]
+
+
+async def test_two_operators_with_own_registries_do_not_meet(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[str] = []
+    other = trioperator.OperatorRegistry()
+    settings = trioperator.OperatorSettings()
+    settings.persistence.progress_storage = trioperator.AnnotationsProgressStorage(prefix="other.example.com")
+    settings.persistence.diffbase_storage = trioperator.AnnotationsDiffBaseStorage(prefix="other.example.com")
+
+    @on.create("widgets", registry=bench.registry)
+    async def one(**_: Any) -> None:
+        calls.append("one")
+
+    @on.create("widgets", registry=other)
+    async def two(**_: Any) -> None:
+        calls.append("two")
+
+    async with bench.running(), bench.running(registry=other, settings=settings):
+        await bench.cluster.create(widget())
+        await settle(5)
+    assert sorted(calls) == ["one", "two"]
+
+
+async def test_arguments_that_cannot_be_given_are_named_before_anything_starts(bench: Bench) -> None:
+    @on.create("widgets", registry=bench.registry)
+    async def create(spec: Any, no_such_thing: Any) -> None:
+        pass
+
+    with pytest.raises(trioperator.ConfigError, match=r"create.*no_such_thing"):
+        await trioperator.operator(registry=bench.registry, transport=bench.cluster.transport())
+
+
+async def test_a_stop_during_the_start_is_heeded(bench: Bench, autojump_clock: MockClock) -> None:
+    stop = trio.Event()
+
+    @on.startup(registry=bench.registry)
+    async def start(**_: Any) -> None:
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+
+        async def operate() -> None:
+            await trioperator.operator(registry=bench.registry, stop_flag=stop, transport=bench.cluster.transport())
+
+        nursery.start_soon(operate)
+        await trio.sleep(5)
+        stop.set()
+    assert trio.current_time() < 10
+
+
+async def test_a_second_request_to_stop_ends_cleanup_handlers_too(bench: Bench, autojump_clock: MockClock) -> None:
+    began: list[float] = []
+
+    @on.cleanup(registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        began.append(trio.current_time())
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep(20)
+
+    stop = trio.Event()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt):
+        await trioperator.operator(
+            registry=bench.registry,
+            connection=trioperator.ConnectionInfo(server="http://embedded"),
+            transport=bench.cluster.transport(),
+            stop_flag=stop,
+        )
+    assert trio.current_time() - began[0] < 1
+
+
+async def test_a_kind_that_hangs_holds_up_no_other(bench: Bench, autojump_clock: MockClock) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.stall(), path="/widgets")
+    created: list[float] = []
+
+    @on.create("widgets", id="never", registry=bench.registry)
+    async def never(**_: Any) -> None:
+        raise AssertionError
+
+    @on.create("v1", "configmaps", id="soon", registry=bench.registry)
+    async def soon(**_: Any) -> None:
+        created.append(trio.current_time())
+
+    began = trio.current_time()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        assert trio.current_time() - began < 10
+        await bench.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}, "default")
+        await settle(5)
+        assert len(created) == 1

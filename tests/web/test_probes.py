@@ -1,0 +1,177 @@
+"""Tests for :mod:`trioperator.web.probes`: reports in virtual time, HTTP on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+import trio
+import trio.testing
+
+from trioperator.errors import ActivityError, ConfigError
+from trioperator.web.probes import Prober, ProbeReport, serve_probes
+
+
+class Probes:
+    """Count how often they are called, and give what they are told to."""
+
+    def __init__(self, result: Any = None, *, seconds: float = 0) -> None:
+        self.calls = 0
+        self.called = trio.Event()
+        self.result = {"now": 1} if result is None else result
+        self.seconds = seconds
+
+    async def __call__(self) -> Mapping[str, Any]:
+        self.calls += 1
+        self.called.set()
+        if self.seconds:
+            await trio.sleep(self.seconds)
+        if isinstance(self.result, Exception):
+            raise self.result
+        result: Mapping[str, Any] = self.result
+        return result
+
+
+class TestProber:
+    async def test_a_report_is_good_for_ten_seconds(
+        self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        probes = Probes()
+        prober = Prober(probes)
+        nursery.start_soon(prober.serve)
+        first = await prober.get()
+        assert first == ProbeReport(healthy=True, content=b'{"now":1}')
+        probes.result = {"now": 2}
+        await trio.sleep(9.9)
+        assert await prober.get() is first
+        await trio.sleep(0.1)
+        assert (await prober.get()).content == b'{"now":2}'
+        assert probes.calls == 2
+
+    async def test_many_who_ask_at_once_share_a_report(
+        self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        probes = Probes(seconds=3)
+        prober = Prober(probes)
+        nursery.start_soon(prober.serve)
+        async with trio.open_nursery() as askers:
+            for _ in range(10):
+                askers.start_soon(prober.get)
+        assert probes.calls == 1
+        assert trio.current_time() == 3
+
+    async def test_nobody_asks_and_nothing_is_probed(
+        self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        probes = Probes()
+        nursery.start_soon(Prober(probes).serve)
+        await trio.sleep(1000)
+        assert probes.calls == 0
+
+    async def test_who_asks_and_goes_leaves_a_report_for_the_next(
+        self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        probes = Probes(seconds=3)
+        prober = Prober(probes)
+        nursery.start_soon(prober.serve)
+        for second in (1, 2):  # a kubelet waits for a second
+            with trio.move_on_after(1) as scope:
+                await prober.get()
+            assert scope.cancelled_caught
+            assert trio.current_time() == second
+        await trio.sleep(1.5)
+        with trio.move_on_after(1):
+            assert (await prober.get()).healthy
+        assert probes.calls == 1
+
+    async def test_probes_slower_than_their_report_is_good_for_are_reported(
+        self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        prober = Prober(Probes(seconds=60))
+        nursery.start_soon(prober.serve)
+        assert (await prober.get()).healthy
+        assert trio.current_time() == 60
+
+    async def test_a_failure_is_a_report_and_the_next_one_may_be_better(
+        self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        probes = Probes(ActivityError("the probe handlers have failed"))
+        prober = Prober(probes)
+        nursery.start_soon(prober.serve)
+        report = await prober.get()
+        assert report == ProbeReport(healthy=False, content=b'{"error":"the probe handlers have failed"}')
+        probes.result = {}
+        assert await prober.get() is report
+        await trio.sleep(10)
+        assert await prober.get() == ProbeReport(healthy=True, content=b"{}")
+        assert caplog.messages == ["The health probe has failed: the probe handlers have failed"]
+        assert not caplog.records[0].exc_info
+
+    async def test_an_unexpected_error_is_a_report_and_has_its_traceback_in_the_logs(
+        self, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        prober = Prober(Probes(RuntimeError("half \ud800")))
+        nursery.start_soon(prober.serve)
+        assert not (await prober.get()).healthy
+        assert caplog.records[0].exc_info
+
+    async def test_a_result_that_is_no_json_is_shown_as_text(self, nursery: trio.Nursery) -> None:
+        prober = Prober(Probes({"x": ValueError("text")}))
+        nursery.start_soon(prober.serve)
+        assert await prober.get() == ProbeReport(healthy=True, content=b'{"x":"text"}')
+
+
+class TestServeProbes:
+    async def test_results_are_json(self, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO")
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes({"a": [1], "b": None}))
+        assert caplog.messages[-1] == f"Serving health status at {url}"
+        async with httpx.AsyncClient() as client:
+            response = await client.get(url)
+        assert response.status_code == 200
+        assert response.json() == {"a": [1], "b": None}
+        assert response.headers["content-type"] == "application/json"
+
+    async def test_no_probe_handlers_are_an_empty_object(self, nursery: trio.Nursery) -> None:
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes({}))
+        async with httpx.AsyncClient() as client:
+            response = await client.get(url)
+        assert (response.status_code, response.json()) == (200, {})
+
+    async def test_a_failure_is_http_500(self, nursery: trio.Nursery) -> None:
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes(ActivityError("bad")))
+        async with httpx.AsyncClient() as client:
+            response = await client.get(url)
+        assert (response.status_code, response.json()) == (500, {"error": "bad"})
+
+    async def test_only_its_path_is_served(self, nursery: trio.Nursery) -> None:
+        probes = Probes()
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", probes)
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"{url}z")).status_code == 404
+            assert (await client.get(url.removesuffix("healthz"))).status_code == 404
+            assert (await client.post(url)).status_code == 405
+            assert probes.calls == 0
+            assert (await client.head(url)).status_code == 200
+
+    async def test_a_bad_endpoint_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="http://"):
+            await serve_probes("https://localhost/", Probes())
+
+    async def test_it_stops_while_probes_hang(self) -> None:
+        probes = Probes(seconds=10**6)
+        statuses: list[int] = []
+
+        async def ask(url: str) -> None:
+            async with httpx.AsyncClient() as client:
+                statuses.append((await client.get(url, timeout=30)).status_code)
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as clients, trio.open_nursery() as server:
+                url = await server.start(serve_probes, "http://127.0.0.1:0/healthz", probes)
+                clients.start_soon(ask, url)
+                await probes.called.wait()
+                server.cancel_scope.cancel(reason="the test")
+        assert statuses == [500]

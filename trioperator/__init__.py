@@ -1,0 +1,136 @@
+"""A framework for Kubernetes operators on Trio.
+
+Handlers are plain functions with decorators from :mod:`trioperator.on`; an operator is run by the command
+``trioperator run``, by :func:`run`, or awaited as :func:`operator`. The names and meanings are those of Kopf:
+``import trioperator as kopf``.
+"""
+
+from trioperator import on
+from trioperator._version import __version__
+from trioperator.app import operator, run
+from trioperator.errors import (
+    ActivityError,
+    ApiError,
+    ConfigError,
+    ConnectionLostError,
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    LoginError,
+    PermanentError,
+    TemporaryError,
+    TrioperatorError,
+)
+from trioperator.handling.diffbase import (
+    AnnotationsDiffBaseStorage,
+    DiffBaseStorage,
+    MultiDiffBaseStorage,
+    StatusDiffBaseStorage,
+)
+from trioperator.handling.filters import ABSENT, PRESENT, all_, any_, none_, not_
+from trioperator.handling.handler import ErrorsMode, HandlerId, Reason
+from trioperator.handling.progress import (
+    AnnotationsProgressStorage,
+    MultiProgressStorage,
+    ProgressRecord,
+    ProgressStorage,
+    SmartProgressStorage,
+    StatusProgressStorage,
+)
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator.kits.hierarchies import (
+    adjust_namespace,
+    adopt,
+    append_owner_reference,
+    harmonize_naming,
+    label,
+    remove_owner_reference,
+)
+from trioperator.kube.connection import ConnectionInfo
+from trioperator.logs import LogFormat, Logger, configure
+from trioperator.model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
+from trioperator.model.diff import Diff, DiffItem, DiffOperation
+from trioperator.model.fields import FieldPath, FieldSpec
+from trioperator.model.jsontypes import RawBody, RawEvent, RawEventType
+from trioperator.model.memo import Memo
+from trioperator.model.patch import Patch
+from trioperator.model.references import (
+    ObjectReference,
+    OwnerReference,
+    build_object_reference,
+    build_owner_reference,
+)
+from trioperator.model.resource import EVERYTHING, Resource
+from trioperator.settings import OperatorSettings
+
+__all__ = [
+    "ABSENT",
+    "EVERYTHING",
+    "PRESENT",
+    "ActivityError",
+    "Annotations",
+    "AnnotationsDiffBaseStorage",
+    "AnnotationsProgressStorage",
+    "ApiError",
+    "Body",
+    "BodyEssence",
+    "ConfigError",
+    "ConnectionInfo",
+    "ConnectionLostError",
+    "Diff",
+    "DiffBaseStorage",
+    "DiffItem",
+    "DiffOperation",
+    "ErrorsMode",
+    "FieldPath",
+    "FieldSpec",
+    "HandlerId",
+    "HandlerRetriesError",
+    "HandlerTimeoutError",
+    "Labels",
+    "LogFormat",
+    "Logger",
+    "LoginError",
+    "Memo",
+    "Meta",
+    "MultiDiffBaseStorage",
+    "MultiProgressStorage",
+    "ObjectReference",
+    "OperatorRegistry",
+    "OperatorSettings",
+    "OwnerReference",
+    "Patch",
+    "PermanentError",
+    "ProgressRecord",
+    "ProgressStorage",
+    "RawBody",
+    "RawEvent",
+    "RawEventType",
+    "Reason",
+    "Resource",
+    "SmartProgressStorage",
+    "Spec",
+    "Status",
+    "StatusDiffBaseStorage",
+    "StatusProgressStorage",
+    "TemporaryError",
+    "TrioperatorError",
+    "__version__",
+    "adjust_namespace",
+    "adopt",
+    "all_",
+    "any_",
+    "append_owner_reference",
+    "build_object_reference",
+    "build_owner_reference",
+    "configure",
+    "get_default_registry",
+    "harmonize_naming",
+    "label",
+    "none_",
+    "not_",
+    "on",
+    "operator",
+    "remove_owner_reference",
+    "run",
+    "set_default_registry",
+]

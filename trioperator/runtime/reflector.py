@@ -1,0 +1,130 @@
+"""The reflector: a list, then a watch, for ever; what it sees goes to an observer without delay.
+
+It ends only by cancellation. Whatever else happens (a dropped or silent stream, half a line, an error of any code) is
+logged, backed off and survived; where history is lost it lists again, and tells the observer what was listed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Protocol
+
+import trio
+
+from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
+from trioperator.kube.client import Client
+from trioperator.kube.watch import RawObject, open_watch
+from trioperator.logs import get_logger
+from trioperator.settings import OperatorSettings
+
+__all__ = ["Observer", "Reflector"]
+
+# Seconds between attempts after errors: doubled up to the longest, and spread, so that a server that comes back is
+# not run over.
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+# A stream that ends sooner than that, in seconds, and has brought nothing, is an error too.
+_TOO_SHORT = 1.0
+# A stream that breaks later than that, in seconds, was a good one until then.
+_LONG_ENOUGH = 60.0
+
+
+class Observer(Protocol):
+    """Take what a reflector sees. Must not wait, and must not fail."""
+
+    def observe(self, type: str | None, obj: RawObject) -> str: ...
+    def conclude(self, listed: Collection[str]) -> None: ...
+
+
+class Reflector:
+    """Follow the collection at *path*: what it holds, then what happens in it.
+
+    ``trouble`` is what went wrong with the last request, if anything.
+    """
+
+    def __init__(self, client: Client, path: str, observer: Observer, *, settings: OperatorSettings) -> None:
+        self._client = client
+        self.path = path
+        self._observer = observer
+        self._settings = settings
+        self._logger = get_logger("trioperator.runtime.reflector")
+        self._version: str | None = None
+        self._failures = 0
+        self.tried = trio.Event()
+        self.trouble: Exception | None = None
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """List and watch until cancelled. It has started when the first list is in or has failed (see ``tried``)."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow, name=f"follow {self.path}")
+            await self.tried.wait()
+            task_status.started()
+
+    async def _follow(self) -> None:
+        while True:
+            began = trio.current_time()
+            try:
+                if self._version is None:
+                    await self._list()
+                await self._watch()
+                await trio.sleep(self._settings.watching.reconnect_backoff)
+            except ExpiredError:
+                self._version = None
+                await self._back_off(None)
+            except TrioperatorError as error:
+                if trio.current_time() - began >= _LONG_ENOUGH:
+                    self._failures = 0  # it has worked until now
+                await self._back_off(error)
+
+    async def _list(self) -> None:
+        listed: set[str] = set()
+        token = ""
+        while True:
+            limit = self._settings.watching.page_size
+            page = await self._client.list_page(self.path, limit=limit, continue_=token, backoffs=())
+            for obj in page.items:
+                listed.add(self._observer.observe(None, obj))
+            token = page.next
+            if not token:
+                break
+        self._observer.conclude(listed)
+        self._version = page.resource_version
+        self._synced()
+
+    async def _watch(self) -> None:
+        assert self._version is not None
+        began = trio.current_time()
+        quiet = True
+        async with open_watch(self._client, self.path, resource_version=self._version) as stream:
+            self._synced()
+            async for line in stream:
+                if line.type != "BOOKMARK":
+                    self._observer.observe(line.type, line.object)
+                self._version = line.object.resource_version or self._version
+                if quiet:
+                    quiet = False
+                    self._failures = 0
+        if quiet and trio.current_time() - began < _TOO_SHORT:
+            raise ConnectionLostError("the server ended the stream at once")
+
+    def _synced(self) -> None:
+        if self.trouble is not None:
+            self._logger.info("Watching %s goes on.", self.path)
+        self.trouble = None
+        self.tried.set()
+
+    async def _back_off(self, error: Exception | None) -> None:
+        self._failures += 1
+        delay = min(_LONGEST_DELAY, _SHORTEST_DELAY * 2 ** min(self._failures - 1, 10)) * random.uniform(0.75, 1.25)
+        if error is None:
+            self._logger.info("The history of %s is gone, and it is listed again.", self.path)
+            delay = delay if self._failures > 1 else self._settings.watching.reconnect_backoff
+        else:
+            self.trouble = error
+            if isinstance(error, ApiError) and error.retry_after is not None:
+                delay = max(delay, error.retry_after)
+            # The first trouble may be a hiccup; what lasts is worth a warning, and then no flood of them.
+            log = self._logger.warning if self._failures in (1, 3) or self._failures % 10 == 0 else self._logger.debug
+            log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self.path, delay, error)
+        self.tried.set()
+        await trio.sleep(delay)

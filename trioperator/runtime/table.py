@@ -1,0 +1,312 @@
+"""The object table: what the operator knows of the objects of one watch stream, and what is still to be done for them.
+
+An object with nothing to do is an identity and a version: it has no task and no body. All of it changes between
+checkpoints only.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import enum
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Protocol
+
+import trio
+
+from trioperator.handling.handler import Reason
+from trioperator.handling.registry import KindHandlers
+from trioperator.handling.settle import HandlerState
+from trioperator.kube.watch import RawObject
+from trioperator.logs import Logger, object_logger
+from trioperator.model.patch import Patch
+from trioperator.model.resource import Resource
+
+__all__ = ["Kind", "Known", "Lane", "Notice", "ObjectTable", "Unfinished"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Hold a resource kind together with the handlers of its objects."""
+
+    resource: Resource
+    handlers: KindHandlers
+
+    @property
+    def has_status(self) -> bool:
+        """Tell whether the status is written by requests of its own."""
+        return "status" in self.resource.subresources
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Be what the stream said of an object: ``type`` is None for what a list has found.
+
+    ``body`` is given where the notice is our own conclusion: the object is gone, and this is what we last knew of it.
+    """
+
+    type: str | None
+    version: int
+    object: RawObject | None = None
+    body: Mapping[str, Any] | None = None
+
+    def decode(self) -> Mapping[str, Any]:
+        """Give the object, decoded."""
+        if self.body is not None:
+            return self.body
+        assert self.object is not None
+        return self.object.decode()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Unfinished:
+    """Remember a cause that has not ended: in this process, and ahead of what is stored on the object.
+
+    ``save_at`` is set while states are ahead of the stored ones: they have to be stored by then (on Trio's clock).
+    ``seen`` is the essence that the first handler to end well has seen, ``also_seen`` another one that a later one has:
+    as soon as all have ended, what has changed since is handled once more, by all.
+    """
+
+    purpose: Reason
+    states: dict[str, HandlerState] = dataclasses.field(default_factory=dict)
+    save_at: float | None = None
+    seen: bytes | None = None
+    also_seen: bytes | None = None
+
+    def note_seen(self, encoded: bytes) -> None:
+        """Note which essence a handler that has ended well had seen."""
+        if self.seen is None:
+            self.seen = encoded
+        elif encoded != self.seen:
+            self.also_seen = encoded
+
+    def handled(self, encoded: bytes) -> bytes:
+        """Tell which essence counts as handled where the present one is *encoded*: any other one that was seen."""
+        return next((seen for seen in (self.seen, self.also_seen) if seen not in (None, encoded)), None) or encoded
+
+
+class Lane(enum.Enum):
+    """Name where an object waits for a worker."""
+
+    FRESH = enum.auto()
+    INITIAL = enum.auto()
+
+
+class Known:
+    """Be one object, as far as the operator knows it."""
+
+    __slots__ = (
+        "_memo",
+        "alarm",
+        "body",
+        "busy",
+        "due",
+        "echo",
+        "failures",
+        "fresh",
+        "gone",
+        "handled",
+        "heard",
+        "initial",
+        "last",
+        "name",
+        "namespace",
+        "not_before",
+        "notices",
+        "pending",
+        "queued",
+        "released",
+        "stripped",
+        "table",
+        "uid",
+        "unfinished",
+        "version",
+    )
+
+    def __init__(self, table: ObjectTable, uid: str, obj: RawObject, *, initial: bool) -> None:
+        self.table = table
+        self.uid = uid
+        self.namespace = obj.namespace
+        self.name = obj.name
+        self.version: int = -1  # the newest version that is known, from the stream or from a response
+        self.heard: int = -1  # the newest version that the stream has brought
+        self.initial = initial  # was there before the operator, and was not handled since
+        self.notices: collections.deque[Notice] | None = None
+        self.body: Mapping[str, Any] | None = None  # the newest state, while there is something to do about it
+        self.unfinished: Unfinished | None = None
+        self.pending: Patch | None = None  # what handlers want stored on the object, and is not yet
+        self._memo: Any = None
+        self.handled: int | None = None  # a hash of the essence that this process has handled last
+        self.stripped: bytes | None = None  # that essence itself, where somebody takes it off the object
+        self.last: RawObject | None = None  # the last state, for kinds with optional delete handlers
+        self.gone = False
+        self.released = False  # the delete handlers have ended, the finalizer was given up
+        self.fresh = True
+        self.queued: Lane | None = None
+        self.busy = False
+        self.due: float | None = None
+        self.alarm: float | None = None  # when it is looked at next, if it is not at work
+        self.failures = 0
+        self.not_before: float | None = None  # after errors of our own
+        self.echo: tuple[str, float] | None = None
+
+    @property
+    def memo(self) -> Any:
+        """Give the memo that all handlers of the object share: a copy of the operator's, made when first asked for."""
+        if self._memo is None:
+            self._memo = copy.copy(self.table.memo)
+        return self._memo
+
+    def make_logger(self) -> Logger:
+        """Make a logger that is bound to the object."""
+        resource = self.table.kind.resource
+        return object_logger(
+            {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "name": self.name,
+                "uid": self.uid,
+                "namespace": self.namespace,
+            }
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Tell whether a turn is to be taken now."""
+        return bool(self.notices)
+
+    def take(self) -> Collection[Notice]:
+        """Take all notices that have come, in order."""
+        notices, self.notices = self.notices, None
+        return notices or ()
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Tell whether something is to be stored on the object, and is not yet."""
+        return bool(self.pending) or (self.unfinished is not None and self.unfinished.save_at is not None)
+
+    def renew(self, body: Mapping[str, Any]) -> None:
+        """Take a server's answer for the newest state."""
+        self.body = body
+        self.table.wrote(self, body)
+
+    def forget_state(self) -> None:
+        """Have nothing to do any more, until the stream brings news."""
+        self.body = None
+        self.unfinished = None
+        self.pending = None
+
+    def has_newer(self) -> bool:
+        """Tell whether the stream has brought a state that is newer than the known one."""
+        return any(notice.type == "DELETED" or notice.version > self.version for notice in self.notices or ())
+
+
+class Queue(Protocol):
+    """Take objects that have something to do."""
+
+    def add(self, known: Known) -> None: ...
+
+
+class ObjectTable:
+    """Know the objects of one stream: of one kind, in one namespace or everywhere.
+
+    ``observe`` and ``conclude`` never wait, so that nothing can come between a table and its queue.
+    """
+
+    def __init__(self, kind: Kind, queue: Queue, *, memo: Any, consistency_timeout: float) -> None:
+        self.kind = kind
+        self.memo = memo
+        self.objects: dict[str, Known] = {}
+        self._queue = queue
+        self._consistency_timeout = consistency_timeout
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def __iter__(self) -> Iterator[Known]:
+        return iter(self.objects.values())
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        """Note what the stream says of an object, and queue the object if that is news for anybody.
+
+        Gives the object's key in this table.
+        """
+        uid = obj.uid or f"{obj.namespace}/{obj.name}"  # aggregated APIs may serve objects without one
+        known = self.objects.get(uid)
+        if known is None:
+            if type == "DELETED" and not self.kind.handlers.events:
+                return uid
+            known = self.objects[uid] = Known(self, uid, obj, initial=type is None)
+        version = self._version(known, type, obj.resource_version)
+        if type is None and version <= known.heard:
+            return uid  # listed once more, and nothing new
+        known.heard = max(known.heard, version)
+        if self.kind.handlers.delete_notices:
+            known.last = obj
+        if type == "DELETED":
+            self.objects.pop(uid, None)
+        elif version <= known.version and not self.kind.handlers.events:
+            return uid  # the echo of an own write, and nobody looks at raw events
+        self._note(known, Notice(type, version, obj), fresh=type is not None)
+        return uid
+
+    def conclude(self, listed: Collection[str]) -> None:
+        """Conclude from a complete list which objects have vanished unseen, and note that they are gone."""
+        for known in [known for uid, known in self.objects.items() if uid not in listed]:
+            del self.objects[known.uid]
+            self._note(known, Notice("DELETED", known.version, body=self._last_state(known)), fresh=True)
+
+    def wrote(self, known: Known, body: Mapping[str, Any]) -> None:
+        """Note the object as an own write has left it."""
+        text = str((body.get("metadata") or {}).get("resourceVersion") or "")
+        try:
+            known.version = max(known.version, int(text))
+        except ValueError:
+            # Opaque versions cannot be compared: until the stream brings just this one, what it brings is older.
+            for notice in known.notices or ():
+                if notice.object is not None and notice.object.resource_version == text:
+                    known.version = max(known.version, notice.version)  # it was faster than the answer
+                    return
+            known.version = self._next()
+            known.echo = (text, trio.current_time() + self._consistency_timeout)
+
+    def _version(self, known: Known, type: str | None, text: str) -> int:
+        """Give the version as a number that grows: an opaque one is numbered by its arrival."""
+        if known.echo is not None:
+            expected, until = known.echo
+            if text != expected and type is not None and trio.current_time() < until:
+                return known.version
+            known.echo = None
+            if text == expected:
+                return known.version
+        try:
+            return int(text)
+        except ValueError:
+            return self._next()
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _note(self, known: Known, notice: Notice, *, fresh: bool) -> None:
+        if known.notices is None:
+            known.notices = collections.deque()
+            known.fresh = fresh
+        known.fresh = known.fresh or fresh
+        if known.notices and not self._count and not self.kind.handlers.events and known.notices[-1].type != "DELETED":
+            known.notices.pop()  # only the newest state counts where nobody looks at raw events
+        known.notices.append(notice)
+        self._queue.add(known)
+
+    def _last_state(self, known: Known) -> Mapping[str, Any]:
+        if known.last is not None:
+            return known.last.decode()
+        resource = self.kind.resource
+        metadata = {"name": known.name, "namespace": known.namespace, "uid": known.uid}
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {key: value for key, value in metadata.items() if value},
+        }

@@ -1,0 +1,437 @@
+"""Turns: what is done for one object when something has happened to it.
+
+First every raw event, in order; then, for the newest state only: detect the cause, select the handlers, invoke them,
+settle into one patch. The answer to a patch is the newest state, and is looked at again at once: nothing waits for an
+echo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import trio
+
+from trioperator.clock import wall_now
+from trioperator.errors import NotFoundError, TrioperatorError
+from trioperator.handling.cause import ChangeCause, EventCause
+from trioperator.handling.context import current_cause
+from trioperator.handling.diffbase import DiffBaseStorage
+from trioperator.handling.handler import ChangeHandler, Reason, ResourceHandler
+from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.outcome import Outcome
+from trioperator.handling.progress import ProgressStorage
+from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
+from trioperator.handling.settle import HandlerState, deliver_result, settle, take_over
+from trioperator.logs import Logger
+from trioperator.model.body import Body
+from trioperator.model.finalizer import add_finalizer, is_deleting, remove_finalizer
+from trioperator.model.patch import Patch, apply_merge, merge_patches
+from trioperator.runtime.detector import Change, Detector
+from trioperator.runtime.records import Records
+from trioperator.runtime.table import Known, Notice, Unfinished
+from trioperator.runtime.writer import StaleError, Writer, collect
+from trioperator.settings import OperatorSettings
+
+__all__ = ["TurnTaker"]
+
+# How long a cancelled turn may take to put on record which handlers have ended: in seconds, and as a part of the grace.
+_LAST_WRITE, _LAST_WRITE_SHARE = 1.0, 0.2
+# How long to wait with storing the progress beside a handler at work, after the API has failed.
+_PUT_OFF = 5.0
+# After so many requests in a row for one object, somebody undoes what is done: then it rests for so many seconds.
+_TOO_MANY, _REST = 10, 1.0
+
+_TITLES: Mapping[Reason, str] = {
+    Reason.CREATE: "creation",
+    Reason.UPDATE: "updating",
+    Reason.DELETE: "deletion",
+    Reason.RESUME: "resuming",
+}
+
+
+class TurnTaker:
+    """Take the turns of objects: one after another for an object, many objects at a time.
+
+    ``take`` never raises for what concerns one object only: such errors are logged, and the object is tried again
+    later. Set ``stopping`` to have turns end after the handler at work.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        invoker: Invoker,
+        settings: OperatorSettings,
+        progress: ProgressStorage,
+        diffbase: DiffBaseStorage,
+    ) -> None:
+        self._detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
+        self._writer = writer
+        self._invoker = invoker
+        self._settings = settings
+        self._records = Records(progress=progress, diffbase=diffbase)
+        self._finalizer = settings.persistence.finalizer
+        self.stopping = False
+
+    async def take(self, known: Known) -> float | None:
+        """Do what there is to do for an object now; give the time on Trio's clock when there will be more."""
+        try:
+            due = await self._take(known)
+        except NotFoundError:
+            known.forget_state()  # the stream will say so, too
+            return None
+        except Exception as error:  # noqa: BLE001 -- one object's trouble is not the others'
+            return self._throttle(known, error)
+        known.failures = 0
+        known.not_before = None
+        return due
+
+    async def _take(self, known: Known) -> float | None:
+        for _ in range(_TOO_MANY):
+            for notice in known.take():
+                try:
+                    await self._absorb(known, notice)
+                except (msgspec.MsgspecError, ValueError) as error:
+                    known.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
+            if known.gone:
+                return await self._attend_funeral(known)
+            if self.stopping:
+                await self._leave(known)
+                return None
+            if known.not_before is not None and trio.current_time() < known.not_before:
+                return known.not_before
+            if known.body is None:
+                return None
+            try:
+                due = await self._consider(known)
+            except StaleError as stale:
+                known.renew(stale.body)
+                due = None
+            if not known.has_work:
+                if due is not None:
+                    return due
+            elif known.unfinished is None or known.unfinished.save_at is None:
+                return None  # there is news of it: it goes on when it is its turn again
+        known.make_logger().warning("The object is changed again and again, and rests for %g s.", _REST)
+        return trio.current_time() + _REST
+
+    async def _leave(self, known: Known) -> None:
+        """Put on record what is not yet, and leave all else to the next operator."""
+        if known.body is not None:
+            await self._save(known, known.make_logger())
+        known.body = None
+
+    def _throttle(self, known: Known, error: Exception) -> float | None:
+        logger = known.make_logger()
+        known.failures += 1
+        delays = list(itertools.islice(self._settings.queueing.error_delays, known.failures))
+        delay = delays[-1] if delays else None
+        fate = "It is handled again when it changes." if delay is None else f"It is tried again in {delay:g} seconds."
+        if isinstance(error, TrioperatorError):
+            logger.error("The object could not be handled: %s. %s", error, fate)
+        else:
+            logger.error("The object could not be handled. %s", fate, exc_info=error)
+        known.not_before = None if delay is None else trio.current_time() + delay
+        return known.not_before
+
+    # The first part of a turn: raw events.
+
+    async def _absorb(self, known: Known, notice: Notice) -> None:
+        body = None
+        if known.table.kind.handlers.events:
+            body = notice.decode()
+            await self._call_event_handlers(known, notice.type, body)
+        if notice.type == "DELETED":
+            known.gone = True
+            known.body = notice.decode() if body is None else body
+        elif notice.version > known.version and not known.gone:
+            known.version = notice.version
+            known.body = notice.decode() if body is None else body
+
+    async def _call_event_handlers(self, known: Known, type: str | None, body: Mapping[str, Any]) -> None:
+        cause = EventCause(
+            resource=known.table.kind.resource,
+            raw=body,
+            get_memo=lambda: known.memo,
+            logger=known.make_logger(),
+            type=type,
+        )
+        for handler in select_event_handlers(known.table.kind.handlers, cause):
+            attempt = Attempt(retry=0, started=wall_now())
+            await self._invoke(known, cause, handler, attempt)
+
+    # The second part: the newest state.
+
+    async def _consider(self, known: Known) -> float | None:
+        """Do the next thing for the newest state. Gives the due time of what cannot be done now."""
+        handlers = known.table.kind.handlers
+        if not handlers.changes:
+            await self._writer.store(known, Patch(), known.make_logger())
+            known.body = None
+            return None
+        change = self._detector.detect(known)
+        cause = change.cause
+        must_block = must_block_deletion(handlers, cause)
+        if must_block and not change.finalized and not is_deleting(cause.raw):
+            cause.logger.debug("Adding the finalizer, thus preventing the actual deletion.")
+            await self._writer.store(known, Patch(), cause.logger, lambda body: add_finalizer(body, self._finalizer))
+        elif change.finalized and not must_block:
+            await self._release(known, Patch(), cause.logger)
+        elif known.unfinished is None and not is_of_interest(handlers, cause):
+            before = known.body
+            await self._writer.store(known, Patch(), cause.logger)
+            if known.body is before:
+                known.body = None
+        elif cause.reason in _TITLES:
+            return await self._handle(known, change)
+        else:
+            await self._rest(known, change)
+        return None
+
+    async def _rest(self, known: Known, change: Change) -> None:
+        """Take note that there is nothing to handle, and clean up what an unfinished cause has left."""
+        cause = change.cause
+        if cause.reason is Reason.FREE:
+            cause.logger.debug("Deletion, but we are done with it, and we do not care.")
+        else:
+            cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
+        records = Patch()
+        handled = change.encoded
+        if known.unfinished is not None:
+            self._records.purge(known, body=cause.body, patch=records)
+            # A change that was taken back: who has seen it has to see that, too.
+            handled = known.unfinished.handled(handled)
+            if handled != change.encoded:
+                self._put_on_record(known, handled, records, cause.logger)
+        before = known.body
+        await self._writer.store(known, records, cause.logger)
+        known.unfinished = None
+        known.handled = hash(handled)
+        if known.body is before and handled == change.encoded:
+            known.body = None
+
+    async def _handle(self, known: Known, change: Change) -> float | None:
+        cause = change.cause
+        selected = select_handlers(known.table.kind.handlers, cause)
+        unfinished = self._resume_progress(known, cause, selected)
+        now = wall_now()
+        due = [handler for handler in selected if unfinished.states[handler.id].is_due(now)]
+        if due:
+            version = (cause.raw.get("metadata") or {}).get("resourceVersion")
+            cause.logger.debug("%s is in progress: version %s.", _TITLES[cause.reason].capitalize(), version)
+        ended = False
+        try:
+            await self._run(known, change, due)
+            ended = True
+        finally:
+            if not ended:  # cancelled: what has ended has to be on record
+                limit = min(_LAST_WRITE, self._settings.process.grace * _LAST_WRITE_SHARE)
+                with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
+                    await self._save(known, cause.logger)
+        if known.body is None:
+            return None
+        states = [unfinished.states[handler.id] for handler in selected]
+        if all(state.finished for state in states):
+            await self._conclude(known, change, states)
+            return None
+        if known.has_newer():
+            return None  # what is not saved yet goes with what comes next
+        before = known.body
+        await self._save(known, cause.logger)
+        if known.body is not before or self.stopping:
+            return None  # the answer may hold what others have changed: look again
+        now = wall_now()
+        waits = [(s.delayed - now).total_seconds() if s.delayed else 0.0 for s in states if not s.finished]
+        return trio.current_time() + min(waits) if min(waits) > 0 else None
+
+    def _resume_progress(self, known: Known, cause: ChangeCause, selected: Sequence[ChangeHandler]) -> Unfinished:
+        """Go on with what is known of the progress of handlers: in this process, else on the object."""
+        before = known.unfinished
+        if before is None:
+            states, seen = self._records.recall(known, cause.body)
+            also_seen = None
+        else:
+            states, seen, also_seen = before.states, before.seen, before.also_seen
+            if before.purpose is not cause.reason:
+                title, newer = _TITLES[before.purpose].capitalize(), _TITLES[cause.reason]
+                cause.logger.info("%s is superseded by %s.", title, newer)
+                # What was taken back is no reason to forget that somebody has seen it.
+                if cause.reason is not Reason.RESUME:
+                    seen = also_seen = None
+        known.unfinished = Unfinished(
+            purpose=cause.reason,
+            states=take_over(selected, states, reason=cause.reason, now=wall_now()),
+            save_at=None if before is None else before.save_at,
+            seen=seen,
+            also_seen=also_seen,
+        )
+        return known.unfinished
+
+    async def _run(self, known: Known, change: Change, handlers: Sequence[ChangeHandler]) -> None:
+        """Invoke handlers one after another, until the object has changed or the operator is stopping."""
+        cause = change.cause
+        for index, handler in enumerate(handlers):
+            if self.stopping or (index and known.has_newer()):
+                return
+            unfinished = known.unfinished
+            if unfinished is None:
+                return
+            state = unfinished.states[handler.id]
+            attempt = Attempt(retry=state.retries, started=state.started)
+            if unfinished.save_at is None:
+                outcome = await self._invoke(known, cause, handler, attempt)
+            else:
+                outcome = await self._invoke_and_save(known, cause, handler, attempt)
+            unfinished.states[handler.id] = settle(state, outcome, now=wall_now())
+            if unfinished.save_at is None:
+                unfinished.save_at = trio.current_time() + self._settings.persistence.write_delay
+            if outcome.succeeded:
+                unfinished.note_seen(change.encoded)
+            if known.pending:
+                cause.body._replace_raw(apply_merge(known.body or cause.raw, known.pending))
+
+    async def _invoke_and_save(
+        self, known: Known, cause: ChangeCause, handler: ChangeHandler, attempt: Attempt
+    ) -> Outcome:
+        """Invoke a handler, and store meanwhile how the earlier ones have ended, when that is due."""
+        async with trio.open_nursery() as nursery:
+            ended = trio.Event()
+            nursery.start_soon(self._save_when_due, known, cause.logger, ended, name="saver")
+            outcome = await self._invoke(known, cause, handler, attempt)
+            ended.set()
+        return outcome
+
+    async def _save_when_due(self, known: Known, logger: Logger, ended: trio.Event) -> None:
+        """Store how far the handlers have come when that is due, unless the one at work ends before."""
+        unfinished = known.unfinished
+        due = None if unfinished is None else unfinished.save_at
+        while due is not None:
+            with trio.move_on_at(due):
+                await ended.wait()
+                return
+            try:
+                await self._save(known, logger)
+                return
+            except (TrioperatorError, StaleError) as error:
+                logger.debug("Storing the progress is put off: %s", error)
+                due = trio.current_time() + _PUT_OFF
+
+    async def _save(self, known: Known, logger: Logger) -> None:
+        """Store how far the handlers have come."""
+        unfinished = known.unfinished
+        if unfinished is None or unfinished.save_at is None or known.body is None:
+            return
+        save_at, unfinished.save_at = unfinished.save_at, None
+        records = Patch()
+        self._records.store(unfinished, body=Body(known.body), patch=records)
+        try:
+            await self._writer.store(known, records, logger)
+        except BaseException:
+            unfinished.save_at = save_at
+            raise
+
+    async def _conclude(self, known: Known, change: Change, states: Sequence[HandlerState]) -> None:
+        """Put on record that a cause has been handled."""
+        cause, unfinished = change.cause, known.unfinished
+        assert unfinished is not None
+        if states:
+            succeeded = sum(state.success for state in states)
+            title = _TITLES[cause.reason].capitalize()
+            cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
+        assert known.body is not None
+        records = Patch()
+        self._records.purge(known, body=Body(known.body), patch=records)
+        if cause.reason is Reason.DELETE:
+            await self._release(known, records, cause.logger)
+            known.unfinished = None
+            return
+        # Not cause.new: a handler may have changed what it was given.
+        encoded = unfinished.handled(change.encoded)
+        self._put_on_record(known, encoded, records, cause.logger)
+        before = known.body
+        await self._writer.store(known, records, cause.logger)
+        known.unfinished = None
+        known.initial = False
+        known.handled = hash(encoded)
+        if known.body is before:
+            known.body = None
+        cause.logger.debug("Handling cycle is finished, waiting for new changes.")
+
+    def _put_on_record(self, known: Known, encoded: bytes, records: Patch, logger: Logger) -> None:
+        """Remember that this essence is handled: on the object, or here where somebody takes that off the object."""
+        assert known.body is not None
+        if known.stripped is not None and known.handled is not None:
+            known.stripped = encoded
+        elif self._records.conclude(encoded, body=Body(known.body), patch=records):
+            logger.warning(
+                "The last-handled state is too big for annotations, and is kept as digests: of big fields it is"
+                " known that they have changed, but not from what."
+            )
+
+    async def _release(self, known: Known, records: Patch, logger: Logger) -> None:
+        logger.debug("Removing the finalizer, thus allowing the actual deletion.")
+        await self._writer.store(known, records, logger, lambda body: remove_finalizer(body, self._finalizer))
+        if known.body is not None and is_deleting(known.body):
+            known.released = True
+            known.forget_state()
+
+    # The end of an object.
+
+    async def _attend_funeral(self, known: Known) -> float | None:
+        """Call the optional delete handlers of an object that is no more, if they had no occasion before."""
+        handlers = known.table.kind.handlers
+        logger = known.make_logger()
+        if handlers.delete_notices and not known.released and known.body is not None:
+            essence = self._detector.reduce(known, Body(known.body))
+            cause = ChangeCause(
+                resource=known.table.kind.resource,
+                raw=known.body,
+                get_memo=lambda: known.memo,
+                logger=logger,
+                reason=Reason.DELETE,
+                initial=False,
+                old=essence,
+                new=essence,
+            )
+            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_delete_notice]
+            unfinished = self._resume_progress(known, cause, selected)
+            unfinished.save_at = None
+            now = wall_now()
+            await self._run_last(known, cause, [h for h in selected if unfinished.states[h.id].is_due(now)])
+            waits = [s.delayed for s in unfinished.states.values() if not s.finished and s.delayed is not None]
+            if waits:
+                return trio.current_time() + max(0.0, (min(waits) - wall_now()).total_seconds())
+        if handlers.changes:
+            logger.debug("Deleted, really deleted, and we are notified.")
+        known.forget_state()
+        return None
+
+    async def _run_last(self, known: Known, cause: ChangeCause, handlers: Sequence[ChangeHandler]) -> None:
+        unfinished = known.unfinished
+        assert unfinished is not None
+        for handler in handlers:
+            state = unfinished.states[handler.id]
+            outcome = await self._invoke(known, cause, handler, Attempt(retry=state.retries, started=state.started))
+            unfinished.states[handler.id] = settle(state, outcome, now=wall_now())
+
+    # What both parts need.
+
+    async def _invoke(
+        self, known: Known, cause: ChangeCause | EventCause, handler: ResourceHandler, attempt: Attempt
+    ) -> Outcome:
+        """Make one attempt, and collect what the handler wants stored."""
+        patch = Patch()
+        token = current_cause.set(cause)
+        try:
+            kwargs = cause.kwargs_for(handler, patch)
+            outcome = await self._invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        finally:
+            current_cause.reset(token)
+        wanted = deliver_result(outcome.result, handler_id=handler.id)
+        if patch or wanted:
+            collect(known, merge_patches(patch, wanted), patch.fns, by=str(handler), logger=cause.logger)
+        return outcome

@@ -1,0 +1,148 @@
+"""Workers: the tasks that take the turns of objects.
+
+A worker is there while there is work and gone when there is none. At most ``limit`` of them run at once, over all
+kinds; an object is with one worker at a time; an object that waits for a due time is with none.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import heapq
+import itertools
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import trio
+
+from trioperator.runtime.table import Known, Lane
+
+__all__ = ["Workers", "open_workers"]
+
+# Of so many turns in a row one belongs to an object of an initial list, however many fresh events there are.
+_FRESH_IN_A_ROW = 4
+
+
+class Workers:
+    """Bring objects that have something to do to *take_turns*, which does it and tells when there is more to do.
+
+    Fresh events come before those of an initial list, which may be thousands; but both go on. ``add`` and ``add_at``
+    never wait. Made by :func:`open_workers`.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, take_turns: Callable[[Known], Awaitable[float | None]], *, limit: int | None
+    ) -> None:
+        self._nursery = nursery
+        self._take_turns = take_turns
+        self._limit: float = math.inf if limit is None else limit
+        self._fresh: collections.deque[Known] = collections.deque()
+        self._initial: collections.deque[Known] = collections.deque()
+        self._since_initial = 0
+        self._delayed: list[tuple[float, int, Known]] = []
+        self._order = itertools.count()
+        self._running = 0
+        self._changed = trio.Event()
+        self.closed = False
+
+    def close(self, *, give_up_at: float = math.inf) -> None:
+        """Begin no more turns, and cancel those that have not ended at a time on Trio's clock."""
+        self.closed = True
+        self._nursery.cancel_scope.deadline = give_up_at
+        self._fresh.clear()
+        self._initial.clear()
+        for known in {known for _, _, known in self._delayed if known.is_unsaved and not known.busy}:
+            self._nursery.start_soon(self._part_with, known, name="last turn")
+        self._delayed.clear()
+        self._changed.set()
+
+    def add(self, known: Known) -> None:
+        """Have a turn taken for an object, as soon as a worker is free."""
+        if known.busy or self.closed or known.queued is Lane.FRESH or (known.queued and not known.fresh):
+            return
+        known.queued = Lane.FRESH if known.fresh else Lane.INITIAL
+        (self._fresh if known.fresh else self._initial).append(known)
+        if self._running < self._limit:
+            self._running += 1
+            self._nursery.start_soon(self._work, name="worker")
+
+    def add_at(self, known: Known, due: float) -> None:
+        """Have a turn taken for an object at a time on Trio's clock, or earlier when there is news of it."""
+        known.due = due
+        if known.alarm is None or due < known.alarm:
+            self._set_alarm(known, due)
+
+    def _set_alarm(self, known: Known, due: float) -> None:
+        known.alarm = due
+        heapq.heappush(self._delayed, (due, next(self._order), known))
+        if self._delayed[0][2] is known:
+            self._changed.set()
+
+    async def _work(self) -> None:
+        try:
+            while (known := self._next()) is not None:
+                known.queued = None
+                known.busy = True
+                known.due = None
+                try:
+                    due = await self._take_turns(known)
+                finally:
+                    known.busy = False
+                if known.has_work:
+                    self.add(known)
+                elif due is not None:
+                    self.add_at(known, due)
+        finally:
+            self._running -= 1
+
+    async def _part_with(self, known: Known) -> None:
+        known.busy = True
+        await self._take_turns(known)
+
+    def _next(self) -> Known | None:
+        while self._fresh or self._initial:
+            if self._fresh and (not self._initial or self._since_initial < _FRESH_IN_A_ROW):
+                self._since_initial += 1
+                return self._fresh.popleft()
+            self._since_initial = 0
+            known = self._initial.popleft()
+            if known.queued is Lane.INITIAL:  # else it has become urgent meanwhile, and stands in the other lane
+                return known
+        return None
+
+    async def serve_due(self) -> None:
+        """Wake the objects that wait for a due time, until closed."""
+        while not self.closed:
+            with trio.move_on_at(self._delayed[0][0] if self._delayed else math.inf):
+                await self._changed.wait()
+            self._changed = trio.Event()
+            now = trio.current_time()
+            while self._delayed and self._delayed[0][0] <= now:
+                due, _, known = heapq.heappop(self._delayed)
+                if known.alarm != due:
+                    continue  # there was an earlier one, and it has gone off
+                known.alarm = None
+                if known.due is None:
+                    continue  # it had a turn meanwhile, and has nothing more to do
+                if known.due > now:
+                    self._set_alarm(known, known.due)
+                else:
+                    known.fresh = True
+                    self.add(known)
+
+
+@contextlib.asynccontextmanager
+async def open_workers(
+    take_turns: Callable[[Known], Awaitable[float | None]], *, limit: int | None
+) -> AsyncIterator[Workers]:
+    """Offer workers, and wait at the end until those at work have ended their turns.
+
+    To limit that wait, close them with a time to give up.
+    """
+    async with trio.open_nursery() as nursery:
+        workers = Workers(nursery, take_turns, limit=limit)
+        nursery.start_soon(workers.serve_due, name="alarm")
+        try:
+            yield workers
+        finally:
+            workers.close(give_up_at=nursery.cancel_scope.deadline)

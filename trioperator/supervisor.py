@@ -1,0 +1,247 @@
+"""The nursery tree of an operator: what starts after what, and what stops before what.
+
+::
+
+    supervise()
+    ├─ signals                     the first one: stop in order; the second: cancel everything
+    ├─ startup activities          before anything talks to the API server
+    ├─ client                      connections and credentials
+    │  └─ support                  (stops last)    probes
+    │     └─ workers               (stops second)  the turns of objects
+    │        └─ intake             (stops first)   scopes: reflectors of resource kinds
+    └─ cleanup activities          after all else
+
+Starting goes down the lines, stopping goes up. A stop in order takes ``settings.process.grace`` seconds at most,
+whatever handlers do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from trioperator.handling.cause import ActivityCause
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
+from trioperator.handling.handler import Activity
+from trioperator.handling.invoke import Invoker
+from trioperator.handling.progress import SmartProgressStorage
+from trioperator.handling.registry import OperatorRegistry
+from trioperator.kube.client import open_client
+from trioperator.kube.connection import ConnectionInfo
+from trioperator.logs import get_logger
+from trioperator.runtime.activities import run_activity
+from trioperator.runtime.scopes import Scope, Scopes
+from trioperator.runtime.turn import TurnTaker
+from trioperator.runtime.worker import Workers, open_workers
+from trioperator.runtime.writer import Writer
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Flag", "Plan", "supervise"]
+
+Flag: TypeAlias = trio.Event | threading.Event
+
+# Parts of the grace: handlers at work may take the first, what is cancelled then must be gone by the end of it.
+_WORKERS_SHARE = 0.6
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Plan:
+    """Hold what an operator is made of."""
+
+    registry: OperatorRegistry
+    settings: OperatorSettings
+    memo: Any
+    scope: Scope
+    connect: Callable[[], ConnectionInfo]
+    transport: httpx.AsyncBaseTransport | None = None
+    liveness_endpoint: str | None = None
+    stop_flag: Flag | None = None
+    ready_flag: Flag | None = None
+
+
+class _Stop:
+    """Know whether and when the operator has to end."""
+
+    def __init__(self, grace: Callable[[], float]) -> None:
+        self.requested = trio.Event()
+        self.everything = trio.CancelScope()
+        self.cleaning = trio.CancelScope(shield=True)  # with a deadline as soon as it is entered
+        self.deadline: float | None = None
+        self._grace = grace
+        self._starting: trio.CancelScope | None = None
+
+    def request(self, reason: str) -> None:
+        """Ask for a stop in order; asked again, cancel everything."""
+        if self.requested.is_set():
+            self.everything.cancel(reason=f"{reason}, again")
+            self.cleaning.cancel(reason=f"{reason}, again")
+            return
+        self.deadline = trio.current_time() + self._grace()
+        self.requested.set()
+        if self._starting is not None:
+            self._starting.cancel(reason=reason)
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Hold what a stop need not wait for: it is cancelled as soon as a stop is asked for."""
+        with trio.CancelScope() as self._starting:
+            if self.requested.is_set():
+                self._starting.cancel(reason="a stop was asked for")
+            yield
+        self._starting = None
+
+    @property
+    def remaining(self) -> float:
+        """Tell how many seconds are left for a stop in order."""
+        if self.deadline is None:
+            return self._grace()
+        return max(0.0, self.deadline - trio.current_time())
+
+
+async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run an operator until it is told to stop, by a signal, its stop flag or cancellation.
+
+    It has started when everything that can be watched is. Raises what has kept it from starting or from running on.
+    """
+    plan.registry.check()
+    stop = _Stop(lambda: plan.settings.process.grace)
+    try:
+        async with trio.open_nursery() as edge:
+            await edge.start(_serve_signals, stop)
+            if plan.stop_flag is not None:
+                edge.start_soon(_serve_flag, plan.stop_flag, stop)
+            with stop.everything:
+                await _Operator(plan, stop).run(task_status)
+            edge.cancel_scope.cancel(reason="the operator has ended")
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from error.__cause__  # one error, and not the nurseries that it came through
+    if stop.everything.cancel_called:
+        raise KeyboardInterrupt("The operator was stopped again before it could stop in order.")
+
+
+class _Operator:
+    def __init__(self, plan: Plan, stop: _Stop) -> None:
+        self._plan = plan
+        self._stop = stop
+        self._logger = get_logger("trioperator.supervisor")
+        self._scopes: Scopes | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            with self._stop.starting():
+                await self._run_activity(Activity.STARTUP)
+            if not self._stop.requested.is_set():
+                await self._serve(task_status)
+        finally:
+            # Also when it was cancelled from outside: then nobody has set a time, and the grace begins now.
+            cleaning = self._stop.cleaning
+            cleaning.deadline = trio.current_time() + self._stop.remaining
+            with cleaning:
+                await self._run_activity(Activity.CLEANUP)
+            if cleaning.cancelled_caught:
+                self._logger.warning("The cleanup handlers were cancelled: the time to stop was over.")
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        plan, settings = self._plan, self._plan.settings
+        connection = open_client(plan.connect, settings=settings, transport=plan.transport)
+        async with connection as client, trio.open_nursery() as support:
+            if plan.liveness_endpoint:
+                await support.start(self._serve_probes, plan.liveness_endpoint)
+            turns = TurnTaker(
+                writer=Writer(client),
+                invoker=self._make_invoker(),
+                settings=settings,
+                progress=settings.persistence.progress_storage or SmartProgressStorage(),
+                diffbase=settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage(),
+            )
+            async with open_workers(turns.take, limit=settings.queueing.worker_limit) as workers:
+                async with trio.open_nursery() as intake:
+                    with self._stop.starting():
+                        self._scopes = Scopes(
+                            client,
+                            workers,
+                            registry=plan.registry,
+                            settings=settings,
+                            scope=plan.scope,
+                            memo=plan.memo,
+                        )
+                        await intake.start(self._scopes.serve)
+                        self._announce(task_status)
+                    await self._stop.requested.wait()
+                    turns.stopping = True
+                    intake.cancel_scope.cancel(reason="the operator is stopping")
+                self._drain(workers)
+            support.cancel_scope.cancel(reason="the operator is stopping")
+
+    def _announce(self, task_status: trio.TaskStatus[None]) -> None:
+        self._logger.info("The operator is ready.")
+        task_status.started()
+        if self._plan.ready_flag is not None:
+            self._plan.ready_flag.set()
+
+    def _drain(self, workers: Workers) -> None:
+        share = self._stop.remaining * _WORKERS_SHARE
+        workers.close(give_up_at=trio.current_time() + share)
+
+    async def _serve_probes(
+        self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        from trioperator.web.probes import serve_probes  # a web server is much to load for those who have no probes
+
+        await serve_probes(endpoint, self._probe, task_status=task_status)
+
+    async def _probe(self) -> dict[str, Any]:
+        return await self._run_activity(Activity.PROBE)
+
+    async def _run_activity(self, activity: Activity) -> dict[str, Any]:
+        handlers = self._plan.registry.activities(activity)
+        if not handlers:
+            return {}
+        cause = ActivityCause(
+            activity=activity,
+            settings=self._plan.settings,
+            memo=self._plan.memo,
+            logger=get_logger(f"trioperator.activities.{activity}"),
+        )
+        return await run_activity(handlers, cause, self._make_invoker())
+
+    def _make_invoker(self) -> Invoker:
+        execution = self._plan.settings.execution
+        return Invoker(limiter=trio.CapacityLimiter(execution.max_workers), backoff=execution.default_backoff)
+
+
+async def _serve_signals(stop: _Stop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Pass signals on; without effect outside of the main thread, where Python has no signals."""
+    logger = get_logger("trioperator.supervisor")
+    if threading.current_thread() is not threading.main_thread():
+        logger.debug("Signals are not listened to: the operator does not run in the main thread.")
+        task_status.started()
+        return
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for number in signals:
+            name = signal.Signals(number).name
+            logger.info(
+                "Signal %s is received: the operator %s.", name, "ends at once" if stop.requested.is_set() else "stops"
+            )
+            stop.request(name)
+
+
+async def _serve_flag(flag: Flag, stop: _Stop) -> None:
+    if isinstance(flag, trio.Event):
+        await flag.wait()
+    else:
+        await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+    stop.request("the stop flag")
