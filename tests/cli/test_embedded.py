@@ -1,0 +1,180 @@
+"""Tests for :mod:`trioperator.cli.embedded`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+import trioperator
+from trioperator.cli.embedded import Manifest, load_manifests, run_embedded
+from trioperator.errors import ConfigError
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+CRD, OBJ = str(EXAMPLES / "crd.yaml"), str(EXAMPLES / "obj.yaml")
+
+
+def leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        [error] = error.exceptions
+    return error
+
+
+class Operator:
+    """Stand in for an operator: look at the API server, be ready, and end when told to."""
+
+    def __init__(self) -> None:
+        self.ready = trio.Event()
+        self.stop = trio.Event()
+        self.before: list[str] = []
+
+    async def __call__(self, *, transport: httpx.AsyncBaseTransport, connection: Any, ready_flag: trio.Event) -> None:
+        async with httpx.AsyncClient(transport=transport, base_url=connection.server) as client:
+            for path in (
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                "/apis/kopf.dev/v1/kopfexamples",
+                "/api/v1/namespaces/team",
+            ):
+                response = await client.get(path)
+                found = response.json() if response.status_code == 200 else {"items": []}
+                self.before += [item["metadata"]["name"] for item in found.get("items", [found])]
+        ready_flag.set()
+        self.ready.set()
+        await self.stop.wait()
+
+
+class TestManifests:
+    def test_a_file_may_have_many_objects(self, tmp_path: pathlib.Path) -> None:
+        path = tmp_path / "m.yaml"
+        path.write_text(
+            "---\n{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n---\n"
+            "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {generateName: b-}}]}\n"
+        )
+        assert [str(manifest) for manifest in load_manifests([str(path), OBJ])] == [
+            f"Pod a of {path}",
+            f"Pod b- of {path}",
+            f"KopfExample kopf-example-1 of {OBJ}",
+        ]
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"a: [", "are not YAML: while parsing"),
+            (b"\xff\xfe\xfa", "cannot be read: they are not in UTF-8|are not YAML"),
+            (b"text", "have a str in the place of an object"),
+            (b"- a", "have a list in the place of an object"),
+            (b"kind: Pod\nmetadata: {}", "have an object whose apiVersion is None"),
+            (b"apiVersion: v1\nkind: 5\nmetadata: {}", "have an object whose kind is 5"),
+            (b"apiVersion: v1\nkind: Pod\nmetadata: x", "have an object whose metadata is 'x'"),
+        ],
+    )
+    def test_what_is_no_manifest_is_refused_with_the_file_named(
+        self, tmp_path: pathlib.Path, content: bytes, message: str
+    ) -> None:
+        path = tmp_path / "m.yaml"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=f"^The manifests of .*m.yaml ({message})") as caught:
+            load_manifests([str(path)])
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(("name", "message"), [("nothing.yaml", "No such file"), (".", "Is a directory")])
+    def test_what_cannot_be_read_is_refused(self, tmp_path: pathlib.Path, name: str, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            load_manifests([str(tmp_path / name)])
+
+
+class TestRunEmbedded:
+    async def test_definitions_are_there_first_and_objects_come_when_it_is_ready(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        team = Manifest(path="t", content={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        operator = Operator()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run_embedded, operator, [*load_manifests([OBJ, CRD]), team])
+                await operator.ready.wait()
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                operator.stop.set()
+        assert operator.before == ["kopfexamples.kopf.dev", "team"]
+        assert [message for message in caplog.messages if message.startswith("Applied")] == [
+            f"Applied: CustomResourceDefinition kopfexamples.kopf.dev of {CRD}.",
+            "Applied: Namespace team of t.",
+            f"Applied: KopfExample kopf-example-1 of {OBJ}.",
+        ]
+
+    async def test_others_can_talk_to_the_server_as_long_as_the_operator_runs(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        operator = Operator()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run_embedded, operator, [])
+                await operator.ready.wait()
+                [message] = [message for message in caplog.messages if "--kubeconfig=" in message]
+                path = pathlib.Path(message.partition("--kubeconfig=")[2].split()[0])
+                url = json.loads(await trio.Path(path).read_text())["clusters"][0]["cluster"]["server"]
+                assert url in message
+                async with httpx.AsyncClient(base_url=url) as client:
+                    assert (await client.get("/api/v1/namespaces/default")).status_code == 200
+                operator.stop.set()
+        assert not await trio.Path(path).parent.exists()
+        async with httpx.AsyncClient(base_url=url) as client:
+            with pytest.raises(httpx.ConnectError):
+                await client.get("/")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ({"apiVersion": "x.dev/v1", "kind": "X", "metadata": {"name": "x"}}, "apply its CustomResourceDefinition"),
+            ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "A B"}}, "metadata.name: Invalid value"),
+        ],
+    )
+    async def test_a_manifest_that_is_refused_ends_the_operator(self, content: dict[str, Any], message: str) -> None:
+        with trio.fail_after(20), pytest.raises(BaseExceptionGroup) as caught:
+            await run_embedded(Operator(), [Manifest(path="m.yaml", content=content)])
+        error = leaf(caught.value)
+        assert isinstance(error, ConfigError)
+        assert str(error).startswith(
+            f"The API server refuses {content['kind']} {content['metadata']['name']} of m.yaml: "
+        )
+        assert message in str(error)
+
+    async def test_the_error_of_an_operator_passes(self) -> None:
+        async def fail(**_: Any) -> None:
+            raise ValueError("bad")
+
+        with trio.fail_after(20), pytest.raises(BaseExceptionGroup) as caught:
+            await run_embedded(fail, [])
+        assert isinstance(leaf(caught.value), ValueError)
+
+    async def test_a_port_that_is_taken_is_refused(self) -> None:
+        with trio.socket.socket() as sock:
+            await sock.bind(("127.0.0.1", 0))
+            sock.listen()
+            with trio.fail_after(20), pytest.raises(BaseExceptionGroup) as caught:
+                await run_embedded(Operator(), [], port=sock.getsockname()[1])
+        assert isinstance(leaf(caught.value), ConfigError)
+
+    async def test_a_real_operator_handles_the_objects(self) -> None:
+        registry = trioperator.OperatorRegistry()
+        handled = trio.Event()
+        names: list[str | None] = []
+
+        @trioperator.on.create("kopfexamples", registry=registry)
+        async def create_fn(name: str | None, **_: Any) -> None:
+            names.append(name)
+            handled.set()
+
+        async def operate(**options: Any) -> None:
+            await trioperator.operator(registry=registry, stop_flag=handled, clusterwide=True, **options)
+
+        with trio.fail_after(20):
+            await run_embedded(operate, load_manifests([CRD, OBJ]))
+        assert names == ["kopf-example-1"]

@@ -1,0 +1,59 @@
+"""Tests for :mod:`trioperator.cli.failures`."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from trioperator.cli.failures import FAILURE, INTERRUPTED, WRONG_USE, report_failure
+from trioperator.cli.loading import LoadingError
+from trioperator.errors import ActivityError, ApiError, ConfigError, LoginError
+from trioperator.logs import get_logger
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "messages"),
+    [
+        (ConfigError("bad"), WRONG_USE, ["bad"]),
+        (LoginError("bad"), FAILURE, ["bad"]),
+        (ActivityError("bad"), FAILURE, ["bad"]),
+        (ActivityError(), FAILURE, ["ActivityError"]),
+        (ApiError.of("bad", status=403, reason="Forbidden"), FAILURE, ["HTTP 403 Forbidden: bad"]),
+        (ExceptionGroup("g", [ConfigError("bad")]), WRONG_USE, ["bad"]),
+        (ExceptionGroup("g", [ExceptionGroup("h", [ConfigError("a")]), ConfigError("b")]), WRONG_USE, ["a", "b"]),
+        (ExceptionGroup("g", [ConfigError("a"), LoginError("b")]), FAILURE, ["a", "b"]),
+    ],
+)
+def test_own_errors_are_a_line_each(
+    error: BaseException, code: int, messages: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert report_failure(error, get_logger("x")) == code
+    assert caplog.messages == messages
+    assert all(record.levelno == logging.ERROR and not record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), ExceptionGroup("g", [ConfigError("a"), ValueError("bad")])])
+def test_unexpected_errors_have_their_traceback(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    assert report_failure(error, get_logger("x")) == FAILURE
+    [record] = caplog.records
+    assert record.levelno == logging.CRITICAL
+    assert record.exc_info
+    assert record.exc_info[1] is error
+
+
+def test_errors_of_user_code_have_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    cause = ValueError("bad")
+    error = LoadingError("cannot be loaded")
+    error.__cause__ = cause
+    assert report_failure(error, get_logger("x")) == WRONG_USE
+    [record] = caplog.records
+    assert record.getMessage() == "cannot be loaded"
+    assert record.exc_info
+    assert record.exc_info[1] is cause
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BaseExceptionGroup("g", [ValueError(), KeyboardInterrupt()])])
+def test_an_interrupt_has_its_own_code(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    assert report_failure(error, get_logger("x")) == INTERRUPTED
+    assert not caplog.records[0].exc_info

@@ -1,0 +1,154 @@
+"""Tests for :mod:`trioperator.cli.loading`."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import traceback
+
+import pytest
+
+from trioperator.cli.loading import LoadingError, load_all, load_file, load_module
+from trioperator.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("restored_modules")
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Be in a folder of one's own, which is not where modules are looked for yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
+    return tmp_path
+
+
+def test_files_are_modules_of_their_own_and_see_their_neighbours(folder: pathlib.Path) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "neighbour_of_main.py").write_text("value = 5\n")
+    (inner / "main.py").write_text("import neighbour_of_main\nvalue = neighbour_of_main.value\nname = __name__\n")
+    load_file("inner/main.py", index=2)
+    module = sys.modules["__trioperator_script_2__inner/main.py"]
+    assert module.value == 5
+    assert module.name == module.__name__
+    assert module.__file__ == str(inner / "main.py")
+    assert sys.path[0] == str(inner)
+
+
+def test_files_and_modules_are_loaded_in_order(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(sys, "loading_order", order, raising=False)
+    for name in ("one", "two", "three_of_order"):
+        (folder / f"{name}.py").write_text(f"import sys\nsys.loading_order.append({name!r})\n")
+    load_all(["two.py", "one.py"], ["three_of_order"])
+    assert order == ["two", "one", "three_of_order"]
+    assert "__trioperator_script_0__two.py" in sys.modules
+    assert "__trioperator_script_1__one.py" in sys.modules
+
+
+def test_a_file_may_have_any_name(folder: pathlib.Path) -> None:
+    (folder / "my operator").write_text("value = 1\n")
+    load_file("my operator")
+    assert sys.modules["__trioperator_script_0__my operator"].value == 1
+
+
+def test_classes_of_a_file_know_their_module(folder: pathlib.Path) -> None:
+    (folder / "main.py").write_text(
+        "from __future__ import annotations\n"
+        "import dataclasses\n"
+        "@dataclasses.dataclass\n"
+        "class C:\n"
+        "    x: int\n"
+        "assert C(1).x == 1\n"
+    )
+    load_file("main.py")
+
+
+def test_what_is_not_there_is_said_without_more_ado(folder: pathlib.Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^The file nothing\.py cannot be read: No such file or directory\.$"
+    ) as caught:
+        load_file("nothing.py")
+    assert not isinstance(caught.value, LoadingError)
+
+
+def test_a_folder_is_no_file(folder: pathlib.Path) -> None:
+    (folder / "pkg").mkdir()
+    with pytest.raises(ConfigError, match=r"^The file pkg is a folder: give the files in it, or a package by -m\.$"):
+        load_file("pkg")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (b"def (\n", "SyntaxError: invalid syntax"),
+        (b"x = '\xff'\n", "SyntaxError: "),
+        (b"x = 1\0\n", "(SyntaxError|ValueError): "),
+        (b"import no_such_module_anywhere\n", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
+        (b"def f():\n    raise ValueError\nf()\n", "ValueError$"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_the_cause(folder: pathlib.Path, source: bytes, message: str) -> None:
+    (folder / "main.py").write_bytes(source)
+    before = set(sys.modules)
+    with pytest.raises(LoadingError, match=rf"^The file main\.py cannot be loaded: {message}") as caught:
+        load_file("main.py")
+    assert caught.value.__cause__ is not None
+    frames = traceback.extract_tb(caught.value.__cause__.__traceback__)
+    assert [frame.filename for frame in frames[:1]] in ([], [str(folder / "main.py")])
+    assert not {name for name in set(sys.modules) - before if name.startswith("__trioperator_script")}
+
+
+def test_the_traceback_goes_on_into_other_files(folder: pathlib.Path) -> None:
+    (folder / "broken_helper.py").write_text("1/0\n")
+    (folder / "main.py").write_text("\nimport broken_helper\n")
+    with pytest.raises(LoadingError) as caught:
+        load_file("main.py")
+    assert caught.value.__cause__ is not None
+    frames = traceback.extract_tb(caught.value.__cause__.__traceback__)
+    assert [pathlib.Path(frame.filename).name for frame in frames] == ["main.py", "broken_helper.py"]
+
+
+def test_modules_are_looked_for_in_the_current_folder(folder: pathlib.Path) -> None:
+    package = folder / "package_of_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "inner.py").write_text("value = 3\n")
+    load_module("package_of_test.inner")
+    assert sys.modules["package_of_test.inner"].value == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["no_such_module", "no_such_module.inner", "json.no_such_module", "json.decoder.nothing"]
+)
+def test_a_module_that_is_not_there_is_said_without_more_ado(folder: pathlib.Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^There is no module {name}: No module named ") as caught:
+        load_module(name)
+    assert not isinstance(caught.value, LoadingError)
+
+
+@pytest.mark.parametrize("name", ["", ".relative", "main.py"])
+def test_a_name_that_is_none_is_refused(folder: pathlib.Path, name: str) -> None:
+    (folder / "main.py").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        load_module(name)
+    assert not isinstance(caught.value, LoadingError)
+
+
+def test_a_module_that_lacks_another_is_wrong_itself(folder: pathlib.Path) -> None:
+    (folder / "lacking_module.py").write_text("import no_such_module\n")
+    with pytest.raises(
+        LoadingError, match=r"^The module lacking_module cannot be imported: ModuleNotFoundError"
+    ) as caught:
+        load_module("lacking_module")
+    assert caught.value.__cause__ is not None
+    [frame] = traceback.extract_tb(caught.value.__cause__.__traceback__)
+    assert frame.filename == str(folder / "lacking_module.py")
+
+
+def test_a_module_with_a_syntax_error_is_wrong_itself(folder: pathlib.Path) -> None:
+    (folder / "unreadable_module.py").write_text("def (\n")
+    with pytest.raises(LoadingError, match="SyntaxError: invalid syntax") as caught:
+        load_module("unreadable_module")
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__traceback__ is None

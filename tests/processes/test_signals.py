@@ -1,0 +1,216 @@
+"""Signals: how an operator stops, and what is on record when it does not get to."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.processes.conftest import Api, Start, kubeconfig, starting
+
+SLOW = """
+import trio
+import trioperator as kopf
+
+@kopf.on.create('kopfexamples')
+def quick(logger, **_):
+    logger.info("quick has ended")
+
+@kopf.on.create('kopfexamples')
+async def slow(logger, **_):
+    logger.info("slow has begun")
+    await trio.sleep(1)
+    logger.info("slow has ended")
+    return "done"
+
+@kopf.on.create('kopfexamples')
+async def late(logger, **_):
+    logger.info("late is called")
+
+@kopf.on.cleanup()
+async def clean(logger, **_):
+    logger.info("all is cleaned")
+"""
+
+ENDLESS = """
+import time
+import trio
+import trioperator as kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.process.grace = GRACE
+
+@kopf.on.create('kopfexamples')
+def quick(**_):
+    return "done"
+
+@kopf.on.create('kopfexamples', value='sync', field='spec.how')
+def endless_sync(logger, **_):
+    logger.info("endless has begun")
+    while True:
+        time.sleep(1)
+
+@kopf.on.create('kopfexamples', value='async', field='spec.how')
+async def endless_async(logger, **_):
+    logger.info("endless has begun")
+    await trio.sleep_forever()
+
+@kopf.on.cleanup()
+def clean(logger, **_):
+    logger.info("all is cleaned")
+"""
+
+KILLED = """
+import trioperator as kopf
+
+@kopf.on.create('kopfexamples')
+def done(logger, **_):
+    logger.info("done is called")
+    return "done"
+
+@kopf.on.create('kopfexamples')
+def waiting(retry, logger, **_):
+    logger.info("waiting is called, retry=%s", retry)
+    if retry < 3:
+        raise kopf.TemporaryError("not yet", delay=1 if retry else 0.1)
+
+@kopf.on.create('kopfexamples')
+def failed(logger, **_):
+    logger.info("failed is called")
+    raise kopf.PermanentError("never")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_has_a_handler_at_work_end_and_puts_it_on_record(
+    api: Api, start: Start, number: signal.Signals
+) -> None:
+    operator = start(SLOW)
+    api.create("one")
+    operator.wait_for("slow has begun")
+    assert operator.stop(number) == 0
+    output = operator.output
+    assert output.index(f"Signal {number.name} is received") < output.index("slow has ended")
+    assert output.index("slow has ended") < output.index("all is cleaned")
+    assert "late is called" not in output
+    assert "Traceback" not in output
+    body = api.get("one")
+    assert body["status"] == {"slow": "done"}
+    for handler in ("quick", "slow"):
+        record = api.record("one", handler)
+        assert record is not None
+        assert record["success"] is True
+    again = start(SLOW)
+    again.wait_for("Creation is processed: 3 succeeded")
+    assert again.stop() == 0
+    assert "late is called" in again.output
+    assert "slow has begun" not in again.output
+    assert "quick has ended" not in again.output
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_an_endless_handler_does_not_hold_the_process_up_beyond_its_grace(api: Api, start: Start, how: str) -> None:
+    operator = start(ENDLESS.replace("GRACE", "1"))
+    api.create("one", how=how)
+    operator.wait_for("endless has begun")
+    operator.process.send_signal(signal.SIGTERM)
+    assert operator.process.wait(10) == 0
+    assert "all is cleaned" in operator.output
+    assert "Traceback" not in operator.output
+    record = api.record("one", "quick")
+    assert record is not None
+    assert record["success"] is True
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_second_signal_ends_everything_at_once(api: Api, start: Start, how: str) -> None:
+    operator = start(ENDLESS.replace("GRACE", "3600"))
+    api.create("one", how=how)
+    operator.wait_for("endless has begun")
+    operator.process.send_signal(signal.SIGTERM)
+    operator.wait_for("the operator stops")
+    operator.process.send_signal(signal.SIGINT)
+    assert operator.process.wait(10) == 130
+    assert "the operator ends at once" in operator.output
+    assert "Traceback" not in operator.output
+
+
+def test_a_killed_operator_leaves_its_state_to_the_next_one(api: Api, start: Start) -> None:
+    first = start(KILLED)
+    api.create("one")
+    first.wait_for("waiting is called, retry=1")
+    until(lambda: (api.record("one", "waiting") or {}).get("retries") == 2)
+    assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    second = start(KILLED)
+    second.wait_for("waiting is called, retry=2")
+    until(lambda: (api.record("one", "waiting") or {}).get("retries") == 3)
+    assert second.stop(signal.SIGKILL) == -signal.SIGKILL
+    third = start(KILLED)
+    third.wait_for("Creation is processed: 2 succeeded; 1 failed.")
+    assert "waiting is called, retry=3" in third.output
+    assert third.stop() == 0
+    for later in (second, third):
+        assert "done is called" not in later.output
+        assert "failed is called" not in later.output
+    body = api.get("one")
+    assert body["status"] == {"done": "done"}
+    assert not [key for key in body["metadata"]["annotations"] if key.endswith(("/done", "/waiting", "/failed"))]
+
+
+def test_a_server_that_hangs_does_not_hold_up_the_stop(tmp_path: pathlib.Path, start_process: Start) -> None:
+    (tmp_path / "main.py").write_text(ENDLESS.replace("GRACE", "1"))
+    with starting(tmp_path) as (process, url), httpx.Client(base_url=url) as client:
+        api = Api(client, kubeconfig(tmp_path / "kubeconfig", url))
+        operator = start_process("-m", "trioperator", "run", "-A", "main.py", KUBECONFIG=str(api.kubeconfig))
+        operator.wait_for("The operator is ready.")
+        api.create("one", how="async")
+        operator.wait_for("endless has begun")
+        process.send_signal(signal.SIGSTOP)
+        operator.process.send_signal(signal.SIGTERM)
+        operator.process.wait(10)
+    assert "all is cleaned" in operator.output
+    assert "Traceback" not in operator.output
+
+
+def test_an_operator_that_cannot_start_yet_can_be_stopped(tmp_path: pathlib.Path, start_process: Start) -> None:
+    (tmp_path / "starting.py").write_text(
+        "import trio, trioperator as kopf\n"
+        "@kopf.on.startup()\n"
+        "async def begin(logger, **_):\n"
+        "    logger.info('it begins')\n"
+        "    await trio.sleep_forever()\n"
+    )
+    (tmp_path / "connecting.py").write_text(
+        "import trioperator as kopf\n"
+        "@kopf.on.startup()\n"
+        "def begin(settings, **_):\n"
+        "    settings.networking.error_backoffs = [3600]\n"
+        "@kopf.on.create('kopfexamples')\n"
+        "def create(**_): ...\n"
+    )
+    (tmp_path / "importing.py").write_text("import sys, time\nprint('it is imported', flush=True)\ntime.sleep(3600)\n")
+    config = kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")
+    expected = {
+        "starting": ("it begins", 0),
+        "connecting": ("tried again in 3600 s", 0),
+        "importing": ("imported", 130),
+    }
+    operators = {
+        name: start_process("-m", "trioperator", "run", "-A", f"{name}.py", KUBECONFIG=str(config)) for name in expected
+    }
+    for name, (text, code) in expected.items():
+        operators[name].wait_for(text)
+        assert operators[name].stop(signal.SIGINT) == code, operators[name].output
+        assert "Traceback" not in operators[name].output
+
+
+def until(check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)

@@ -1,0 +1,32 @@
+"""Operators as processes of their own."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import time
+
+
+class Program:
+    """Be an operator in a process of its own, whose log can be waited for."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, text: str, *, seconds: float = 30, count: int = 1) -> str:
+        deadline = time.monotonic() + seconds
+        while self.output.count(text) < count:
+            assert time.monotonic() < deadline, f"{text!r} is not said in:\n{self.output}"
+            assert self.process.poll() is None or self.output.count(text) >= count, self.output
+            time.sleep(0.05)
+        return self.output
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(40)

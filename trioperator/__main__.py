@@ -1,0 +1,6 @@
+"""Let ``python -m trioperator`` be the command ``trioperator``."""
+
+from trioperator.cli import main
+
+if __name__ == "__main__":
+    main()
