@@ -1,0 +1,31 @@
+"""What all tests may use: a real control plane, where its programs are to be found."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane import EXAMPLES, HOW, ControlPlane
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if pathlib.Path(__file__).parent / "e2e" in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+        if item.get_closest_marker("e2e") and not os.environ.get("KUBEBUILDER_ASSETS"):
+            item.add_marker(pytest.mark.skip(reason=HOW))
+
+
+@pytest.fixture(scope="session")
+def controlplane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(tmp_path_factory.mktemp("controlplane"), pathlib.Path(os.environ["KUBEBUILDER_ASSETS"]))
+    try:
+        plane.start()
+        plane.kubectl("apply", "-f", str(EXAMPLES / "crd.yaml"))
+        plane.kubectl("wait", "--for=condition=Established", "crd/kopfexamples.kopf.dev", "--timeout=30s")
+        yield plane
+    finally:
+        plane.stop()

@@ -1,0 +1,173 @@
+"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, with data that nobody keeps."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import pathlib
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from typing import Any
+
+import yaml
+
+HOW = (
+    "set KUBEBUILDER_ASSETS to the folder with etcd, kube-apiserver, kube-controller-manager and kubectl"
+    " (`setup-envtest use -p path` downloads them)"
+)
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class ControlPlane:
+    """Know a running control plane: its kubeconfig, and kubectl for it."""
+
+    def __init__(self, folder: pathlib.Path, assets: pathlib.Path) -> None:
+        self.folder = folder
+        self.assets = assets
+        self.kubeconfig = folder / "kubeconfig"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def kubectl(self, *args: str, input: str | None = None, check: bool = True) -> str:
+        result = subprocess.run(
+            [self.assets / "kubectl", f"--kubeconfig={self.kubeconfig}", *args],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if check and result.returncode:
+            raise AssertionError(f"kubectl {' '.join(args)} has failed: {result.stderr}")
+        return result.stdout
+
+    def get(self, *args: str) -> Any:
+        return json.loads(self.kubectl("get", *args, "-o", "json"))
+
+    def apply(self, *manifests: Any) -> None:
+        self.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(manifests))
+
+    def requests(self, **wanted: str) -> list[dict[str, Any]]:
+        """List the requests of the user `operator`, as the server's audit log has them."""
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        return [event for event in events if all(event.get(key) == value for key, value in wanted.items())]
+
+    def start(self) -> None:
+        etcd, peer, secure, manager = free_ports(4)
+        folder = self.folder
+        run = subprocess.run
+        run(["openssl", "genrsa", "-out", folder / "sa.key", "2048"], check=True, capture_output=True)
+        run(
+            ["openssl", "rsa", "-in", folder / "sa.key", "-pubout", "-out", folder / "sa.pub"],
+            check=True,
+            capture_output=True,
+        )
+        (folder / "tokens.csv").write_text(
+            "admin-token,admin,admin,system:masters\noperator-token,operator,operator,system:masters\n"
+        )
+        (folder / "audit.yaml").write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "audit.k8s.io/v1",
+                    "kind": "Policy",
+                    "omitStages": ["RequestReceived"],
+                    "rules": [{"level": "Metadata", "users": ["operator"]}, {"level": "None"}],
+                }
+            )
+        )
+        self._spawn(
+            "etcd",
+            f"--data-dir={folder}/etcd",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+            f"--listen-client-urls=http://127.0.0.1:{etcd}",
+            f"--advertise-client-urls=http://127.0.0.1:{etcd}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+        )
+        self._spawn(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={secure}",
+            f"--cert-dir={folder}/certs",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder}/sa.pub",
+            f"--service-account-signing-key-file={folder}/sa.key",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={folder}/tokens.csv",
+            "--disable-admission-plugins=ServiceAccount",
+            f"--audit-policy-file={folder}/audit.yaml",
+            f"--audit-log-path={folder}/audit.log",
+        )
+        server = f"https://127.0.0.1:{secure}"
+        self._wait(f"{server}/readyz")
+        authority = base64.b64encode((folder / "certs" / "apiserver.crt").read_bytes()).decode()
+        for user in ("admin", "operator"):
+            path = self.kubeconfig if user == "admin" else folder / "operator.kubeconfig"
+            path.write_text(yaml.safe_dump(_kubeconfig(server, authority, user)))
+        self._spawn(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            f"--service-account-private-key-file={folder}/sa.key",
+            "--leader-elect=false",
+            f"--secure-port={manager}",
+            f"--cert-dir={folder}/kcm-certs",
+        )
+        deadline = time.monotonic() + 60
+        while "default" not in self.kubectl("get", "serviceaccounts", "-o", "name", check=False):
+            assert time.monotonic() < deadline, "the controller manager does not work"
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.kill()  # nobody wants its data
+            process.wait()
+
+    def _spawn(self, name: str, *args: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self._processes.append(
+                subprocess.Popen([self.assets / name, *args], stdout=log, stderr=log, start_new_session=True)
+            )
+
+    def _wait(self, url: str) -> None:
+        # The server's certificate is its own, and is read when it is there.
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        request = urllib.request.Request(url, headers={"Authorization": "Bearer admin-token"})
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(request, context=trusting, timeout=2) as response:
+                    if response.status == 200:
+                        return
+            except OSError:
+                pass
+            assert time.monotonic() < deadline, (self.folder / "kube-apiserver.log").read_text()[-2000:]
+            assert self._processes[-1].poll() is None, (self.folder / "kube-apiserver.log").read_text()[-2000:]
+            time.sleep(0.2)
+
+
+def _kubeconfig(server: str, authority: str, user: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority-data": authority}}],
+        "users": [{"name": user, "user": {"token": f"{user}-token"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": "default"}}],
+    }

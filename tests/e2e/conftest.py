@@ -1,0 +1,46 @@
+"""Operators on a real control plane, run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from tests.program import Program
+
+
+@pytest.fixture
+def start_operator(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Callable[..., Program]]:
+    """Start operators as a user does, against the real control plane."""
+    programs: list[Program] = []
+
+    def start(source: str, *options: str, ready: bool = True) -> Program:
+        file = tmp_path / f"app{len(programs)}.py"
+        file.write_text(source)
+        log = tmp_path / f"log{len(programs)}.txt"
+        scope = () if any(option in ("-n", "-A") for option in options) else ("-A",)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trioperator", "run", "--verbose", *scope, *options, str(file)],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "KUBECONFIG": str(controlplane.folder / "operator.kubeconfig")},
+            )
+        program = Program(process, log)
+        programs.append(program)
+        if ready:
+            program.wait_for("The operator is ready.")
+        return program
+
+    try:
+        yield start
+    finally:
+        for program in programs:
+            if program.process.poll() is None:
+                program.process.kill()
+                program.process.wait()
