@@ -1,0 +1,276 @@
+"""Each example is run on an embedded cluster that it finds as it would find any other, and shows what its page says."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import pathlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from trioperator.apiserver import Cluster
+from trioperator.app import operator
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+HANDLED = "Handling cycle is finished"
+
+
+class Lines(logging.Handler):
+    """Keep what is logged, and let tests wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+        self._news = trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        self.lines += text.splitlines()
+        self._token.run_sync_soon(self._wake)  # records come from threads, too
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def count(self, text: str) -> int:
+        """Tell in how many lines the text is."""
+        return sum(text in line for line in self.lines)
+
+    async def wait_for(self, text: str, times: int = 1) -> None:
+        """Wait until the text has been logged that often."""
+        with trio.move_on_after(30) as scope:
+            while self.count(text) < times:
+                await self._news.wait()
+        if scope.cancelled_caught:
+            pytest.fail(f"{text!r} was not logged {times} times, but this was:\n" + "\n".join(self.lines))
+
+
+class Example:
+    """Be a running example."""
+
+    def __init__(self, name: str, cluster: Cluster, lines: Lines, nursery: trio.Nursery) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.lines = lines
+        self._nursery = nursery
+        self._stop = trio.Event()
+        self._ended = trio.Event()
+
+    def load(self) -> None:
+        """Have the decorators fill the default registry."""
+        spec = importlib.util.spec_from_file_location(f"example_{self.name[:2]}", EXAMPLES / self.name / "main.py")
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+    async def start(self) -> None:
+        await self._nursery.start(self._run)
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await self._ended.wait()
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self._stop, self._ended = trio.Event(), trio.Event()
+        await operator(stop_flag=self._stop, task_status=task_status)
+        self._ended.set()
+
+    async def apply(self) -> None:
+        await self.cluster.apply(EXAMPLES / "obj.yaml")
+
+    async def patch(self, field: str | None) -> None:
+        await self.cluster.patch("kex", "kopf-example-1", {"spec": {"field": field}})
+
+    async def get(self) -> dict[str, Any]:
+        return await self.cluster.get("kex", "kopf-example-1")
+
+    async def delete(self) -> None:
+        await self.cluster.delete("kex", "kopf-example-1")
+
+    def assert_shows_what_its_page_says(self) -> None:
+        """Look for the lines of the text blocks of the example's page, without the objects' names before them."""
+        page = (EXAMPLES / self.name / "README.md").read_text()
+        blocks = [part.split("```", 1)[0] for part in page.split("```text\n")[1:]]
+        lines = [line.split("] ", 1)[-1] for block in blocks for line in block.splitlines() if line != "…"]
+        assert lines
+        missing = [line for line in lines if not self.lines.count(line)]
+        assert not missing, "\n".join(["Not seen:", *missing, "But:", *self.lines.lines])
+
+
+@pytest.fixture
+def registry() -> Iterator[OperatorRegistry]:
+    before = get_default_registry()
+    fresh = OperatorRegistry()
+    set_default_registry(fresh)
+    yield fresh
+    set_default_registry(before)
+
+
+@pytest.fixture
+async def lines() -> AsyncIterator[Lines]:
+    logger = logging.getLogger("trioperator")
+    level = logger.level
+    handler = Lines()
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+@pytest.fixture
+async def example(
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    cluster_url: str,
+    lines: Lines,
+    registry: OperatorRegistry,
+    nursery: trio.Nursery,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Example:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_bytes(msgspec.json.encode(cluster.kubeconfig(str(cluster_url))))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    await cluster.apply(EXAMPLES / "crd.yaml")
+    example = Example(request.param, cluster, lines, nursery)
+    example.load()
+    await example.start()
+    return example
+
+
+def running(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("example", [name], indirect=True)
+
+
+@running("01-minimal")
+async def test_minimal(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    obj = await example.get()
+    assert obj["status"] == {"create_fn": {"message": "Hello, kopf-example-1!"}}
+    assert "trioperator.dev/last-handled-configuration" in obj["metadata"]["annotations"]
+    example.assert_shows_what_its_page_says()
+
+
+@running("02-children")
+async def test_children(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    owner = await example.get()
+    pod = await example.cluster.get("pods", "kopf-example-1")
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+    assert pod["metadata"]["labels"] == {"somelabel": "somevalue"}
+    assert pod["spec"]["containers"][0]["command"] == ["sh", "-c", "sleep 1m"]
+
+    await example.delete()
+    with trio.fail_after(30):
+        # The cluster collects its garbage when it has the time, and tells nobody.
+        while await example.cluster.find("pods", "kopf-example-1") is not None:  # noqa: ASYNC110
+            await trio.sleep(0.02)
+    example.assert_shows_what_its_page_says()
+
+
+@running("02-children")
+async def test_a_second_attempt_makes_no_second_child(example: Example) -> None:
+    await example.cluster.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "kopf-example-1"},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+        }
+    )
+    await example.apply()
+    await example.lines.wait_for("The child is there already")
+    await example.lines.wait_for(HANDLED)
+    assert len(await example.cluster.list("pods")) == 1
+
+
+@running("03-exceptions")
+async def test_exceptions(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    example.assert_shows_what_its_page_says()
+    attempts = {
+        "wait_for_third_attempt": 3,
+        "refuse_for_good": 1,
+        "give_up_after_three_attempts": 3,
+        "give_up_at_once": 1,
+        "shrug_it_off": 1,
+    }
+    invoked = {name: example.lines.count(f"Handler {name!r} is invoked.") for name in attempts}
+    assert invoked == attempts
+
+
+@running("04-events")
+async def test_events(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    status = (await example.get())["status"]
+    assert status == {
+        "conditions": [{"type": "Counted", "status": "True", "message": "2 items"}],
+        "create_fn": {"message": "2 items are counted."},
+    }
+    example.assert_shows_what_its_page_says()
+    start = example.lines.lines.index("Traceback (most recent call last):")
+    assert "04-events" in example.lines.lines[start + 1]
+
+
+@running("05-handlers")
+async def test_handlers(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    await example.patch("another value")
+    await example.lines.wait_for(HANDLED, times=2)
+    await example.stop()
+    await example.start()
+    await example.lines.wait_for(HANDLED, times=3)
+    await example.delete()
+    await example.lines.wait_for("Deleted, really deleted")
+    assert await example.cluster.list("kex") == []
+    example.assert_shows_what_its_page_says()
+
+
+@running("08-events")
+async def test_raw_events(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for("ADDED: kopf-example-1")
+    await example.patch("another value")
+    await example.lines.wait_for("MODIFIED: kopf-example-1")
+    await example.stop()
+    await example.start()
+    await example.lines.wait_for("LISTED: kopf-example-1")
+    await example.delete()
+    await example.lines.wait_for("DELETED: kopf-example-1")
+    await example.lines.wait_for("will ignore it", times=4)
+    assert {request.method for request in example.cluster.requests} == {"GET"}
+    example.assert_shows_what_its_page_says()
+
+
+@running("11-filtering")
+async def test_filtering(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    await example.patch("another value")
+    await example.lines.wait_for(HANDLED, times=2)
+    await example.patch(None)
+    await example.lines.wait_for(HANDLED, times=3)
+    example.assert_shows_what_its_page_says()
+    assert not example.lines.count("'never'")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/main.py")), ids=lambda path: path.parent.name)
+def test_examples_are_short_and_have_a_page_that_is_listed(path: pathlib.Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60
+    assert path.with_name("README.md").exists()
+    assert f"{path.parent.name}/README.md" in (EXAMPLES / "README.md").read_text()
+    assert f"examples/{path.parent.name}/main.py" in path.with_name("README.md").read_text()

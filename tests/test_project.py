@@ -1,0 +1,189 @@
+"""What holds for the project as a whole: public names, pages that name everything, rights that suffice and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import pathlib
+import re
+from typing import Any
+
+import pytest
+import trio
+import typer
+import yaml
+
+import trioperator
+from trioperator import errors, on, settings
+from trioperator.apiserver import Cluster
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("deploy/*.md")])
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def modules_with_public_names() -> list[str]:
+    paths = [path for path in sorted((ROOT / "trioperator").rglob("*.py")) if "\n__all__ = " in path.read_text()]
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+
+
+def rank(name: str) -> tuple[int, str]:
+    """Constants come first, then classes, then all else."""
+    return (0 if name.isupper() else 1 if name[:1].isupper() else 2, name)
+
+
+@pytest.mark.parametrize("name", modules_with_public_names())
+def test_public_names_exist_and_are_sorted(name: str) -> None:
+    module = importlib.import_module(name)
+    names = list(module.__all__)
+    assert names == sorted(set(names), key=rank)
+    assert all(hasattr(module, each) for each in names)
+
+
+def test_all_helpers_for_hierarchies_are_public() -> None:
+    from trioperator.kits import hierarchies
+
+    assert set(hierarchies.__all__) - set(trioperator.__all__) <= {"disown", "unlabel"}
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "trioperator" / "py.typed").exists()
+
+
+def test_each_package_has_its_tests() -> None:
+    packages = {path.parent.name for path in (ROOT / "trioperator").glob("*/__init__.py")}
+    tests = ROOT / "tests"
+    tested = {path.parent.name for path in tests.glob("*/test_*.py")}
+    tested |= {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
+    assert packages - tested == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: pathlib.Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not target.startswith(("http://", "https://")):
+            path, _, anchor = target.partition("#")
+            linked = (page.parent / path) if path else page
+            assert linked.exists(), target
+            titles = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE) if anchor else []
+            assert not anchor or anchor in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize("decorator", on.__all__)
+def test_all_decorators_are_on_the_page_of_handlers(decorator: str) -> None:
+    assert f"| `on.{decorator}` |" in read("docs/handlers.md")
+
+
+@pytest.mark.parametrize("options", [name for name in vars(on) if name.endswith("Options")])
+def test_all_options_of_decorators_are_on_the_page_of_handlers(options: str) -> None:
+    page = read("docs/handlers.md")
+    assert [name for name in getattr(on, options).__annotations__ if f"`{name}`" not in page] == []
+
+
+def test_all_arguments_are_on_their_page() -> None:
+    from trioperator.handling import cause
+
+    page = read("docs/arguments.md")
+    names = cause.ACTIVITY_KWARGS | cause.EVENT_KWARGS | cause.CHANGE_KWARGS
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
+def test_all_settings_are_on_their_page() -> None:
+    page = read("docs/settings.md")
+    tree = settings.OperatorSettings()
+    for section in dataclasses.fields(tree):
+        _, _, rest = page.partition(f"## `settings.{section.name}`")
+        table = rest.split("\n## ")[0]
+        fields = dataclasses.fields(getattr(tree, section.name))
+        assert [field.name for field in fields if f"| `{field.name}` |" not in table] == []
+        assert len(re.findall(r"^\| `", table, re.MULTILINE)) == len(fields)
+
+
+def test_all_errors_are_on_their_page() -> None:
+    page = read("docs/errors.md")
+    assert [name for name in errors.__all__ if name not in page] == []
+
+
+def test_all_options_of_the_command_are_on_its_page() -> None:
+    from trioperator.cli.commands import app
+
+    page = read("docs/command.md")
+    command = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    options = [name for param in command.params for name in (*param.opts, *param.secondary_opts) if name[:1] == "-"]
+    assert options
+    assert [name for name in options if f"`{name}" not in page] == []
+
+
+def test_all_options_of_operators_are_on_the_page_of_embedding() -> None:
+    page = read("docs/embedding.md")
+    options = set(inspect.signature(trioperator.operator).parameters) - {"task_status"}
+    assert [name for name in sorted(options) if f"`{name}`" not in page] == []
+
+
+class Rights:
+    """Know what the ClusterRole of the deployment allows, and what of it was used."""
+
+    def __init__(self) -> None:
+        documents = yaml.safe_load_all(read("deploy/base/rbac.yaml"))
+        rules = next(document for document in documents if document["kind"] == "ClusterRole")["rules"]
+        self.granted = {
+            (group, resource, verb)
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        self.used: set[tuple[str, str, str]] = set()
+
+    def use(self, method: str, path: str, query: dict[str, Any]) -> None:
+        match = re.fullmatch(r"/(?:api|apis/([^/]+))/v1(?:/namespaces/[^/]+(?=/))?/([^/]+)(?:/[^/]+(/status)?)?", path)
+        if match is None or path.count("/") < 3:
+            assert method == "GET", path  # discovery, which everybody may use
+            return
+        group, resource, subresource = match.groups(default="")
+        named = path.rsplit("/", 1)[-1] != resource
+        verb = "get" if named else "watch" if query.get("watch") else "list"
+        self.used.add((group, resource + subresource, {"PATCH": "patch"}.get(method, verb)))
+
+
+async def test_the_deployment_has_the_rights_that_the_operator_uses(cluster: Cluster, autojump_clock: object) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.on.create("kopf.dev", "v1", "kopfexamples", registry=registry)
+    @trioperator.on.update("kopf.dev", "v1", "kopfexamples", registry=registry)
+    @trioperator.on.delete("kopf.dev", "v1", "kopfexamples", registry=registry)
+    async def handle(reason: str) -> str | None:
+        if reason != "delete":
+            return reason
+        # Somebody changes the object at the same time, and it has to be looked at again.
+        await cluster.patch("kex", "kopf-example-1", {"metadata": {"labels": {"in": "between"}}})
+        return None
+
+    run = functools.partial(
+        trioperator.operator,
+        registry=registry,
+        namespaces=["def*"],
+        transport=cluster.transport(),
+        connection=trioperator.ConnectionInfo(server="http://cluster"),
+    )
+    await cluster.apply(ROOT / "examples" / "crd.yaml")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        await cluster.apply(ROOT / "examples" / "obj.yaml")
+        await trio.sleep(10)
+        await cluster.patch("kex", "kopf-example-1", {"spec": {"field": "another value"}})
+        await trio.sleep(10)
+        await cluster.delete("kex", "kopf-example-1")
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+
+    assert await cluster.list("kex") == []
+    rights = Rights()
+    for request in cluster.requests:
+        rights.use(request.method, request.path, dict(request.query))
+    assert rights.used == rights.granted
