@@ -1,0 +1,124 @@
+"""``python -m tests.bench``: choose what to measure, run it in rounds, print the table."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+
+if __package__ in {None, ""}:  # run as a folder: `python tests/bench`
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
+
+from tests.bench.environments import KOPF, find_kopf, find_trioperator
+from tests.bench.objects import clear_objects, prepare, remove_all_traces
+from tests.bench.processes import Framework, RunFailed
+from tests.bench.report import Results, render_table, write_json
+from tests.bench.scenarios import SCENARIOS, Run, Sizes
+from tests.bench.servers import ApiServer, ServerFailed, find_assets, open_embedded, open_given, open_real
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    both = ["kopf", "trioperator"]
+    add = parser.add_argument
+    add("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all without any")
+    add("--rounds", type=int, default=1, help="how often all is repeated, both in turn; medians are shown")
+    add("--objects", type=int, default=Sizes().objects, help="scales all scenarios (default: %(default)s)")
+    add("--style", choices=["sync", "async", "both"], default="both", help="kind of handlers (default: both)")
+    add("--framework", choices=both, action="append", help="measure only this one")
+    add(
+        "--server", choices=["auto", "real", "given", "embedded"], default="auto", help="see the README (default: auto)"
+    )
+    add("--kopf", default=KOPF, metavar="VERSION", help="which release of Kopf (default: %(default)s)")
+    add("--own-venv", action="store_true", help="install the checkout into an environment of its own")
+    add("--json", type=pathlib.Path, metavar="FILE", help="write all figures of all rounds there")
+    add("--keep", type=pathlib.Path, metavar="DIR", help="keep logs and journals there")
+    options = parser.parse_args()
+    if unknown := set(options.scenarios) - set(SCENARIOS):
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
+    options.scenarios = options.scenarios or list(SCENARIOS)
+    options.frameworks = options.framework or both
+    options.styles = ["sync", "async"] if options.style == "both" else [options.style]
+    return options
+
+
+@contextlib.contextmanager
+def open_server(kind: str, folder: pathlib.Path) -> Iterator[ApiServer]:
+    """Open the API server that is asked for; else the given one, else a real one, else the embedded one."""
+    given = os.environ.get("KUBECONFIG")
+    assets = find_assets() if kind == "real" or (kind == "auto" and not given) else None
+    with contextlib.ExitStack() as stack:
+        if kind in {"auto", "given"} and given:
+            server = stack.enter_context(open_given(pathlib.Path(given)))
+        elif assets is not None:
+            server = stack.enter_context(open_real(assets, folder=folder))
+        elif kind in {"auto", "embedded"}:
+            server = stack.enter_context(open_embedded(folder=folder))
+        else:
+            raise ServerFailed("set KUBECONFIG for --server given, KUBEBUILDER_ASSETS for --server real")
+        if server.lives_on:
+            stack.callback(remove_all_traces, server.kubeconfig)
+        prepare(server.kubeconfig)
+        yield server
+
+
+def run_all(options: argparse.Namespace, server: ApiServer, folder: pathlib.Path, results: Results) -> None:
+    """Run every scenario in every style under both frameworks, as often as there are rounds."""
+    frameworks = _find_frameworks(options)
+    sizes = Sizes().scaled(options.objects)
+    for number in range(options.rounds):
+        for scenario in options.scenarios:
+            for style in options.styles if scenario != "start" else options.styles[:1]:
+                in_turn = frameworks if number % 2 == 0 else frameworks[::-1]
+                for framework in in_turn:
+                    where = folder / f"{number + 1}-{scenario}-{style}-{framework.name}"
+                    print(f"round {number + 1}: {scenario} {style} {framework.name}", file=sys.stderr, flush=True)
+                    run = Run(framework=framework, server=server, style=style, sizes=sizes, folder=where)
+                    try:
+                        figures = SCENARIOS[scenario](run)
+                    except RunFailed as error:
+                        results.add_failure(f"{scenario} {style} {framework.name}: {error}")
+                    else:
+                        results.add(framework.name, style, figures)
+                    clear_objects(server.kubeconfig)
+
+
+def _find_frameworks(options: argparse.Namespace) -> list[Framework]:
+    found = []
+    if "kopf" in options.frameworks:
+        found.append(find_kopf(options.kopf))
+    if "trioperator" in options.frameworks:
+        found.append(find_trioperator(own=options.own_venv))
+    return found
+
+
+def main() -> int:
+    """Measure and print. Returns 1 if anything that was to be measured has failed, 0 otherwise, missed goals or not."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that everything is taken down
+    results = Results(scale=options.objects)
+    with contextlib.ExitStack() as stack:
+        temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trioperator-bench-")))
+        try:
+            server = stack.enter_context(open_server(options.server, temporary / "server"))
+            results.server = server.kind
+            run_all(options, server, options.keep or temporary, results)
+        except ServerFailed as error:
+            print(error, file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            results.add_failure("interrupted")
+    print(render_table(results))
+    if options.json:
+        write_json(results, options.json)
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The operator that both frameworks run, as it is: only features of Kopf's documentation.
+
+The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
+``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle`` or ``events``), and ``BENCH_JOURNAL``, the file to which each
+call of a handler adds one line: what was called, for which object, and when.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import trioperator as kopf
+else:
+    kopf = importlib.import_module(os.environ["BENCH_FRAMEWORK"])
+
+RESOURCE = ("bench.trioperator.dev", "v1", "workloads")
+STYLE = os.environ["BENCH_STYLE"]
+HANDLERS = os.environ["BENCH_HANDLERS"]
+JOURNAL = os.open(os.environ["BENCH_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def note(what: str, name: str | None) -> None:
+    """Add a line to the journal; whole lines, even from several threads."""
+    os.write(JOURNAL, f"{what} {name} {time.monotonic_ns()}\n".encode())
+
+
+@kopf.on.startup()
+def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+    """Have neither framework post Kubernetes Events: these are not what is compared."""
+    settings.posting.enabled = False
+
+
+if HANDLERS == "events" and STYLE == "sync":
+
+    @kopf.on.event(*RESOURCE)
+    def seen(name: str | None, **_: Any) -> None:
+        """Note each watch event."""
+        note("event", name)
+
+
+if HANDLERS == "events" and STYLE == "async":
+
+    @kopf.on.event(*RESOURCE)
+    async def seen_async(name: str | None, **_: Any) -> None:
+        """Note each watch event."""
+        note("event", name)
+
+
+if HANDLERS == "lifecycle" and STYLE == "sync":
+
+    @kopf.on.create(*RESOURCE)
+    def created(name: str | None, **_: Any) -> None:
+        """Note the creation."""
+        note("create", name)
+
+    @kopf.on.update(*RESOURCE)
+    def updated(name: str | None, **_: Any) -> None:
+        """Note the change."""
+        note("update", name)
+
+    @kopf.on.delete(*RESOURCE)
+    def deleted(name: str | None, **_: Any) -> None:
+        """Note the deletion."""
+        note("delete", name)
+
+    @kopf.on.resume(*RESOURCE)
+    def resumed(name: str | None, **_: Any) -> None:
+        """Note that the object is seen again."""
+        note("resume", name)
+
+
+if HANDLERS == "lifecycle" and STYLE == "async":
+
+    @kopf.on.create(*RESOURCE)
+    async def created_async(name: str | None, **_: Any) -> None:
+        """Note the creation."""
+        note("create", name)
+
+    @kopf.on.update(*RESOURCE)
+    async def updated_async(name: str | None, **_: Any) -> None:
+        """Note the change."""
+        note("update", name)
+
+    @kopf.on.delete(*RESOURCE)
+    async def deleted_async(name: str | None, **_: Any) -> None:
+        """Note the deletion."""
+        note("delete", name)
+
+    @kopf.on.resume(*RESOURCE)
+    async def resumed_async(name: str | None, **_: Any) -> None:
+        """Note that the object is seen again."""
+        note("resume", name)
