@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from .conftest import GROUP, TABLE, Target, definition
+from .conftest import GROUP, TABLE, Answer, Target, definition
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
