@@ -9,5 +9,6 @@ from __future__ import annotations
 from .cluster import Cluster
 from .http import serve_cluster
 from .messages import RequestLog, RequestRecord
+from .users import User
 
-__all__ = ["Cluster", "RequestLog", "RequestRecord", "serve_cluster"]
+__all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "serve_cluster"]

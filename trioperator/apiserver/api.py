@@ -106,6 +106,7 @@ class Api:
             name=target.name if target else "",
             content_type=request.content_type,
             size=len(request.body),
+            user=request.user.name,
         )
         self._log.add(record)
 
@@ -280,7 +281,7 @@ class Api:
         return Response.of(scales.read_scale(kind, _stored(kind, written)))
 
     async def _delete(self, target: Target, request: Request, view: View) -> Response:
-        options = parse_delete_options(request.body, request.query)
+        options = parse_delete_options(request)
         if target.name:
             result = await self.deleter.delete(target.kind, target.namespace, target.name, options)
             return self._shown(target.kind, result, view) if isinstance(result, Written) else Response.of(result)

@@ -19,6 +19,7 @@ from .deleting import DeleteOptions
 from .kinds import Kind, kind_of
 from .messages import RequestLog
 from .state import State
+from .users import ADMIN, User
 from .writing import Written
 
 if TYPE_CHECKING:
@@ -76,17 +77,20 @@ class Cluster:
 
     # -- ways to talk to it ---------------------------------------------------------------------------------------
 
-    def transport(self) -> httpx.AsyncBaseTransport:
-        """Return a transport for httpx clients in this process: it streams, and works in virtual time."""
+    def transport(self, *, user: User = ADMIN) -> httpx.AsyncBaseTransport:
+        """Return a transport for httpx clients in this process: it streams, and works in virtual time.
+
+        Requests that carry no credentials come from *user*: by default from one who may do everything.
+        """
         from .memory import MemoryTransport
 
-        return MemoryTransport(self.api)
+        return MemoryTransport(self.api, user)
 
-    def client(self) -> httpx.AsyncClient:
-        """Return an httpx client that talks to the cluster in memory."""
+    def client(self, *, user: User = ADMIN) -> httpx.AsyncClient:
+        """Return an httpx client that talks to the cluster in memory, as :meth:`transport` does."""
         import httpx
 
-        return httpx.AsyncClient(transport=self.transport(), base_url="http://cluster", timeout=None)
+        return httpx.AsyncClient(transport=self.transport(user=user), base_url="http://cluster", timeout=None)
 
     def kubeconfig(self, url: str) -> Object:
         """Return a kubeconfig for the cluster as it is served at the URL, with the server's authority under TLS."""

@@ -16,6 +16,7 @@ from .kinds import Kind, kind_of
 from .messages import Request
 from .refusals import Cause, bad_request, invalid, unsupported_media_type
 from .strategies import shape
+from .users import ADMIN, User
 
 __all__ = ["WriteOptions", "decode_body", "decode_json", "decode_object", "decode_patch", "read_write_options"]
 
@@ -30,7 +31,7 @@ class WriteOptions:
     field_manager: str = ""
     field_validation: str = "Warn"
     force: bool = False
-    user: str = ""
+    user: User = ADMIN
     warnings: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -49,7 +50,7 @@ def read_write_options(verb: str, request: Request) -> WriteOptions:
     if validation not in {"Ignore", "Warn", "Strict"}:
         text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         raise invalid(title, "meta.k8s.io", "", [Cause("fieldValidation", text, "FieldValueNotSupported")])
-    return WriteOptions(dry_run=bool(dry_run), field_manager=manager, field_validation=validation)
+    return WriteOptions(dry_run=bool(dry_run), field_manager=manager, field_validation=validation, user=request.user)
 
 
 def decode_body(kind: Kind, request: Request) -> Any:

@@ -16,9 +16,11 @@ from . import definitions
 from .builtins import IMMORTAL_NAMESPACES
 from .decoding import WriteOptions, decode_json
 from .kinds import Kind
+from .messages import Request
 from .refusals import Cause, bad_request, conflict, forbidden, invalid
 from .state import State
 from .storage import Stored
+from .users import ADMIN, User
 from .writing import Admission, Written
 
 __all__ = ["DeleteOptions", "Deleter", "parse_delete_options"]
@@ -35,11 +37,13 @@ class DeleteOptions:
     grace: int | None = None
     policy: str = ""
     dry_run: bool = False
+    user: User = ADMIN
 
 
-def parse_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
+def parse_delete_options(request: Request) -> DeleteOptions:
     """Read the options from the body, or else from the query; refuse nonsense."""
     sent: Any = {}
+    body, query = request.body, request.query
     if body:
         try:
             sent = decode_json(body)
@@ -68,6 +72,7 @@ def parse_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions
         grace=seconds,
         policy=policy,
         dry_run=bool(sent.get("dryRun") or query.get("dryRun")),
+        user=request.user,
     )
 
 
@@ -85,7 +90,7 @@ class Deleter:
         if kind.resource == ("", "namespaces") and name in IMMORTAL_NAMESPACES:
             raise forbidden(kind, name, "this namespace may not be deleted")
         if self.admission is not None:
-            write_options = WriteOptions(dry_run=options.dry_run)
+            write_options = WriteOptions(dry_run=options.dry_run, user=options.user)
             await self.admission.admit("DELETE", kind, None, old=stored.obj, options=write_options)
             stored = self._state.require(kind, namespace, name)
         _check_preconditions(kind, stored, options)

@@ -13,6 +13,7 @@ import trio
 
 from .api import Api
 from .messages import Request
+from .users import ADMIN, User
 from .watching import Watch
 
 __all__ = ["MemoryTransport"]
@@ -21,11 +22,13 @@ __all__ = ["MemoryTransport"]
 class MemoryTransport(httpx.AsyncBaseTransport):
     """Carry httpx's requests to an API in the same process.
 
-    httpx's read time-out applies to each chunk of a watch, in Trio's time.
+    Requests come from *user*, if they do not carry credentials. httpx's read time-out applies to each chunk of a watch,
+    in Trio's time.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, user: User = ADMIN) -> None:
         self._api = api
+        self._user = user
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer the request; a watch goes on as long as its response is open."""
@@ -43,6 +46,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
                 content_type=headers.get("content-type", ""),
                 user_agent=headers.get("user-agent", ""),
                 authorization=headers.get("authorization", ""),
+                user=self._user,
                 body=body,
             )
         )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from .users import ANONYMOUS, User
 from .watching import Watch
 
 __all__ = ["Request", "RequestLog", "RequestRecord", "Response"]
@@ -27,6 +28,7 @@ class Request:
     content_type: str = ""
     user_agent: str = ""
     authorization: str = ""
+    user: User = ANONYMOUS
     body: bytes = b""
 
 
@@ -62,6 +64,7 @@ class RequestRecord:
     name: str = ""
     content_type: str = ""
     size: int = 0  # bytes of the request's body
+    user: str = ""  # the name of who has asked
 
 
 class RequestLog:
