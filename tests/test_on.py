@@ -25,7 +25,7 @@ from trioperator.model.resource import EVERYTHING, Resource, Selector
 
 ACTIVITIES = ("startup", "cleanup", "probe")
 CHANGES = ("create", "resume", "update", "delete", "field")
-RESOURCES = ("event", *CHANGES)
+RESOURCES = ("event", "index", *CHANGES)
 
 IDENTITY: dict[str, Any] = {"id": "my-id", "param": {"any": "thing"}}
 RETRYING: dict[str, Any] = {"errors": ErrorsMode.PERMANENT, "timeout": 10.5, "retries": 3, "backoff": 1}
@@ -162,7 +162,7 @@ def test_no_time_and_no_retries_are_limits() -> None:
 # --------------------------------------------------------------------------------------------- identities
 
 
-@pytest.mark.parametrize("name", RESOURCES)
+@pytest.mark.parametrize("name", ["event", *CHANGES])
 @pytest.mark.parametrize("field", ["spec.f", ["spec", "f"], ("spec", "f")])
 @pytest.mark.parametrize("id", [None, "my-id"])
 def test_the_field_is_part_of_the_id(name: str, field: Any, id: str | None) -> None:
@@ -455,3 +455,31 @@ def test_what_a_function_asks_for_is_checked_when_the_operator_starts(registry: 
 def test_all_decorators_are_public() -> None:
     assert set(on.__all__) == {*ACTIVITIES, *RESOURCES}
     assert on.__all__ == sorted(on.__all__)
+
+
+def test_an_index_has_the_bare_name_of_its_function(registry: OperatorRegistry) -> None:
+    @on.index("widgets", field="spec.f")
+    def by_size(**_: Any) -> None: ...
+
+    @on.index("widgets", id="named")
+    def other(**_: Any) -> None: ...
+
+    assert sorted(registry.make_indices()) == ["by_size", "named"]
+
+
+def test_all_handlers_may_ask_for_all_indices(registry: OperatorRegistry) -> None:
+    on.index("widgets", id="sizes")(fn)
+
+    def when(sizes: Any, **_: Any) -> bool:
+        return bool(sizes)
+
+    @on.create("widgets", when=when)
+    def create(sizes: Any) -> None: ...
+
+    @on.startup()
+    def startup(sizes: Any) -> None: ...
+
+    @on.index("widgets")
+    def others(sizes: Any) -> None: ...
+
+    registry.check()

@@ -28,6 +28,7 @@ from trioperator.handling.diffbase import (
 )
 from trioperator.handling.filters import ABSENT, PRESENT, all_, any_, none_, not_
 from trioperator.handling.handler import ErrorsMode, HandlerId, Reason
+from trioperator.handling.indexing import Index, Store
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     MultiProgressStorage,
@@ -60,6 +61,7 @@ from trioperator.model.references import (
     build_owner_reference,
 )
 from trioperator.model.resource import EVERYTHING, Resource
+from trioperator.on import index
 from trioperator.settings import OperatorSettings
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "HandlerId",
     "HandlerRetriesError",
     "HandlerTimeoutError",
+    "Index",
     "Labels",
     "LogFormat",
     "Logger",
@@ -112,6 +115,7 @@ __all__ = [
     "Status",
     "StatusDiffBaseStorage",
     "StatusProgressStorage",
+    "Store",
     "TemporaryError",
     "TrioperatorError",
     "__version__",
@@ -125,6 +129,7 @@ __all__ = [
     "configure",
     "get_default_registry",
     "harmonize_naming",
+    "index",
     "label",
     "none_",
     "not_",

@@ -21,6 +21,7 @@ from trioperator.handling.handler import (
     ChangeHandler,
     ErrorsMode,
     EventHandler,
+    IndexHandler,
     Reason,
     derive_id,
     is_async,
@@ -29,7 +30,7 @@ from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.model.fields import FieldSpec, parse_field
 from trioperator.model.resource import Selector
 
-__all__ = ["cleanup", "create", "delete", "event", "field", "probe", "resume", "startup", "update"]
+__all__ = ["cleanup", "create", "delete", "event", "field", "index", "probe", "resume", "startup", "update"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,6 +103,10 @@ class CreateOptions(EventOptions, RetryOptions, total=False):
     """Options of ``create``."""
 
 
+class IndexOptions(EventOptions, RetryOptions, total=False):
+    """Options of ``index``: ``timeout`` and ``retries`` count from the first error of an object."""
+
+
 class ResumeOptions(CreateOptions, total=False):
     """Options of ``resume``: with ``deleted=True`` it is also called for objects that are being deleted."""
 
@@ -144,6 +149,26 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
 
     def register(fn: F) -> F:
         _registry(known).append(EventHandler(fn=fn, **_identity(fn, known), **restrictions))
+        return fn
+
+    return register
+
+
+def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
+    """Keep what the function returns for each object in an index, which all handlers get as an argument.
+
+    The argument has the name of the function, or that given by ``id=``. A dict that is returned holds values by
+    keys; anything else is kept under the key None; None itself changes nothing. By default errors are ignored, and what
+    was known is kept.
+    """
+    known = _check("on.index", options, IndexOptions)
+    restrictions = _restrictions("on.index", selector, known)
+    retrying = _retrying("on.index", known)
+
+    def register(fn: F) -> F:
+        identity = _identity(fn, {**known, "field": None})
+        identity["id"] = known.get("id") or identity["id"].rpartition(".")[2]
+        _registry(known).append(IndexHandler(fn=fn, **identity, **retrying, **restrictions))
         return fn
 
     return register

@@ -36,6 +36,7 @@ from trioperator.kube.client import open_client
 from trioperator.kube.connection import ConnectionInfo
 from trioperator.logs import get_logger
 from trioperator.runtime.activities import run_activity
+from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.scopes import Scope, Scopes
 from trioperator.runtime.turn import TurnTaker
 from trioperator.runtime.worker import Workers, open_workers
@@ -136,6 +137,7 @@ class _Operator:
         self._plan = plan
         self._stop = stop
         self._logger = get_logger("trioperator.supervisor")
+        self._indices = plan.registry.make_indices()
         self._scopes: Scopes | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -159,9 +161,12 @@ class _Operator:
         async with connection as client, trio.open_nursery() as support:
             if plan.liveness_endpoint:
                 await support.start(self._serve_probes, plan.liveness_endpoint)
+            invoker = self._make_invoker()
+            indexing = Indexing(self._indices, invoker)
             turns = TurnTaker(
                 writer=Writer(client),
-                invoker=self._make_invoker(),
+                invoker=invoker,
+                indexing=indexing,
                 settings=settings,
                 progress=settings.persistence.progress_storage or SmartProgressStorage(),
                 diffbase=settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage(),
@@ -176,6 +181,7 @@ class _Operator:
                             settings=settings,
                             scope=plan.scope,
                             memo=plan.memo,
+                            indexing=indexing,
                         )
                         await intake.start(self._scopes.serve)
                         self._announce(task_status)
@@ -214,6 +220,7 @@ class _Operator:
             settings=self._plan.settings,
             memo=self._plan.memo,
             logger=get_logger(f"trioperator.activities.{activity}"),
+            indices=self._indices,
         )
         return await run_activity(handlers, cause, self._make_invoker())
 

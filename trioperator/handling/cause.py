@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trioperator.handling.handler import Activity, Reason, ResourceHandler
+from trioperator.handling.indexing import Indices
 from trioperator.model.body import Body
 from trioperator.model.diff import Diff, diff, reduce_diff
 from trioperator.model.fields import resolve
@@ -26,6 +28,7 @@ __all__ = [
     "ATTEMPT_KWARGS",
     "CHANGE_KWARGS",
     "EVENT_KWARGS",
+    "INDEX_KWARGS",
     "ActivityCause",
     "ChangeCause",
     "EventCause",
@@ -38,8 +41,10 @@ _COMMON_KWARGS = frozenset({"logger", "memo"})
 _OBJECT_KWARGS = frozenset(
     "resource patch body spec meta status uid name namespace labels annotations".split()  # noqa: SIM905 -- one line reads better
 )
+_NO_INDICES: Indices = types.MappingProxyType({})
 ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})  # for handlers, and not for their filters
 ACTIVITY_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | {"activity", "settings"}
+INDEX_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS
 EVENT_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"type", "event"}
 CHANGE_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"reason", "diff", "old", "new"}
 
@@ -67,25 +72,29 @@ class ActivityCause:
     settings: OperatorSettings
     memo: Any
     logger: Logger
+    indices: Indices = dataclasses.field(default_factory=lambda: _NO_INDICES)
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
         """Give the keyword arguments that every handler of this cause may take."""
-        return {"activity": self.activity, "settings": self.settings, "memo": self.memo, "logger": self.logger}
+        own = {"activity": self.activity, "settings": self.settings, "memo": self.memo, "logger": self.logger}
+        return {**own, **self.indices}
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class ObjectCause:
-    """Be anything that happens to an object.
+    """Be anything that happens to an object, or just its being seen.
 
     ``raw`` is the object as it was received; ``body`` is the view of it that handlers get: it is moved on when
-    handlers of this cause store something, so that later handlers see it.
+    handlers of this cause store something, so that later handlers see it. ``indices`` are arguments, too, and hide
+    those of the same name.
     """
 
     resource: Resource
     raw: Mapping[str, Any]
     get_memo: Callable[[], Any]
     logger: Logger
+    indices: Indices = dataclasses.field(default_factory=lambda: _NO_INDICES)
     body: Body = dataclasses.field(init=False)
     _kwargs: dict[str, Any] | None = dataclasses.field(init=False, default=None)
 
@@ -96,12 +105,12 @@ class ObjectCause:
     def kwargs(self) -> Mapping[str, Any]:
         """Give the keyword arguments that every handler and filter of this cause may take."""
         if self._kwargs is None:
-            self._kwargs = self._make_kwargs()
+            self._kwargs = {**self._make_kwargs(), **self.indices}
         return self._kwargs
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
         """Give the arguments of one handler, with the patch that it fills."""
-        return {**self.kwargs, "patch": patch}
+        return {**self.kwargs, "patch": patch, **self.indices}
 
     def _make_kwargs(self) -> dict[str, Any]:
         body = self.body
@@ -169,6 +178,7 @@ class ChangeCause(ObjectCause):
             "old": resolve(self.old or {}, handler.field),
             "new": resolve(self.new or {}, handler.field),
             "diff": reduce_diff(self.diff, handler.field),
+            **self.indices,
         }
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Handler",
     "HandlerFn",
     "HandlerId",
+    "IndexHandler",
     "Reason",
     "ResourceHandler",
     "Signature",
@@ -180,6 +181,11 @@ class Handler:
         """Say what arbitrary exceptions mean where ``errors`` is not given."""
         return ErrorsMode.TEMPORARY
 
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether its successes are too many, and too small, to be told of."""
+        return False
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivityHandler(Handler):
@@ -215,6 +221,22 @@ class EventHandler(ResourceHandler):
     @property
     def default_errors(self) -> ErrorsMode:
         return ErrorsMode.IGNORED
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IndexHandler(ResourceHandler):
+    """Be called for each state of an object, and say what the index named ``id`` holds of it."""
+
+    def __str__(self) -> str:
+        return f"Index {self.id!r}"
+
+    @property
+    def default_errors(self) -> ErrorsMode:
+        return ErrorsMode.IGNORED
+
+    @property
+    def is_silent(self) -> bool:
+        return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -98,7 +98,8 @@ class Invoker:
             outcome = judge(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
             _report(handler, error, outcome, logger)
             return outcome
-        logger.info("%s succeeded.", handler)
+        if not handler.is_silent:
+            logger.info("%s succeeded.", handler)
         return Outcome(final=True, result=result)
 
     async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from trioperator.handling.cause import (
@@ -15,8 +15,10 @@ from trioperator.handling.cause import (
     ATTEMPT_KWARGS,
     CHANGE_KWARGS,
     EVENT_KWARGS,
+    INDEX_KWARGS,
     ChangeCause,
     EventCause,
+    ObjectCause,
 )
 from trioperator.handling.filters import callbacks, field_paths, matches, prematches
 from trioperator.handling.handler import (
@@ -25,11 +27,13 @@ from trioperator.handling.handler import (
     ChangeHandler,
     EventHandler,
     Handler,
+    IndexHandler,
     Reason,
     ResourceHandler,
     check_callback,
     check_signature,
 )
+from trioperator.handling.indexing import Index, Indices
 from trioperator.model.fields import FieldPath
 from trioperator.model.resource import Selector
 
@@ -37,10 +41,12 @@ __all__ = [
     "KindHandlers",
     "OperatorRegistry",
     "get_default_registry",
+    "handler_identity",
     "is_of_interest",
     "must_block_deletion",
     "select_event_handlers",
     "select_handlers",
+    "select_index_handlers",
     "set_default_registry",
 ]
 
@@ -51,6 +57,7 @@ H = TypeVar("H", bound=Handler)
 class KindHandlers:
     """Hold the handlers of one resource kind, in the order of their declaration."""
 
+    indices: tuple[IndexHandler, ...] = ()
     events: tuple[EventHandler, ...] = ()
     changes: tuple[ChangeHandler, ...] = ()
     extra_fields: frozenset[FieldPath] = frozenset()
@@ -58,7 +65,17 @@ class KindHandlers:
     delete_notices: tuple[ChangeHandler, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.changes)
+        return bool(self.indices or self.events or self.changes)
+
+    @property
+    def needs_echoes(self) -> bool:
+        """Tell whether what the stream says of own writes is news for anybody."""
+        return bool(self.indices or self.events)
+
+    @property
+    def only_indices(self) -> bool:
+        """Tell whether the objects are there to be indexed, and for nothing else."""
+        return bool(self.indices) and not (self.events or self.changes)
 
     @classmethod
     def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
@@ -66,6 +83,7 @@ class KindHandlers:
         handlers = tuple(handlers)
         changes = tuple(h for h in handlers if isinstance(h, ChangeHandler))
         return cls(
+            indices=tuple(h for h in handlers if isinstance(h, IndexHandler)),
             events=tuple(h for h in handlers if isinstance(h, EventHandler)),
             changes=changes,
             extra_fields=field_paths(handlers),
@@ -103,22 +121,37 @@ class OperatorRegistry:
         """Give the selectors of all handlers of objects."""
         return frozenset(h.selector for h in self.resource_handlers())
 
+    def make_indices(self) -> Indices:
+        """Make the indices that the handlers fill: they are there, and empty, before anything is indexed."""
+        return {handler.id: Index() for handler in self._handlers if isinstance(handler, IndexHandler)}
+
     def check(self) -> None:
         """Make sure that every handler and every filter can be called with what there is.
 
         Raises ConfigError that names the handler and the argument.
         """
+        indices = frozenset(self.make_indices())
         for handler in self._handlers:
             if isinstance(handler, ChangeHandler):
                 known = CHANGE_KWARGS
             elif isinstance(handler, EventHandler):
                 known = EVENT_KWARGS
+            elif isinstance(handler, IndexHandler):
+                known = INDEX_KWARGS
             else:
                 known = ACTIVITY_KWARGS
-            check_signature(handler, known)
+            check_signature(handler, known | indices)
             if isinstance(handler, ResourceHandler):
                 for option, fn in callbacks(handler):
-                    check_callback(handler, option, fn, known - ATTEMPT_KWARGS)
+                    check_callback(handler, option, fn, (known - ATTEMPT_KWARGS) | indices)
+
+
+def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:
+    """Choose the index handlers whose filters the object satisfies, each function once for an index.
+
+    A filter that fails is logged, and is not satisfied.
+    """
+    return _deduplicated(h for h in handlers.indices if _safely_matches(h, cause))
 
 
 def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[EventHandler, ...]:
@@ -148,7 +181,7 @@ def must_block_deletion(handlers: KindHandlers, cause: ChangeCause) -> bool:
     return any(prematches(h, cause) for h in handlers.deletion_blockers)
 
 
-def _safely_matches(handler: EventHandler, cause: EventCause) -> bool:
+def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:
     try:
         return matches(handler, cause)
     except Exception as error:
@@ -162,15 +195,19 @@ def _suits(handler: ChangeHandler, cause: ChangeCause) -> bool:
     return handler.reason is None or handler.reason is cause.reason
 
 
+def handler_identity(handler: Handler) -> Hashable:
+    """Give what handlers of the same function with the same id have in common."""
+    fn = handler.fn
+    if inspect.ismethod(fn):  # bound methods are made anew at each access
+        return (id(fn.__func__), id(fn.__self__), handler.id)
+    return (id(fn), 0, handler.id)
+
+
 def _deduplicated(handlers: Iterable[H]) -> tuple[H, ...]:
-    seen: set[tuple[int, int, str]] = set()
+    seen: set[Hashable] = set()
     unique: list[H] = []
     for handler in handlers:
-        fn = handler.fn
-        if inspect.ismethod(fn):  # bound methods are made anew at each access
-            key = (id(fn.__func__), id(fn.__self__), handler.id)
-        else:
-            key = (id(fn), 0, handler.id)
+        key = handler_identity(handler)
         if key not in seen:
             seen.add(key)
             unique.append(handler)

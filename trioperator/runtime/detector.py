@@ -60,6 +60,7 @@ class Detector:
             raw=body,
             get_memo=lambda: known.memo,
             logger=known.make_logger(),
+            indices=known.table.indices,
             reason=reason,
             initial=known.initial and reason is not Reason.CREATE,
             old=old,

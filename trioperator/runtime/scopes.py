@@ -21,6 +21,7 @@ from trioperator.logs import get_logger
 from trioperator.model.crd import resources_of_crd
 from trioperator.model.namespaces import NamespacePattern, is_exact, match_namespace
 from trioperator.model.resource import Resource, Selector, select_resources
+from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.table import Kind, ObjectTable, Queue
 from trioperator.settings import OperatorSettings
@@ -109,12 +110,17 @@ class Scopes:
         settings: OperatorSettings,
         scope: Scope,
         memo: Any,
+        indexing: Indexing,
     ) -> None:
         self._client = client
         self._queue = queue
         self._settings = settings
         self._scope = scope
         self._memo = memo
+        self._indexing = indexing
+        self._held: list[ObjectTable] = []
+        self._populated = trio.Event()
+        self._populated.set()
         self._handlers = registry.resource_handlers()
         self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
         self._logger = get_logger("trioperator.runtime.scopes")
@@ -139,6 +145,7 @@ class Scopes:
                 self._logger.warning("Namespaces are not looked at%s.", self._unserved)
             self._adjust(intake)
             await self._wait_for_lists()
+            await self._populated.wait()
             task_status.started()
             while True:
                 await self._changed.wait()
@@ -228,12 +235,41 @@ class Scopes:
             stream = self._streams.pop(key)
             stream.gone = not self._exists(*key)
             stream.scope.cancel(reason="out of scope")
+        started: list[_Stream] = []
         for key, kind in targets.items():
             if key in self._streams:
                 self._streams[key].table.kind = kind  # a CRD that has changed may have other subresources
             else:
                 stream = self._streams[key] = self._make_stream(key, kind)
-                intake.start_soon(self._serve_stream, stream, name=f"stream {stream.reflector.path}")
+                started.append(stream)
+        self._hold_for_indices(intake, [stream.table for stream in started])
+        for stream in started:
+            intake.start_soon(self._serve_stream, stream, name=f"stream {stream.reflector.path}")
+
+    def _hold_for_indices(self, intake: trio.Nursery, tables: Collection[ObjectTable]) -> None:
+        """Keep the objects of new tables from being handled, until those that are indexed are in the indices."""
+        is_populating = not self._populated.is_set()
+        if not is_populating and not any(table.kind.handlers.indices for table in tables):
+            return
+        for table in tables:
+            table.hold()
+        self._held += tables
+        if not is_populating:
+            self._populated = trio.Event()
+            intake.start_soon(self._populate, name="populate indices")
+
+    async def _populate(self) -> None:
+        """Fill the indices with what the first lists have brought; then let the objects that were held be handled."""
+        done: set[ObjectTable] = set()
+        while pending := {table for table in self._held if table.kind.handlers.indices} - done:
+            for table in pending:
+                await table.listed.wait()
+            await self._indexing.populate(pending)
+            done |= pending
+        held, self._held = self._held, []
+        self._populated.set()
+        for table in held:
+            table.release()
 
     def _exists(self, resource: Resource, namespace: str | None) -> bool:
         """Tell whether objects of the kind may be there still, in whatever version, though they are not watched."""
@@ -243,7 +279,9 @@ class Scopes:
     def _make_stream(self, key: tuple[Resource, str | None], kind: Kind) -> _Stream:
         resource, namespace = key
         timeout = self._settings.persistence.consistency_timeout
-        table = ObjectTable(kind, self._queue, memo=self._memo, consistency_timeout=timeout)
+        table = ObjectTable(
+            kind, self._queue, memo=self._memo, consistency_timeout=timeout, indices=self._indexing.indices
+        )
         path = resource.get_path(namespace=namespace)
         return _Stream(table, Reflector(self._client, path, table, settings=self._settings))
 
@@ -252,6 +290,8 @@ class Scopes:
             await stream.reflector.serve()
         if stream.gone:  # the kind or the namespace is gone, and all its objects with it
             stream.table.conclude(())
+        stream.table.listed.set()  # nobody need wait for it any more
+        self._indexing.leave(stream.table)
 
     async def _wait_for_lists(self) -> None:
         """Wait until each stream has tried to list, but not for ever: a kind that hangs holds up nobody else."""

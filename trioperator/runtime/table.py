@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import trio
 
 from trioperator.handling.handler import Reason
+from trioperator.handling.indexing import Indices
 from trioperator.handling.registry import KindHandlers
 from trioperator.handling.settle import HandlerState
 from trioperator.kube.watch import RawObject
@@ -108,6 +109,7 @@ class Known:
         "gone",
         "handled",
         "heard",
+        "indexed",
         "initial",
         "last",
         "name",
@@ -131,6 +133,7 @@ class Known:
         self.name = obj.name
         self.version: int = -1  # the newest version that is known, from the stream or from a response
         self.heard: int = -1  # the newest version that the stream has brought
+        self.indexed: int = -1  # the newest version that is in the indices
         self.initial = initial  # was there before the operator, and was not handled since
         self.notices: collections.deque[Notice] | None = None
         self.body: Mapping[str, Any] | None = None  # the newest state, while there is something to do about it
@@ -214,9 +217,14 @@ class ObjectTable:
     ``observe`` and ``conclude`` never wait, so that nothing can come between a table and its queue.
     """
 
-    def __init__(self, kind: Kind, queue: Queue, *, memo: Any, consistency_timeout: float) -> None:
+    def __init__(
+        self, kind: Kind, queue: Queue, *, memo: Any, consistency_timeout: float, indices: Indices | None = None
+    ) -> None:
         self.kind = kind
         self.memo = memo
+        self.indices: Indices = {} if indices is None else indices
+        self.listed = trio.Event()  # or will not be
+        self._held: dict[Known, None] | None = None
         self.objects: dict[str, Known] = {}
         self._queue = queue
         self._consistency_timeout = consistency_timeout
@@ -247,7 +255,7 @@ class ObjectTable:
             known.last = obj
         if type == "DELETED":
             self.objects.pop(uid, None)
-        elif version <= known.version and not self.kind.handlers.events:
+        elif version <= known.version and not self.kind.handlers.needs_echoes:
             return uid  # the echo of an own write, and nobody looks at raw events
         self._note(known, Notice(type, version, obj), fresh=type is not None)
         return uid
@@ -257,6 +265,18 @@ class ObjectTable:
         for known in [known for uid, known in self.objects.items() if uid not in listed]:
             del self.objects[known.uid]
             self._note(known, Notice("DELETED", known.version, body=self._last_state(known)), fresh=True)
+        self.listed.set()
+
+    def hold(self) -> None:
+        """Keep objects from being queued, until they are released."""
+        self._held = {}
+
+    def release(self) -> None:
+        """Queue what was held."""
+        held, self._held = self._held, None
+        for known in held or ():
+            if known.has_work:
+                self._queue.add(known)
 
     def wrote(self, known: Known, body: Mapping[str, Any]) -> None:
         """Note the object as an own write has left it."""
@@ -298,7 +318,10 @@ class ObjectTable:
         if known.notices and not self._count and not self.kind.handlers.events and known.notices[-1].type != "DELETED":
             known.notices.pop()  # only the newest state counts where nobody looks at raw events
         known.notices.append(notice)
-        self._queue.add(known)
+        if self._held is None:
+            self._queue.add(known)
+        else:
+            self._held[known] = None
 
     def _last_state(self, known: Known) -> Mapping[str, Any]:
         if known.last is not None:

@@ -31,6 +31,7 @@ from trioperator.model.body import Body
 from trioperator.model.finalizer import add_finalizer, is_deleting, remove_finalizer
 from trioperator.model.patch import Patch, apply_merge, merge_patches
 from trioperator.runtime.detector import Change, Detector
+from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.records import Records
 from trioperator.runtime.table import Known, Notice, Unfinished
 from trioperator.runtime.writer import StaleError, Writer, collect
@@ -65,6 +66,7 @@ class TurnTaker:
         *,
         writer: Writer,
         invoker: Invoker,
+        indexing: Indexing,
         settings: OperatorSettings,
         progress: ProgressStorage,
         diffbase: DiffBaseStorage,
@@ -72,6 +74,7 @@ class TurnTaker:
         self._detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
         self._writer = writer
         self._invoker = invoker
+        self._indexing = indexing
         self._settings = settings
         self._records = Records(progress=progress, diffbase=diffbase)
         self._finalizer = settings.persistence.finalizer
@@ -88,7 +91,8 @@ class TurnTaker:
             return self._throttle(known, error)
         known.failures = 0
         known.not_before = None
-        return due
+        again = self._indexing.due(known)
+        return due if again is None else again if due is None else min(due, again)
 
     async def _take(self, known: Known) -> float | None:
         for _ in range(_TOO_MANY):
@@ -97,6 +101,7 @@ class TurnTaker:
                     await self._absorb(known, notice)
                 except (msgspec.MsgspecError, ValueError) as error:
                     known.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
+            await self._indexing.retry(known)
             if known.gone:
                 return await self._attend_funeral(known)
             if self.stopping:
@@ -141,9 +146,10 @@ class TurnTaker:
     # The first part of a turn: raw events.
 
     async def _absorb(self, known: Known, notice: Notice) -> None:
-        body = None
-        if known.table.kind.handlers.events:
-            body = notice.decode()
+        handlers = known.table.kind.handlers
+        body = await self._indexing.absorb(known, notice) if handlers.indices else None
+        if handlers.events:
+            body = notice.decode() if body is None else body
             await self._call_event_handlers(known, notice.type, body)
         if notice.type == "DELETED":
             known.gone = True
@@ -158,6 +164,7 @@ class TurnTaker:
             raw=body,
             get_memo=lambda: known.memo,
             logger=known.make_logger(),
+            indices=known.table.indices,
             type=type,
         )
         for handler in select_event_handlers(known.table.kind.handlers, cause):
@@ -392,6 +399,7 @@ class TurnTaker:
                 raw=known.body,
                 get_memo=lambda: known.memo,
                 logger=logger,
+                indices=known.table.indices,
                 reason=Reason.DELETE,
                 initial=False,
                 old=essence,
