@@ -18,40 +18,32 @@ import trio
 from trioperator.clock import wall_now
 from trioperator.errors import NotFoundError, TrioperatorError
 from trioperator.handling.cause import ChangeCause, EventCause
-from trioperator.handling.context import current_cause
 from trioperator.handling.diffbase import DiffBaseStorage
-from trioperator.handling.handler import ChangeHandler, Reason, ResourceHandler
+from trioperator.handling.handler import Reason
 from trioperator.handling.invoke import Attempt, Invoker
-from trioperator.handling.outcome import Outcome
 from trioperator.handling.progress import ProgressStorage
 from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
-from trioperator.handling.settle import HandlerState, deliver_result, settle, take_over
+from trioperator.handling.settle import HandlerState
 from trioperator.logs import Logger
 from trioperator.model.body import Body
 from trioperator.model.finalizer import add_finalizer, is_deleting, remove_finalizer
-from trioperator.model.patch import Patch, apply_merge, merge_patches
+from trioperator.model.patch import Patch
+from trioperator.runtime.caller import Caller
 from trioperator.runtime.detector import Change, Detector
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.records import Records
-from trioperator.runtime.table import Known, Notice, Unfinished
-from trioperator.runtime.writer import StaleError, Writer, collect
+from trioperator.runtime.rounds import TITLES, Rounds
+from trioperator.runtime.saver import Saver
+from trioperator.runtime.table import Known, Notice
+from trioperator.runtime.writer import StaleError, Writer
 from trioperator.settings import OperatorSettings
 
 __all__ = ["TurnTaker"]
 
 # How long a cancelled turn may take to put on record which handlers have ended: in seconds, and as a part of the grace.
 _LAST_WRITE, _LAST_WRITE_SHARE = 1.0, 0.2
-# How long to wait with storing the progress beside a handler at work, after the API has failed.
-_PUT_OFF = 5.0
 # After so many requests in a row for one object, somebody undoes what is done: then it rests for so many seconds.
 _TOO_MANY, _REST = 10, 1.0
-
-_TITLES: Mapping[Reason, str] = {
-    Reason.CREATE: "creation",
-    Reason.UPDATE: "updating",
-    Reason.DELETE: "deletion",
-    Reason.RESUME: "resuming",
-}
 
 
 class TurnTaker:
@@ -73,12 +65,27 @@ class TurnTaker:
     ) -> None:
         self._detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
         self._writer = writer
-        self._invoker = invoker
         self._indexing = indexing
         self._settings = settings
         self._records = Records(progress=progress, diffbase=diffbase)
+        self._caller = Caller(invoker)
+        self._saver = Saver(writer=writer, records=self._records)
+        self._rounds = Rounds(
+            caller=self._caller,
+            saver=self._saver,
+            records=self._records,
+            write_delay=settings.persistence.write_delay,
+        )
         self._finalizer = settings.persistence.finalizer
-        self.stopping = False
+
+    @property
+    def stopping(self) -> bool:
+        """Tell whether turns end after the handler at work."""
+        return self._rounds.stopping
+
+    @stopping.setter
+    def stopping(self, stopping: bool) -> None:
+        self._rounds.stopping = stopping
 
     async def take(self, known: Known) -> float | None:
         """Do what there is to do for an object now; give the time on Trio's clock when there will be more."""
@@ -127,7 +134,7 @@ class TurnTaker:
     async def _leave(self, known: Known) -> None:
         """Put on record what is not yet, and leave all else to the next operator."""
         if known.body is not None:
-            await self._save(known, known.make_logger())
+            await self._saver.save(known, known.make_logger())
         known.body = None
 
     def _throttle(self, known: Known, error: Exception) -> float | None:
@@ -169,7 +176,7 @@ class TurnTaker:
         )
         for handler in select_event_handlers(known.table.kind.handlers, cause):
             attempt = Attempt(retry=0, started=wall_now())
-            await self._invoke(known, cause, handler, attempt)
+            await self._caller.call(known, cause, handler=handler, attempt=attempt)
 
     # The second part: the newest state.
 
@@ -193,7 +200,7 @@ class TurnTaker:
             await self._writer.store(known, Patch(), cause.logger)
             if known.body is before:
                 known.body = None
-        elif cause.reason in _TITLES:
+        elif cause.reason in TITLES:
             return await self._handle(known, change)
         else:
             await self._rest(known, change)
@@ -213,7 +220,7 @@ class TurnTaker:
             # A change that was taken back: who has seen it has to see that, too.
             handled = known.unfinished.handled(handled)
             if handled != change.encoded:
-                self._put_on_record(known, handled, records, cause.logger)
+                self._saver.conclude(known, handled, records, cause.logger)
         before = known.body
         await self._writer.store(known, records, cause.logger)
         known.unfinished = None
@@ -224,21 +231,21 @@ class TurnTaker:
     async def _handle(self, known: Known, change: Change) -> float | None:
         cause = change.cause
         selected = select_handlers(known.table.kind.handlers, cause)
-        unfinished = self._resume_progress(known, cause, selected)
+        unfinished = self._rounds.resume(known, cause, selected)
         now = wall_now()
         due = [handler for handler in selected if unfinished.states[handler.id].is_due(now)]
         if due:
             version = (cause.raw.get("metadata") or {}).get("resourceVersion")
-            cause.logger.debug("%s is in progress: version %s.", _TITLES[cause.reason].capitalize(), version)
+            cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)
         ended = False
         try:
-            await self._run(known, change, due)
+            await self._rounds.run(known, change, due)
             ended = True
         finally:
             if not ended:  # cancelled: what has ended has to be on record
                 limit = min(_LAST_WRITE, self._settings.process.grace * _LAST_WRITE_SHARE)
                 with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
-                    await self._save(known, cause.logger)
+                    await self._saver.save(known, cause.logger)
         if known.body is None:
             return None
         states = [unfinished.states[handler.id] for handler in selected]
@@ -248,98 +255,12 @@ class TurnTaker:
         if known.has_newer():
             return None  # what is not saved yet goes with what comes next
         before = known.body
-        await self._save(known, cause.logger)
+        await self._saver.save(known, cause.logger)
         if known.body is not before or self.stopping:
             return None  # the answer may hold what others have changed: look again
         now = wall_now()
         waits = [(s.delayed - now).total_seconds() if s.delayed else 0.0 for s in states if not s.finished]
         return trio.current_time() + min(waits) if min(waits) > 0 else None
-
-    def _resume_progress(self, known: Known, cause: ChangeCause, selected: Sequence[ChangeHandler]) -> Unfinished:
-        """Go on with what is known of the progress of handlers: in this process, else on the object."""
-        before = known.unfinished
-        if before is None:
-            states, seen = self._records.recall(known, cause.body)
-            also_seen = None
-        else:
-            states, seen, also_seen = before.states, before.seen, before.also_seen
-            if before.purpose is not cause.reason:
-                title, newer = _TITLES[before.purpose].capitalize(), _TITLES[cause.reason]
-                cause.logger.info("%s is superseded by %s.", title, newer)
-                # What was taken back is no reason to forget that somebody has seen it.
-                if cause.reason is not Reason.RESUME:
-                    seen = also_seen = None
-        known.unfinished = Unfinished(
-            purpose=cause.reason,
-            states=take_over(selected, states, reason=cause.reason, now=wall_now()),
-            save_at=None if before is None else before.save_at,
-            seen=seen,
-            also_seen=also_seen,
-        )
-        return known.unfinished
-
-    async def _run(self, known: Known, change: Change, handlers: Sequence[ChangeHandler]) -> None:
-        """Invoke handlers one after another, until the object has changed or the operator is stopping."""
-        cause = change.cause
-        for index, handler in enumerate(handlers):
-            if self.stopping or (index and known.has_newer()):
-                return
-            unfinished = known.unfinished
-            if unfinished is None:
-                return
-            state = unfinished.states[handler.id]
-            attempt = Attempt(retry=state.retries, started=state.started)
-            if unfinished.save_at is None:
-                outcome = await self._invoke(known, cause, handler, attempt)
-            else:
-                outcome = await self._invoke_and_save(known, cause, handler, attempt)
-            unfinished.states[handler.id] = settle(state, outcome, now=wall_now())
-            if unfinished.save_at is None:
-                unfinished.save_at = trio.current_time() + self._settings.persistence.write_delay
-            if outcome.succeeded:
-                unfinished.note_seen(change.encoded)
-            if known.pending:
-                cause.body._replace_raw(apply_merge(known.body or cause.raw, known.pending))
-
-    async def _invoke_and_save(
-        self, known: Known, cause: ChangeCause, handler: ChangeHandler, attempt: Attempt
-    ) -> Outcome:
-        """Invoke a handler, and store meanwhile how the earlier ones have ended, when that is due."""
-        async with trio.open_nursery() as nursery:
-            ended = trio.Event()
-            nursery.start_soon(self._save_when_due, known, cause.logger, ended, name="saver")
-            outcome = await self._invoke(known, cause, handler, attempt)
-            ended.set()
-        return outcome
-
-    async def _save_when_due(self, known: Known, logger: Logger, ended: trio.Event) -> None:
-        """Store how far the handlers have come when that is due, unless the one at work ends before."""
-        unfinished = known.unfinished
-        due = None if unfinished is None else unfinished.save_at
-        while due is not None:
-            with trio.move_on_at(due):
-                await ended.wait()
-                return
-            try:
-                await self._save(known, logger)
-                return
-            except (TrioperatorError, StaleError) as error:
-                logger.debug("Storing the progress is put off: %s", error)
-                due = trio.current_time() + _PUT_OFF
-
-    async def _save(self, known: Known, logger: Logger) -> None:
-        """Store how far the handlers have come."""
-        unfinished = known.unfinished
-        if unfinished is None or unfinished.save_at is None or known.body is None:
-            return
-        save_at, unfinished.save_at = unfinished.save_at, None
-        records = Patch()
-        self._records.store(unfinished, body=Body(known.body), patch=records)
-        try:
-            await self._writer.store(known, records, logger)
-        except BaseException:
-            unfinished.save_at = save_at
-            raise
 
     async def _conclude(self, known: Known, change: Change, states: Sequence[HandlerState]) -> None:
         """Put on record that a cause has been handled."""
@@ -347,7 +268,7 @@ class TurnTaker:
         assert unfinished is not None
         if states:
             succeeded = sum(state.success for state in states)
-            title = _TITLES[cause.reason].capitalize()
+            title = TITLES[cause.reason].capitalize()
             cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
         assert known.body is not None
         records = Patch()
@@ -358,7 +279,7 @@ class TurnTaker:
             return
         # Not cause.new: a handler may have changed what it was given.
         encoded = unfinished.handled(change.encoded)
-        self._put_on_record(known, encoded, records, cause.logger)
+        self._saver.conclude(known, encoded, records, cause.logger)
         before = known.body
         await self._writer.store(known, records, cause.logger)
         known.unfinished = None
@@ -367,17 +288,6 @@ class TurnTaker:
         if known.body is before:
             known.body = None
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
-
-    def _put_on_record(self, known: Known, encoded: bytes, records: Patch, logger: Logger) -> None:
-        """Remember that this essence is handled: on the object, or here where somebody takes that off the object."""
-        assert known.body is not None
-        if known.stripped is not None and known.handled is not None:
-            known.stripped = encoded
-        elif self._records.conclude(encoded, body=Body(known.body), patch=records):
-            logger.warning(
-                "The last-handled state is too big for annotations, and is kept as digests: of big fields it is"
-                " known that they have changed, but not from what."
-            )
 
     async def _release(self, known: Known, records: Patch, logger: Logger) -> None:
         logger.debug("Removing the finalizer, thus allowing the actual deletion.")
@@ -406,10 +316,10 @@ class TurnTaker:
                 new=essence,
             )
             selected = [handler for handler in select_handlers(handlers, cause) if handler.is_delete_notice]
-            unfinished = self._resume_progress(known, cause, selected)
+            unfinished = self._rounds.resume(known, cause, selected)
             unfinished.save_at = None
             now = wall_now()
-            await self._run_last(known, cause, [h for h in selected if unfinished.states[h.id].is_due(now)])
+            await self._rounds.run_last(known, cause, [h for h in selected if unfinished.states[h.id].is_due(now)])
             waits = [s.delayed for s in unfinished.states.values() if not s.finished and s.delayed is not None]
             if waits:
                 return trio.current_time() + max(0.0, (min(waits) - wall_now()).total_seconds())
@@ -417,29 +327,3 @@ class TurnTaker:
             logger.debug("Deleted, really deleted, and we are notified.")
         known.forget_state()
         return None
-
-    async def _run_last(self, known: Known, cause: ChangeCause, handlers: Sequence[ChangeHandler]) -> None:
-        unfinished = known.unfinished
-        assert unfinished is not None
-        for handler in handlers:
-            state = unfinished.states[handler.id]
-            outcome = await self._invoke(known, cause, handler, Attempt(retry=state.retries, started=state.started))
-            unfinished.states[handler.id] = settle(state, outcome, now=wall_now())
-
-    # What both parts need.
-
-    async def _invoke(
-        self, known: Known, cause: ChangeCause | EventCause, handler: ResourceHandler, attempt: Attempt
-    ) -> Outcome:
-        """Make one attempt, and collect what the handler wants stored."""
-        patch = Patch()
-        token = current_cause.set(cause)
-        try:
-            kwargs = cause.kwargs_for(handler, patch)
-            outcome = await self._invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
-        finally:
-            current_cause.reset(token)
-        wanted = deliver_result(outcome.result, handler_id=handler.id)
-        if patch or wanted:
-            collect(known, merge_patches(patch, wanted), patch.fns, by=str(handler), logger=cause.logger)
-        return outcome
