@@ -6,6 +6,7 @@
     ├─ ConfigError                  options, kubeconfig, settings, registration: before anything runs
     ├─ LoginError                   no credentials that the API server accepts
     ├─ ActivityError                a startup or cleanup handler has failed for good
+    ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no answer from the API server, or the answer stopped midway
     ├─ ApiError                     the API server said no
     │  ├─ UnauthorizedError         401
@@ -34,6 +35,7 @@ __all__ = [
     "ConfigError",
     "ConflictError",
     "ConnectionLostError",
+    "DataFileError",
     "ExpiredError",
     "ForbiddenError",
     "HandlerError",
@@ -69,6 +71,10 @@ class ActivityError(TrioperatorError):
 
 class ConnectionLostError(TrioperatorError):
     """Say that the API server gave no answer, or that its answer stopped midway."""
+
+
+class DataFileError(TrioperatorError):
+    """Say that the data file of an embedded cluster cannot be written any more, so that nothing can be promised."""
 
 
 class ApiError(TrioperatorError):

@@ -83,6 +83,28 @@ async def test_manifests_are_applied_in_all_forms(frees: Cluster, tmp_path: path
         await frees.apply("text")
 
 
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ({"kind": "Free", "metadata": "a"}, "The manifest of a Free has a str in the place of its metadata"),
+        ({"kind": "Free", "metadata": ["a"]}, "The manifest of a Free has a list in the place of its metadata"),
+        (
+            {"kind": "Free", "metadata": {"name": "a", "namespace": ["x"]}},
+            "The manifest of a Free has a list in the place of its namespace",
+        ),
+        ({"kind": "List", "items": 5}, "The manifest has a int in the place of an object"),
+        ([FREE, 5], "The manifest has a int in the place of an object"),
+    ],
+)
+async def test_a_manifest_that_is_none_is_refused(frees: Cluster, manifest: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        await frees.apply({"apiVersion": "conformance.dev/v1", **manifest} if isinstance(manifest, dict) else manifest)
+    if isinstance(manifest, dict) and manifest["kind"] == "Free":
+        for act in (frees.create, frees.replace):
+            with pytest.raises(ConfigError, match=message):
+                await act({"apiVersion": "conformance.dev/v1", **manifest})
+
+
 async def test_requests_are_logged_and_counted(frees: Cluster) -> None:
     client = frees.client()
     path = "/apis/conformance.dev/v1/namespaces/default/frees"

@@ -1,14 +1,15 @@
 """A Kubernetes API in process: for running, showing and testing operators with no cluster.
 
 :class:`Cluster` holds the objects and answers through an in-memory httpx transport; :func:`serve_cluster` serves it
-on a port. It imports only ``trioperator.model`` and ``trioperator.errors``, and knows nothing of operators.
+on a port, :func:`open_cluster` keeps its objects in a file. It imports only ``trioperator.model`` and
+``trioperator.errors``, and knows nothing of operators.
 """
 
 from __future__ import annotations
 
-from .cluster import Cluster
+from .cluster import Cluster, open_cluster
 from .http import serve_cluster
 from .messages import RequestLog, RequestRecord
 from .users import User
 
-__all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "serve_cluster"]
+__all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "open_cluster", "serve_cluster"]

@@ -88,6 +88,7 @@ class Api:
             _log.exception("The embedded API server has failed on %s %s.", request.method, request.path)
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
+        await self.state.saved()  # nobody is told of what could still be lost, not even who only reads
         self._record(request, target, response)
         return response
 

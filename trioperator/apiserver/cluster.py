@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import trio
 
 from trioperator.errors import ConfigError
 
@@ -25,9 +28,12 @@ from .writing import Written
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Cluster"]
+    from .datafile import DataFile
+
+__all__ = ["Cluster", "open_cluster"]
 
 BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
+_GRACE = 5.0  # seconds for what nobody has asked for yet to get into the data file at the end
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -40,7 +46,8 @@ class Cluster:
     ``clock`` tells the wall time (aware, UTC) for the time stamps; by default it is the machine's. ``seed`` makes
     uids and generated names the same in each run. ``history`` and ``history_age`` (seconds) bound what watches can go
     back to, for each resource; older revisions get 410. ``log_limit`` is the number of requests that :attr:`requests`
-    remembers.
+    remembers. ``data`` is an open file to keep the objects in, and with the objects that were kept: see
+    :func:`open_cluster`.
 
     The methods act as a client with all rights would, without being logged in :attr:`requests`. They name kinds as
     kubectl does: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. What they return is a copy. They raise the
@@ -55,16 +62,30 @@ class Cluster:
         history: int = 5_000,
         history_age: float = 300,
         log_limit: int = 100_000,
+        data: DataFile | None = None,
     ) -> None:
-        self._state = State(clock=clock, seed=seed, history=history, history_age=history_age)
+        self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
         self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
         self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT)
         self._found: dict[str, Kind] = {}
+        if data is not None:
+            self._restore(data, seed)
         for name in DEFAULT_NAMESPACES:
             self._add_namespace(name)
 
+    def _restore(self, data: DataFile, seed: int | None) -> None:
+        """Go on where the cluster of the file was, and finish what follows from its last changes."""
+        store = self._state.store
+        store.restore(data.objects, data.revision)
+        if seed is not None:
+            self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not given out twice
+        store.on_change.append(data.note)
+        self.api.janitor.settle()
+
     def _add_namespace(self, name: str) -> None:
+        if name in self._state.store.table(("", "namespaces")).objects:
+            return
         meta = {
             "name": name,
             "uid": self._state.uid(),
@@ -141,9 +162,8 @@ class Cluster:
     async def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Object:
         """Create the object; raise ConflictError if there is one of that name."""
         kind = self._kind_of(manifest)
-        own = (manifest.get("metadata") or {}).get("namespace")
-        place = self._namespace(kind, namespace or own)
-        return _result(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
+        place = self._namespace(kind, namespace or _metadata(manifest).get("namespace"))
+        return await self._done(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
 
     async def apply(self, manifest: Manifest, namespace: str | None = None) -> Objects:
         """Create the objects, or merge them into those that there are.
@@ -153,7 +173,7 @@ class Cluster:
         results = []
         for obj in _load(manifest):
             kind = self._kind_of(obj)
-            meta = obj.get("metadata") or {}
+            meta = _metadata(obj)
             name = str(meta.get("name") or "")
             place = self._namespace(kind, namespace or meta.get("namespace"))
             if kind.key(place, name) in self._state.table(kind).objects:
@@ -183,25 +203,33 @@ class Cluster:
             options=WriteOptions(),
             subresource=subresource,
         )
-        return _result(written)
+        return await self._done(written)
 
     async def replace(
         self, manifest: Mapping[str, Any], namespace: str | None = None, *, subresource: str = ""
     ) -> Object:
         """Store other content for the object."""
         kind = self._kind_of(manifest)
-        meta = manifest.get("metadata") or {}
+        meta = _metadata(manifest)
         place = self._namespace(kind, namespace or meta.get("namespace"))
         name = str(meta.get("name") or "")
         sent = _plain(manifest)
-        return _result(await self.api.writer.replace(kind, place, name, sent, WriteOptions(), subresource=subresource))
+        written = await self.api.writer.replace(kind, place, name, sent, WriteOptions(), subresource=subresource)
+        return await self._done(written)
 
     async def delete(self, kind: str, name: str, namespace: str | None = None, *, policy: str = "") -> Object | None:
         """Delete the object: return what is left of it while finalizers hold it, or None."""
         found = self._kind(kind)
         place = self._namespace(found, namespace)
         result = await self.api.deleter.delete(found, place, name, DeleteOptions(policy=policy))
-        return _result(result) if isinstance(result, Written) else None
+        if isinstance(result, Written):
+            return await self._done(result)
+        await self._state.saved()
+        return None
+
+    async def _done(self, written: Written) -> Object:
+        await self._state.saved()
+        return _copy(written.raw)
 
     # -- names ----------------------------------------------------------------------------------------------------
 
@@ -224,6 +252,30 @@ class Cluster:
         return (namespace or "default") if kind.namespaced else ""
 
 
+@contextlib.asynccontextmanager
+async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIterator[Cluster]:
+    """Open a cluster that keeps its objects in a file, with the objects that are in it already.
+
+    A write is in the file, synced, before it is answered, so that no acknowledged one is lost however the process ends.
+    Objects, uids, the revision counter and definitions are as they were. History is not: watches and pages from before
+    get 410. The options are those of :class:`Cluster`. Raises ConfigError if the file cannot be had, is damaged, or is
+    in use; DataFileError, from all that waits for a write, once it cannot be written any more.
+    """
+    from .datafile import DataFile
+
+    file = await trio.to_thread.run_sync(DataFile.open, data)
+    try:
+        cluster = Cluster(data=file, **options)
+        await file.flush()
+        yield cluster
+    finally:
+        try:
+            with trio.move_on_after(_GRACE, shield=True):
+                await file.flush()
+        finally:
+            file.close()
+
+
 def _copy(raw: bytes) -> Object:
     obj: Object = msgspec.json.decode(raw)
     return obj
@@ -233,14 +285,26 @@ def _plain(manifest: Mapping[str, Any]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(manifest))
 
 
-def _result(written: Written) -> Object:
-    return _copy(written.raw)
+def _metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata as far as they are needed here; the API looks at them more closely."""
+    meta = manifest.get("metadata")
+    if meta is None:
+        return {}
+    if not isinstance(meta, Mapping):
+        text = f"has a {type(meta).__name__} in the place of its metadata"
+    elif not isinstance(meta.get("namespace") or "", str):
+        text = f"has a {type(meta['namespace']).__name__} in the place of its namespace"
+    else:
+        return meta
+    raise ConfigError(f"The manifest of a {manifest.get('kind')} {text}.")
 
 
 def _load(manifest: Manifest) -> list[Mapping[str, Any]]:
     if isinstance(manifest, Mapping):
-        return [manifest] if manifest.get("kind") != "List" else list(manifest.get("items") or ())
+        return [manifest] if manifest.get("kind") != "List" else _load(manifest.get("items") or ())
     if not isinstance(manifest, (str, pathlib.Path)):
+        if not isinstance(manifest, Iterable):
+            raise ConfigError(f"The manifest has a {type(manifest).__name__} in the place of an object.")
         return [obj for item in manifest for obj in _load(item)]
     import yaml
 

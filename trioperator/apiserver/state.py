@@ -7,12 +7,16 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from .kinds import Catalog, Kind
 from .refusals import not_found
 from .storage import Store, Stored, Table
+
+if TYPE_CHECKING:
+    from .datafile import DataFile
 
 __all__ = ["State", "trio_seconds"]
 
@@ -39,11 +43,18 @@ class State:
         seed: int | None,
         history: int,
         history_age: float,
+        data: DataFile | None = None,
     ) -> None:
         self.store = Store(clock=trio_seconds, history=history, history_age=history_age)
         self.catalog = Catalog()
         self.random = random.Random(seed)
         self._clock = clock
+        self._data = data
+
+    async def saved(self) -> None:
+        """Wait until all changes so far are kept, if there is a file to keep them in."""
+        if self._data is not None:
+            await self._data.flush()
 
     def now(self) -> datetime.datetime:
         """Return the wall time, aware, in UTC: by the given clock where it works, by the machine's before Trio runs."""

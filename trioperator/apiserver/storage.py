@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -27,11 +27,11 @@ class Stored:
 
     __slots__ = ("key", "obj", "raw", "revision")
 
-    def __init__(self, key: str, obj: dict[str, Any], revision: int) -> None:
+    def __init__(self, key: str, obj: dict[str, Any], revision: int, raw: bytes = b"") -> None:
         self.key = key
         self.obj = obj
         self.revision = revision
-        self.raw: bytes = _encode(obj)
+        self.raw: bytes = raw or _encode(obj)
 
     @property
     def uid(self) -> str:
@@ -204,6 +204,19 @@ class Store:
         self._record(table, key, None)
         return self.revision
 
+    def restore(self, objects: Mapping[tuple[str, str, str], bytes], revision: int) -> None:
+        """Take over objects (JSON by group, plural name and key) as they were stored; there is no history of them.
+
+        Definitions come first, then namespaces, so that whoever follows the changes knows what the others are.
+        """
+        self.revision = revision
+        for group, plural, key in sorted(objects, key=_restoring_order):
+            raw = objects[group, plural, key]
+            obj = msgspec.json.decode(raw)
+            new = Stored(key, obj, int(obj["metadata"]["resourceVersion"]), raw)
+            self._record(self.table((group, plural)), key, new)
+        self.compact()
+
     def check_version(self, revision: int) -> None:
         """Refuse a revision which is still to come."""
         if revision > self.revision:
@@ -228,6 +241,14 @@ class Store:
             table.drop(bisect.bisect_left(table.changes, now - self.history_age, key=_time_of))
         for listener in self.on_change:
             listener(table, change)
+
+
+_FIRST: Final = (("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces"))
+
+
+def _restoring_order(name: tuple[str, str, str]) -> tuple[int, str, str, str]:
+    resource = name[:2]
+    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), *name)
 
 
 def _time_of(change: Change) -> float:

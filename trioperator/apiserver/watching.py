@@ -113,6 +113,7 @@ class Watch:
         while not self._over or self._initial is not None:
             chunk = self._ready()
             if chunk:
+                await self._state.saved()
                 return chunk
             if self._over:
                 break

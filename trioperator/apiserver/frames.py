@@ -1,0 +1,125 @@
+"""The content of a data file: one line for each write, with a checksum, so that an unfinished one is known. Pure.
+
+A line is eight hexadecimal digits (the CRC-32 of what follows), a space, and JSON. The first line says what the file
+is and how it begins; each further one holds changes that belong together, and is valid as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+__all__ = ["DamageError", "Entry", "Frame", "content_of", "encode_frame", "encode_head", "read_frames"]
+
+FORMAT: Final = "trioperator cluster"
+VERSION: Final = 1
+
+#: The group and the plural name of the resource, the object's key, and its JSON or None if it is gone.
+Entry: TypeAlias = tuple[str, str, str, bytes | None]
+
+
+class DamageError(ValueError):
+    """Say that the content is damaged, or no such content: no unfinished write can have left it like that."""
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line: how many objects follow as the beginning."""
+
+    format: str
+    version: int
+    objects: int
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that were written together, and the revision after them."""
+
+    revision: int
+    changes: list[tuple[str, str, str, msgspec.Raw]] = []
+    facts: dict[str, str] = {}
+
+
+_NULL: Final = b"null"
+_encode: Final = msgspec.json.Encoder().encode
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_frame: Final = msgspec.json.Decoder(Frame).decode
+
+
+def encode_head(*, objects: int) -> bytes:
+    """Return the first line of a file that begins with so many objects."""
+    return _line(_encode(_Head(format=FORMAT, version=VERSION, objects=objects)))
+
+
+def encode_frame(revision: int, changes: Iterable[Entry], facts: Mapping[str, str]) -> bytes:
+    """Return the line of the changes."""
+    raw = [
+        b"[%b,%b,%b,%b]" % (_encode(group), _encode(plural), _encode(key), _NULL if content is None else content)
+        for group, plural, key, content in changes
+    ]
+    return _line(b'{"revision":%d,"changes":[%b],"facts":%b}' % (revision, b",".join(raw), _encode(facts)))
+
+
+def read_frames(lines: Iterable[bytes]) -> Iterator[tuple[Frame, int]]:
+    """Yield each frame and the offset of its end, up to an unfinished write.
+
+    Raises DamageError where the lines do not begin as they must, where something valid comes after what is not, and
+    where the objects that the first line announces are not all there. There is one frame at least.
+    """
+    source = iter(lines)
+    first = next(source, b"")
+    payload = _payload(first)
+    if payload is None:
+        raise DamageError("it does not begin as such a file does")
+    missing = _read_head(payload)
+    offset = start = len(first)
+    for line in source:
+        payload = _payload(line)
+        if payload is None:
+            if any(_payload(later) is not None for later in source):
+                raise DamageError(f"there is something wrong at byte {offset}, and valid content after it")
+            break
+        frame = _read_frame(payload, offset)
+        missing -= len(frame.changes)
+        offset += len(line)
+        yield frame, offset
+    if offset == start:
+        raise DamageError("it ends after its first line")
+    if missing > 0:
+        raise DamageError(f"{missing} of the objects that it began with are missing from byte {offset} on")
+
+
+def content_of(raw: msgspec.Raw) -> bytes | None:
+    """Return the JSON of the object, or None if it is gone."""
+    content = bytes(raw)
+    return None if content == _NULL else content
+
+
+def _read_head(payload: bytes) -> int:
+    try:
+        head = _decode_head(payload)
+    except msgspec.MsgspecError:
+        raise DamageError("it does not begin as such a file does") from None
+    if head.format != FORMAT:
+        raise DamageError("it does not begin as such a file does")
+    if head.version != VERSION:
+        raise DamageError(f"its format has the version {head.version}, and {VERSION} is the one that is known here")
+    return head.objects
+
+
+def _read_frame(payload: bytes, offset: int) -> Frame:
+    try:
+        return _decode_frame(payload)
+    except msgspec.MsgspecError as error:
+        raise DamageError(f"what is at byte {offset} cannot be read: {error}") from None
+
+
+def _line(payload: bytes) -> bytes:
+    return b"%08x %b\n" % (zlib.crc32(payload), payload)
+
+
+def _payload(line: bytes) -> bytes | None:
+    """Return what the line holds, or None if it is not whole."""
+    payload = line[9:-1]
+    return payload if line == _line(payload) else None
