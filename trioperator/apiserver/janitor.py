@@ -40,6 +40,10 @@ class Janitor:
         """Take the deleter, which itself needs the janitor."""
         self._deleter = deleter
 
+    def schedule(self, task: Callable[[], None]) -> None:
+        """Do the task, too, when the changes so far are settled."""
+        self._agenda.append(task)
+
     def settle(self) -> None:
         """Do everything that follows from the changes so far."""
         if self._busy:

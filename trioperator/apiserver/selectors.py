@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .refusals import bad_request
 
-__all__ = ["FieldSelector", "LabelSelector", "Requirement", "parse_fields", "parse_labels"]
+__all__ = ["FieldSelector", "LabelSelector", "Requirement", "parse_fields", "parse_labels", "selector_of"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +77,19 @@ class FieldSelector:
             if path == field and equal:
                 return value
         return None
+
+
+_OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+
+def selector_of(obj: Mapping[str, Any]) -> LabelSelector:
+    """Return the selector that ``matchLabels`` and ``matchExpressions`` of the object make."""
+    labels = obj.get("matchLabels") or {}
+    requirements = [Requirement(key, "in", frozenset({value})) for key, value in labels.items()]
+    for item in obj.get("matchExpressions") or ():
+        values = frozenset(item.get("values") or ())
+        requirements.append(Requirement(item["key"], _OPERATORS[item["operator"]], values))
+    return LabelSelector(tuple(requirements))
 
 
 def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["ADMIN", "ANONYMOUS", "AUTHENTICATED", "MASTERS", "UNAUTHENTICATED", "User"]
+__all__ = [
+    "ADMIN",
+    "ANONYMOUS",
+    "AUTHENTICATED",
+    "MASTERS",
+    "UNAUTHENTICATED",
+    "User",
+    "service_account_groups",
+    "service_account_name",
+    "split_service_account",
+]
 
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
@@ -36,3 +47,21 @@ class User:
 
 ANONYMOUS: Final = User(name="system:anonymous", groups=(UNAUTHENTICATED,))
 ADMIN: Final = User(name="kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
+
+
+def service_account_name(namespace: str, name: str) -> str:
+    """Return the name of the user that a service account is."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    """Return the groups that the service accounts of the namespace are in, apart from those of everybody."""
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+
+
+def split_service_account(name: str) -> tuple[str, str] | None:
+    """Return the namespace and the name of the service account that the user is, or None."""
+    match = re.fullmatch(
+        r"system:serviceaccount:([a-z0-9](?:[-a-z0-9]*[a-z0-9])?):([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)", name
+    )
+    return (match[1], match[2]) if match else None
