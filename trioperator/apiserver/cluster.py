@@ -17,6 +17,7 @@ from trioperator.errors import ConfigError
 from . import patching
 from .api import Api
 from .builtins import DEFAULT_NAMESPACES
+from .certificates import Authority
 from .decoding import WriteOptions
 from .deleting import DeleteOptions
 from .kinds import Kind, kind_of
@@ -66,6 +67,7 @@ class Cluster:
     ) -> None:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
+        self.authority = Authority()
         self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
         self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT)
         self._found: dict[str, Kind] = {}

@@ -21,7 +21,9 @@ import trio
 
 from trioperator.errors import ConfigError
 
-from .messages import Request, Response
+from .certificates import certified_user
+from .messages import IMPERSONATION, Request, Response
+from .users import ANONYMOUS, User
 from .watching import Watch
 
 if TYPE_CHECKING:
@@ -48,10 +50,13 @@ async def serve_cluster(
 ) -> None:
     """Serve the cluster on a port (0: any free one) until cancelled; the status tells the URL.
 
-    With ``tls`` the certificate is made by an authority of its own, whose certificate comes with the URL as
-    ``ca_data``. Raises ConfigError if the port cannot be had.
+    With ``tls`` the certificate is made by the cluster's own authority, and clients may show one of it, too.
+    Raises ConfigError if the port cannot be had.
     """
-    context, ca_data = _make_tls(host) if tls else (None, "")
+    context, ca_data = None, ""
+    if tls:
+        context = cluster.authority.server_context(host, "localhost", "127.0.0.1")
+        ca_data = base64.b64encode(cluster.authority.certificate).decode("ascii")
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
@@ -67,27 +72,16 @@ async def serve_cluster(
         task_status.started(url)
 
 
-def _make_tls(host: str) -> tuple[ssl.SSLContext, str]:
-    try:
-        import trustme
-    except ImportError:
-        raise ConfigError(
-            "Serving the embedded cluster over TLS needs trustme: pip install 'trioperator[tls]'."
-        ) from None
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_alpn_protocols(["http/1.1"])
-    authority.issue_cert(host, "localhost", "127.0.0.1").configure_cert(context)
-    return context, base64.b64encode(authority.cert_pem.bytes()).decode()
-
-
 async def _serve_connection(api: Api, context: ssl.SSLContext | None, raw: trio.SocketStream) -> None:
     stream: trio.abc.Stream = raw
-    if context is not None:
-        stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+    user: User | None = None
     try:
         with contextlib.suppress(*_GONE):
-            await _Connection(api, stream).serve()
+            if context is not None:
+                stream = secured = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+                await secured.do_handshake()
+                user = certified_user(secured.getpeercert())
+            await _Connection(api, stream, user).serve()
     finally:
         await trio.aclose_forcefully(stream)
 
@@ -95,13 +89,15 @@ async def _serve_connection(api: Api, context: ssl.SSLContext | None, raw: trio.
 class _Connection:
     """One connection: what was parsed, and what is to be answered. Its methods with ``on_`` are called by httptools."""
 
-    def __init__(self, api: Api, stream: trio.abc.Stream) -> None:
+    def __init__(self, api: Api, stream: trio.abc.Stream, user: User | None) -> None:
         self._api = api
         self._stream = stream
+        self._user = user  # by a certificate, which goes before tokens
         self._parser = httptools.HttpRequestParser(self)
         self._requests: deque[tuple[Request, bool]] = deque()
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
+        self._impersonation: list[tuple[str, str]] = []
         self._body: list[bytes] = []
         self._size = 0
         self._head_size = 0
@@ -114,6 +110,7 @@ class _Connection:
         """Begin a request."""
         self._url = b""
         self._headers = {}
+        self._impersonation = []
         self._body = []
         self._size = self._head_size = 0
         self._begun = True
@@ -125,7 +122,10 @@ class _Connection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        self._headers[name.lower()] = value
+        name = name.lower()
+        if name.startswith(IMPERSONATION):
+            self._impersonation.append((name.decode("latin-1"), value.decode("latin-1")))
+        self._headers[name] = value
         self._count(len(name) + len(value))
 
     def _count(self, size: int) -> None:
@@ -154,7 +154,9 @@ class _Connection:
             accept=headers.get(b"accept", b"").decode("latin-1"),
             content_type=headers.get(b"content-type", b"").decode("latin-1"),
             user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
-            authorization=headers.get(b"authorization", b"").decode("latin-1"),
+            authorization="" if self._user else headers.get(b"authorization", b"").decode("latin-1"),
+            user=self._user or ANONYMOUS,
+            impersonation=tuple(self._impersonation),
             body=b"".join(self._body),
         )
         self._requests.append((request, self._parser.should_keep_alive()))

@@ -12,7 +12,7 @@ import httpx
 import trio
 
 from .api import Api
-from .messages import Request
+from .messages import IMPERSONATION, Request
 from .users import ADMIN, User
 from .watching import Watch
 
@@ -47,6 +47,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
                 user_agent=headers.get("user-agent", ""),
                 authorization=headers.get("authorization", ""),
                 user=self._user,
+                impersonation=_impersonation(headers),
                 body=body,
             )
         )
@@ -57,6 +58,14 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         content = b"" if request.method == "HEAD" else response.body
         answer.append(("Content-Length", str(len(content))))
         return httpx.Response(response.status, headers=answer, stream=httpx.ByteStream(content))
+
+
+def _impersonation(headers: httpx.Headers) -> list[tuple[str, str]]:
+    return [
+        (name.lower().decode("latin-1"), value.decode("latin-1"))
+        for name, value in headers.raw
+        if name.lower().startswith(IMPERSONATION)
+    ]
 
 
 class _WatchStream(httpx.AsyncByteStream):

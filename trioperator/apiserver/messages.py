@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,9 @@ import msgspec
 from .users import ANONYMOUS, User
 from .watching import Watch
 
-__all__ = ["Request", "RequestLog", "RequestRecord", "Response"]
+__all__ = ["IMPERSONATION", "Request", "RequestLog", "RequestRecord", "Response"]
 
+IMPERSONATION: Final = b"impersonate-"
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -28,7 +29,8 @@ class Request:
     content_type: str = ""
     user_agent: str = ""
     authorization: str = ""
-    user: User = ANONYMOUS
+    user: User = ANONYMOUS  # whom the transport vouches for; from authentication on: who asks
+    impersonation: Sequence[tuple[str, str]] = ()  # the headers that begin with Impersonate-, in lower case
     body: bytes = b""
 
 
