@@ -20,6 +20,7 @@ from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryErr
 from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.outcome import Outcome, check_limits, judge
+from trioperator.threads import run_in_thread
 
 if TYPE_CHECKING:
     from trioperator.logs import Logger
@@ -108,9 +109,7 @@ class Invoker:
             result = handler.fn(**kwargs)
         else:
             # Boxed, because Trio takes no coroutine from a thread, and sync functions that wrap async ones give one.
-            (result,) = await trio.to_thread.run_sync(
-                lambda: (handler.fn(**kwargs),), limiter=self._limiter, abandon_on_cancel=True
-            )
+            (result,) = await run_in_thread(lambda: (handler.fn(**kwargs),), limiter=self._limiter)
         if not inspect.iscoroutine(result):
             return result
         if handler.timeout is None:
