@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tests.bench.api import Connection, load_target
 from tests.bench.load import LoadResult, run_load
-from tests.bench.objects import count_objects
+from tests.bench.objects import clear_objects, count_objects
 from tests.bench.processes import Framework, OperatorProcess, RunFailed, open_operator
 from tests.bench.servers import ApiServer
 
@@ -34,6 +34,7 @@ class Sizes:
     restart_objects: int = 2000
     events: int = 5000
     single_objects: int = 200
+    indexed_objects: int = 10_000
 
     def scaled(self, objects: int) -> Sizes:
         """Scale all with the number of objects of the first scenario; nothing falls below 10."""
@@ -221,10 +222,25 @@ def measure_latency(run: Run) -> dict[str, Figures]:
     return phases
 
 
+def measure_indexing(run: Run) -> dict[str, Figures]:
+    """Start with objects that are all to be indexed before the first of them is handled; with growing numbers."""
+    phases: dict[str, Figures] = {}
+    for part in (10, 2, 1):
+        count = run.sizes.indexed_objects // part
+        clear_objects(run.server.kubeconfig)
+        run.load("create", count)
+        with run.operator("indexing", part=f"{count}") as operator:
+            phase = _Phase(run, operator, from_start=True)
+            operator.wait_for("ready", 1)
+            phases[f"index {count}"] = phase.end(began=operator.started_at, what="ready")
+    return phases
+
+
 SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "start": measure_start,
     "lifecycle": measure_lifecycle,
     "restart": measure_restart,
     "events": measure_events,
     "latency": measure_latency,
+    "indexing": measure_indexing,
 }

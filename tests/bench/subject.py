@@ -1,8 +1,8 @@
 """The operator that both frameworks run, as it is: only features of Kopf's documentation.
 
 The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
-``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle`` or ``events``), and ``BENCH_JOURNAL``, the file to which each
-call of a handler adds one line: what was called, for which object, and when.
+``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events`` or ``indexing``), and
+``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for which object, and when.
 """
 
 from __future__ import annotations
@@ -94,3 +94,34 @@ if HANDLERS == "lifecycle" and STYLE == "async":
     async def resumed_async(name: str | None, **_: Any) -> None:
         """Note that the object is seen again."""
         note("resume", name)
+
+
+def is_first(name: str | None, **_: Any) -> bool:
+    """Choose one object of all."""
+    return name == "workload-00000"
+
+
+if HANDLERS == "indexing" and STYLE == "sync":
+
+    @kopf.index(*RESOURCE)
+    def by_image(name: str | None, spec: kopf.Spec, **_: Any) -> Any:
+        """Index the object."""
+        return {spec["image"]: name}
+
+    @kopf.on.event(*RESOURCE, when=is_first)
+    def ready(name: str | None, **_: Any) -> None:
+        """Note that all objects are indexed."""
+        note("ready", name)
+
+
+if HANDLERS == "indexing" and STYLE == "async":
+
+    @kopf.index(*RESOURCE, id="by_image")
+    async def by_image_async(name: str | None, spec: kopf.Spec, **_: Any) -> Any:
+        """Index the object."""
+        return {spec["image"]: name}
+
+    @kopf.on.event(*RESOURCE, when=is_first)
+    async def ready_async(name: str | None, **_: Any) -> None:
+        """Note that all objects are indexed."""
+        note("ready", name)

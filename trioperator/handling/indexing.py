@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class Store(Collection[V]):
-    """Be the values under one key of an index, in the order in which their objects came; never empty.
+    """Be the values under one key of an index, in the order in which their objects were indexed; never empty.
 
     The truth of a store is that of its length, whatever the values are.
     """
