@@ -1,0 +1,96 @@
+"""The schemas of all served kinds, built-in and custom ones, in one form: trees of JSON schemas with references.
+
+Those of the built-in kinds are facts of the real server's OpenAPI documents (``tests/schemas`` takes them from there),
+and are loaded when the first of them is asked for, each definition when it is needed. Pure but for that.
+
+A node is a mapping with the words of JSON schemas and the ``x-kubernetes-*`` extensions. A node may refer to a
+definition instead of having words of its own: always look at it through :func:`resolve`.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .kinds import Kind
+
+__all__ = ["DATA", "OBJECT_META", "Node", "definition", "definition_of", "reference", "resolve", "schema_of"]
+
+Node = Mapping[str, Any]
+
+DATA: Final = pathlib.Path(__file__).with_name("data") / "schemas.json.gz"
+OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_PREFIX: Final = "#/components/schemas/"
+_HEAD: Final[Node] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+
+
+class _Data(msgspec.Struct):
+    kinds: dict[str, str]
+    definitions: dict[str, msgspec.Raw]
+
+
+def schema_of(kind: Kind) -> Node | None:
+    """Return the schema of the kind's objects as clients see them; None if nothing is known of them.
+
+    It covers the whole object: ``apiVersion``, ``kind`` and ``metadata`` are in it for custom kinds, too.
+    """
+    if kind.custom is None:
+        name = definition_of(kind)
+        return None if name is None else definition(name)
+    return None if kind.custom.schema is None else _with_metadata(kind.custom.schema)
+
+
+def resolve(node: Node) -> Node:
+    """Return the node with the words of the definition that it refers to; its own words win.
+
+    Objects within custom objects get the metadata that all objects have.
+    """
+    target = reference(node)
+    if target is None:
+        return _with_metadata(node) if node.get("x-kubernetes-embedded-resource") else node
+    own = {word: value for word, value in node.items() if word not in {"$ref", "allOf", "default"}}
+    found = definition(target)
+    if "default" in node:
+        own["default"] = node["default"]
+    return {**found, **own} if own else found
+
+
+def reference(node: Node) -> str | None:
+    """Return the name of the definition that the node refers to."""
+    if "$ref" not in node:
+        parts = node.get("allOf")
+        if not (isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], Mapping)):
+            return None
+        node = parts[0]
+    target = node.get("$ref")
+    return str(target).removeprefix(_PREFIX) if target else None
+
+
+@functools.cache
+def definition(name: str) -> Node:
+    """Return the built-in definition of that name. Raises KeyError if there is none."""
+    found: dict[str, Any] = msgspec.json.decode(_data().definitions[name])
+    return found
+
+
+def definition_of(kind: Kind) -> str | None:
+    """Return the name of the built-in kind's definition."""
+    return _data().kinds.get(f"{kind.group}/{kind.version}/{kind.kind}")
+
+
+@functools.cache
+def _data() -> _Data:
+    import gzip
+
+    return msgspec.json.decode(gzip.decompress(DATA.read_bytes()), type=_Data)
+
+
+def _with_metadata(schema: Node) -> Node:
+    metadata = {"allOf": [{"$ref": f"{_PREFIX}{OBJECT_META}"}]}
+    properties = {**_HEAD, **(schema.get("properties") or {}), "metadata": metadata}
+    return {**schema, "properties": properties}
