@@ -109,11 +109,12 @@ def test_all_errors_are_on_their_page() -> None:
     assert [name for name in errors.__all__ if name not in page] == []
 
 
-def test_all_options_of_the_command_are_on_its_page() -> None:
+@pytest.mark.parametrize(("name", "page"), [("run", "docs/command.md"), ("cluster", "docs/embedded-cluster.md")])
+def test_all_options_of_a_command_are_on_its_page(name: str, page: str) -> None:
     from trioperator.cli.commands import app
 
-    page = read("docs/command.md")
-    command = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    page = read(page)
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     options = [name for param in command.params for name in (*param.opts, *param.secondary_opts) if name[:1] == "-"]
     assert options
     assert [name for name in options if f"`{name}" not in page] == []

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 import pytest
 
-from trioperator.cli import commands, running
+from trioperator.cli import commands, running, serving
 from trioperator.cli.running import EmbeddedOptions, LogOptions, RunOptions
+from trioperator.cli.serving import ClusterOptions
 
 Parse: TypeAlias = Callable[..., RunOptions]
 
@@ -138,3 +139,70 @@ def test_wrong_use_is_told(
     stderr = capsys.readouterr().err
     assert message in stderr
     assert "Traceback" not in stderr
+
+
+class TestCluster:
+    @pytest.fixture
+    def parse_cluster(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ClusterOptions]:
+        """Give the options that a command line means."""
+
+        def parse(*args: str, **variables: str) -> ClusterOptions:
+            taken: list[ClusterOptions] = []
+
+            def take(options: ClusterOptions, *, tell: Callable[[str], None]) -> int:
+                taken.append(options)
+                return 7
+
+            monkeypatch.setattr(serving, "run_cluster", take)
+            for name, value in variables.items():
+                monkeypatch.setenv(f"TRIOPERATOR_CLUSTER_{name}", value)
+            with pytest.raises(SystemExit) as caught:
+                commands.app(["cluster", *args], prog_name="trioperator")
+            assert caught.value.code == (7 if taken else 2)
+            if not taken:
+                raise ValueError("wrong")
+            return taken[0]
+
+        return parse
+
+    def test_nothing(self, parse_cluster: Callable[..., ClusterOptions]) -> None:
+        assert parse_cluster() == ClusterOptions()
+
+    def test_all_options(self, parse_cluster: Callable[..., ClusterOptions]) -> None:
+        expected = ClusterOptions(
+            host="::1", port=5, tls=False, data="d", kubeconfig="k", manifests=("a.yaml", "folder", "-")
+        )
+        options = ("--host", "::1", "--port", "5", "--no-tls", "--data", "d", "--kubeconfig", "k")
+        manifests = ("--apply", "a.yaml", "--apply", "folder", "--apply", "-")
+        assert parse_cluster(*options, *manifests) == expected
+        variables = {
+            "HOST": "::1",
+            "PORT": "5",
+            "TLS": "no",
+            "DATA": "d",
+            "KUBECONFIG": "k",
+            "APPLY": "a.yaml folder -",
+        }
+        assert parse_cluster(**variables) == expected
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (("--port", "65536"), "65535"),
+            (("--port", "x"), "--port"),
+            (("--data",), "--data"),
+            (("x.py",), "unexpected extra argument"),
+        ],
+    )
+    def test_wrong_use_is_told(
+        self,
+        parse_cluster: Callable[..., ClusterOptions],
+        capsys: pytest.CaptureFixture[str],
+        args: tuple[str, ...],
+        message: str,
+    ) -> None:
+        with pytest.raises(ValueError, match="wrong"):
+            parse_cluster(*args)
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert "Traceback" not in stderr

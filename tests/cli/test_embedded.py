@@ -12,7 +12,8 @@ import pytest
 import trio
 
 import trioperator
-from trioperator.cli.embedded import Manifest, load_manifests, run_embedded
+from trioperator.cli.embedded import run_embedded
+from trioperator.cli.manifests import Manifest, load_manifests
 from trioperator.errors import ConfigError
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -48,46 +49,6 @@ class Operator:
         await self.stop.wait()
 
 
-class TestManifests:
-    def test_a_file_may_have_many_objects(self, tmp_path: pathlib.Path) -> None:
-        path = tmp_path / "m.yaml"
-        path.write_text(
-            "---\n{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n---\n"
-            "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {generateName: b-}}]}\n"
-        )
-        assert [str(manifest) for manifest in load_manifests([str(path), OBJ])] == [
-            f"Pod a of {path}",
-            f"Pod b- of {path}",
-            f"KopfExample kopf-example-1 of {OBJ}",
-        ]
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            (b"a: [", "are not YAML: while parsing"),
-            (b"\xff\xfe\xfa", "cannot be read: they are not in UTF-8|are not YAML"),
-            (b"text", "have a str in the place of an object"),
-            (b"- a", "have a list in the place of an object"),
-            (b"kind: Pod\nmetadata: {}", "have an object whose apiVersion is None"),
-            (b"apiVersion: v1\nkind: 5\nmetadata: {}", "have an object whose kind is 5"),
-            (b"apiVersion: v1\nkind: Pod\nmetadata: x", "have an object whose metadata is 'x'"),
-        ],
-    )
-    def test_what_is_no_manifest_is_refused_with_the_file_named(
-        self, tmp_path: pathlib.Path, content: bytes, message: str
-    ) -> None:
-        path = tmp_path / "m.yaml"
-        path.write_bytes(content)
-        with pytest.raises(ConfigError, match=f"^The manifests of .*m.yaml ({message})") as caught:
-            load_manifests([str(path)])
-        assert "\n" not in str(caught.value)
-
-    @pytest.mark.parametrize(("name", "message"), [("nothing.yaml", "No such file"), (".", "Is a directory")])
-    def test_what_cannot_be_read_is_refused(self, tmp_path: pathlib.Path, name: str, message: str) -> None:
-        with pytest.raises(ConfigError, match=message):
-            load_manifests([str(tmp_path / name)])
-
-
 class TestRunEmbedded:
     async def test_definitions_are_there_first_and_objects_come_when_it_is_ready(
         self, caplog: pytest.LogCaptureFixture
@@ -103,9 +64,9 @@ class TestRunEmbedded:
                 operator.stop.set()
         assert operator.before == ["kopfexamples.kopf.dev", "team"]
         assert [message for message in caplog.messages if message.startswith("Applied")] == [
-            f"Applied: CustomResourceDefinition kopfexamples.kopf.dev of {CRD}.",
-            "Applied: Namespace team of t.",
-            f"Applied: KopfExample kopf-example-1 of {OBJ}.",
+            f"Applied: CustomResourceDefinition kopfexamples.kopf.dev (document 1 of {CRD}).",
+            "Applied: Namespace team (document 1 of t).",
+            f"Applied: KopfExample kopf-example-1 (document 1 of {OBJ}).",
         ]
 
     async def test_others_can_talk_to_the_server_as_long_as_the_operator_runs(
@@ -142,7 +103,7 @@ class TestRunEmbedded:
         error = leaf(caught.value)
         assert isinstance(error, ConfigError)
         assert str(error).startswith(
-            f"The API server refuses {content['kind']} {content['metadata']['name']} of m.yaml: "
+            f"The API server refuses {content['kind']} {content['metadata']['name']} (document 1 of m.yaml): "
         )
         assert message in str(error)
 

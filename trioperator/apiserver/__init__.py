@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from .cluster import Cluster, open_cluster
 from .http import serve_cluster
+from .kubeconfig import write_kubeconfig
 from .messages import RequestLog, RequestRecord
 from .users import User
 
-__all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "open_cluster", "serve_cluster"]
+__all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "open_cluster", "serve_cluster", "write_kubeconfig"]

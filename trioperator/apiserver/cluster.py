@@ -7,6 +7,7 @@ import datetime
 import os
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from .certificates import Authority
 from .decoding import WriteOptions
 from .deleting import DeleteOptions
 from .kinds import Kind, kind_of
+from .kubeconfig import MARK
 from .messages import RequestLog
 from .state import State
 from .users import ADMIN, User
@@ -67,7 +69,6 @@ class Cluster:
     ) -> None:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
-        self.authority = Authority()
         self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
         self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT)
         self._found: dict[str, Kind] = {}
@@ -98,6 +99,12 @@ class Cluster:
         namespace |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
         self._state.store.put(self._state.store.table(("", "namespaces")), name, namespace)
 
+    @cached_property
+    def authority(self) -> Authority:
+        """The certificate authority of the cluster; it is the same after a restart."""
+        made = self._state.kept("authority", lambda: "".join(part.decode("ascii") for part in Authority().pem))
+        return Authority((made.encode("ascii"), made.encode("ascii")))
+
     # -- ways to talk to it ---------------------------------------------------------------------------------------
 
     def transport(self, *, user: User = ADMIN) -> httpx.AsyncBaseTransport:
@@ -117,7 +124,7 @@ class Cluster:
 
     def kubeconfig(self, url: str) -> Object:
         """Return a kubeconfig for the cluster as it is served at the URL, with the server's authority under TLS."""
-        server: Object = {"server": url}
+        server: Object = {"server": url, "extensions": [MARK]}
         if authority := self.authorities.get(url):
             server["certificate-authority-data"] = authority
         context = {"cluster": "embedded", "user": "embedded", "namespace": "default"}

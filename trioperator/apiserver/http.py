@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["serve_cluster"]
 
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere is reached here
 _READ_SIZE: Final = 65_536
 _HEAD_LIMIT: Final = 65_536  # bytes of the request line and the headers together
 _GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError)  # when a client has gone
@@ -55,14 +56,16 @@ async def serve_cluster(
     """
     context, ca_data = None, ""
     if tls:
-        context = cluster.authority.server_context(host, "localhost", "127.0.0.1")
+        context = cluster.authority.server_context(host, "localhost", "127.0.0.1", "::1")
         ca_data = base64.b64encode(cluster.authority.certificate).decode("ascii")
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
-        raise ConfigError(f"The embedded API server cannot listen on {host}:{port}: {error}") from error
+        reason = error.strerror or error
+        raise ConfigError(f"The embedded API server cannot listen on {host}:{port}: {reason}.") from error
     bound = listeners[0].socket.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
+    reached = _WILDCARDS.get(host, host)
+    shown = f"[{reached}]" if ":" in reached else reached
     url = f"{'https' if tls else 'http'}://{shown}:{bound}"
     cluster.authorities[url] = ca_data
     async with trio.open_nursery() as connections:

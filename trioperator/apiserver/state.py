@@ -56,6 +56,14 @@ class State:
         if self._data is not None:
             await self._data.flush()
 
+    def kept(self, name: str, make: Callable[[], str]) -> str:
+        """Return a text that goes with the cluster: the one in the data file, or one that is made now and kept."""
+        if self._data is None:
+            return make()
+        if name not in self._data.facts:
+            self._data.note_fact(name, make())
+        return self._data.facts[name]
+
     def now(self) -> datetime.datetime:
         """Return the wall time, aware, in UTC: by the given clock where it works, by the machine's before Trio runs."""
         if self._clock is not None:

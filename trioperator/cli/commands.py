@@ -32,9 +32,14 @@ class LogFormatName(enum.StrEnum):
 
 
 def _option(*names: str, env: str | tuple[str, ...], **options: Any) -> Any:
-    """Declare an option, and the environment variables that stand in for it."""
+    """Declare an option of the command `run`, and the environment variables that stand in for it."""
     variables = [f"TRIOPERATOR_RUN_{name}" for name in ((env,) if isinstance(env, str) else env)]
     return typer.Option(*names, envvar=variables if len(variables) > 1 else variables[0], **options)
+
+
+def _cluster_option(*names: str, env: str, **options: Any) -> Any:
+    """Declare an option of the command `cluster`, and the environment variable that stands in for it."""
+    return typer.Option(*names, envvar=f"TRIOPERATOR_CLUSTER_{env}", **options)
 
 
 def _show_version(wanted: bool) -> None:
@@ -160,3 +165,46 @@ def run(
         )
     )
     raise typer.Exit(code)
+
+
+@app.command()
+def cluster(
+    host: Annotated[
+        str, _cluster_option("--host", env="HOST", metavar="ADDRESS", help="The address that it listens on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, _cluster_option("--port", env="PORT", min=0, max=65535, metavar="PORT", help="Its port; 0 is any.")
+    ] = 0,
+    tls: Annotated[
+        bool, _cluster_option("--tls/--no-tls", env="TLS", help="Serve by TLS with an authority of its own, or not.")
+    ] = True,
+    data: Annotated[
+        str | None,
+        _cluster_option("--data", env="DATA", metavar="FILE", help="Keep the objects in this file over restarts."),
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        _cluster_option(
+            "--kubeconfig",
+            env="KUBECONFIG",
+            metavar="FILE",
+            help="Write the kubeconfig there, and leave it there; by default into a temporary folder.",
+        ),
+    ] = None,
+    manifests: Annotated[
+        list[str] | None,
+        _cluster_option(
+            "--apply",
+            env="APPLY",
+            metavar="FILE",
+            help="Apply the manifests of a file, of a folder, or of the standard input (-); repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Serve a Kubernetes API of its own, for kubectl and for operators elsewhere, until it is stopped."""
+    from trioperator.cli.serving import ClusterOptions, run_cluster
+
+    options = ClusterOptions(
+        host=host, port=port, tls=tls, data=data, kubeconfig=kubeconfig, manifests=tuple(manifests or ())
+    )
+    raise typer.Exit(run_cluster(options, tell=typer.echo))

@@ -27,10 +27,10 @@ def report_failure(error: BaseException, logger: Logger) -> int:
     """
     leaves = list(_iterate_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
-        logger.error("Interrupted before the operator could stop in order.")
+        logger.error("Interrupted before it could stop in order.")
         return INTERRUPTED
     if not all(isinstance(leaf, TrioperatorError) for leaf in leaves):
-        logger.critical("The operator has failed, and did not expect that: %r", error, exc_info=error)
+        logger.critical("It has failed, and did not expect that: %r", error, exc_info=error)
         return FAILURE
     for leaf in leaves:
         _report(leaf, logger)

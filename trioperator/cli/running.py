@@ -83,7 +83,8 @@ def _run(options: RunOptions) -> None:
         load_all(options.files, options.modules)
         trio.run(run)
         return
-    from trioperator.cli.embedded import load_manifests, run_embedded
+    from trioperator.cli.embedded import run_embedded
+    from trioperator.cli.manifests import load_manifests
 
     manifests = load_manifests(options.embedded.manifests)
     load_all(options.files, options.modules)

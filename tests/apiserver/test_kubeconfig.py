@@ -1,0 +1,62 @@
+"""Kubeconfigs of embedded clusters: for their owner only, whole at any time, and never over somebody else's."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+
+import pytest
+
+from trioperator.apiserver import Cluster, write_kubeconfig
+from trioperator.errors import ConfigError
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "kubeconfig"
+
+
+def test_it_is_its_owners_only_and_nothing_else_is_left(cluster: Cluster, path: pathlib.Path) -> None:
+    content = cluster.kubeconfig("http://127.0.0.1:1")
+    write_kubeconfig(path, content)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text()) == content
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_an_own_one_is_replaced(cluster: Cluster, path: pathlib.Path) -> None:
+    write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:1"))
+    path.chmod(0o644)
+    write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:2"))
+    assert "127.0.0.1:2" in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_stays_one(cluster: Cluster, path: pathlib.Path) -> None:
+    link = path.with_name("link")
+    link.symlink_to(path)
+    write_kubeconfig(link, cluster.kubeconfig("http://127.0.0.1:1"))
+    assert link.is_symlink()
+    assert "127.0.0.1:1" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "apiVersion: v1\nkind: Config\n", "{}", "[]", "5", '{"clusters": [{"name": "a", "cluster": {}}]}', "\xff"],
+)
+def test_a_foreign_file_is_not_overwritten(cluster: Cluster, path: pathlib.Path, content: str) -> None:
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(ConfigError, match="is not overwritten: choose another name, or remove it"):
+        write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:1"))
+    assert path.read_bytes() == content.encode("latin-1")
+
+
+def test_what_cannot_be_written_is_told(cluster: Cluster, path: pathlib.Path) -> None:
+    content = cluster.kubeconfig("http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
+        write_kubeconfig(path / "below", content)
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be written: Is a directory"):
+        write_kubeconfig(path, content)
