@@ -68,7 +68,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "consistency_timeout": 5.0,
         "write_delay": 0.1,
     },
-    "background": {"cancellation_polling": 60, "instant_exit_timeout": None, "instant_exit_zero_time_cycles": 10},
+    "background": {
+        "cancellation_polling": 60,
+        "max_threads": 1000,
+        "exit_timeout": 5.0,
+        "spread": 10.0,
+        "instant_exit_timeout": None,
+        "instant_exit_zero_time_cycles": 10,
+    },
 }
 
 

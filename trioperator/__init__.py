@@ -38,6 +38,9 @@ from trioperator.handling.progress import (
     StatusProgressStorage,
 )
 from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator.handling.stopping import AsyncDaemonStopped as AsyncDaemonStopperChecker
+from trioperator.handling.stopping import DaemonStopped, DaemonStoppingReason
+from trioperator.handling.stopping import SyncDaemonStopped as SyncDaemonStopperChecker
 from trioperator.kits.hierarchies import (
     adjust_namespace,
     adopt,
@@ -61,7 +64,7 @@ from trioperator.model.references import (
     build_owner_reference,
 )
 from trioperator.model.resource import EVERYTHING, Resource
-from trioperator.on import index
+from trioperator.on import daemon, index, timer
 from trioperator.settings import OperatorSettings
 
 __all__ = [
@@ -73,11 +76,14 @@ __all__ = [
     "AnnotationsDiffBaseStorage",
     "AnnotationsProgressStorage",
     "ApiError",
+    "AsyncDaemonStopperChecker",
     "Body",
     "BodyEssence",
     "ConfigError",
     "ConnectionInfo",
     "ConnectionLostError",
+    "DaemonStopped",
+    "DaemonStoppingReason",
     "Diff",
     "DiffBaseStorage",
     "DiffItem",
@@ -116,6 +122,7 @@ __all__ = [
     "StatusDiffBaseStorage",
     "StatusProgressStorage",
     "Store",
+    "SyncDaemonStopperChecker",
     "TemporaryError",
     "TrioperatorError",
     "__version__",
@@ -127,6 +134,7 @@ __all__ = [
     "build_object_reference",
     "build_owner_reference",
     "configure",
+    "daemon",
     "get_default_registry",
     "harmonize_naming",
     "index",
@@ -138,4 +146,5 @@ __all__ = [
     "remove_owner_reference",
     "run",
     "set_default_registry",
+    "timer",
 ]

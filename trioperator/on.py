@@ -11,7 +11,9 @@ decorators select resource kinds (see :class:`trioperator.model.resource.Selecto
 
 from __future__ import annotations
 
+import datetime
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
@@ -19,18 +21,34 @@ from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
     ChangeHandler,
+    DaemonHandler,
     ErrorsMode,
     EventHandler,
     IndexHandler,
     Reason,
+    TimerHandler,
     derive_id,
     is_async,
 )
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
+from trioperator.handling.schedule import parse_schedule
 from trioperator.model.fields import FieldSpec, parse_field
 from trioperator.model.resource import Selector
 
-__all__ = ["cleanup", "create", "delete", "event", "field", "index", "probe", "resume", "startup", "update"]
+__all__ = [
+    "cleanup",
+    "create",
+    "daemon",
+    "delete",
+    "event",
+    "field",
+    "index",
+    "probe",
+    "resume",
+    "startup",
+    "timer",
+    "update",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -126,6 +144,45 @@ class DeleteOptions(CreateOptions, total=False):
     optional: bool | None
 
 
+class BackgroundOptions(CreateOptions, total=False):
+    """Options of ``daemon`` and ``timer``.
+
+    ``initial_delay`` is in seconds, or a function that tells it; with ``finalizer=False`` no finalizer is put on the
+    object, which may vanish then while they run.
+    """
+
+    initial_delay: float | Callable[..., float] | None
+    finalizer: bool | None
+
+
+class DaemonOptions(BackgroundOptions, total=False):
+    """Options of ``daemon``, in seconds.
+
+    ``cancellation_backoff`` is the time from ``stopped`` to the cancellation, ``cancellation_timeout`` the time from
+    there until the daemon is abandoned; without the latter it is not cancelled, and a reminder that it still runs is
+    logged each ``cancellation_polling``.
+    """
+
+    cancellation_backoff: float | None
+    cancellation_timeout: float | None
+    cancellation_polling: float | None
+
+
+class TimerOptions(BackgroundOptions, total=False):
+    """Options of ``timer``, in seconds.
+
+    ``interval`` is the time from the end of a call to the next one; with ``sharp=True`` the calls are on a grid of that
+    width. ``idle`` is how long the object must have been left unchanged before a call. ``cron`` is a cron expression in
+    place of these; it is read in the time zone ``timezone`` (default: UTC).
+    """
+
+    interval: float | None
+    sharp: bool | None
+    idle: float | None
+    cron: str | None
+    timezone: str | datetime.tzinfo | None
+
+
 def startup(**options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function before anything else: the operator does not start until it has succeeded."""
     return _activity(Activity.STARTUP, "startup", options)
@@ -201,6 +258,66 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     if not known.get("field"):
         raise TypeError("on.field needs field=..., the field to look at.")
     return _change("on.field", selector, known, reason=None, needs_change=True)
+
+
+def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
+    """Call the function once for each object, for as long as the object is there: it ends when told by ``stopped``."""
+    known = _check("on.daemon", options, DaemonOptions)
+    times = _durations("on.daemon", known, "cancellation_backoff", "cancellation_timeout", "cancellation_polling")
+    common = _background("on.daemon", selector, known)
+
+    def register(fn: F) -> F:
+        _registry(known).append(DaemonHandler(fn=fn, **_identity(fn, known), **common, **times))
+        return fn
+
+    return register
+
+
+def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
+    """Call the function for each object again and again, for as long as the object is there."""
+    known = _check("on.timer", options, TimerOptions)
+    times = _durations("on.timer", known, "interval", "idle")
+    common = _background("on.timer", selector, known)
+    cron = known.get("cron")
+    if cron is not None:
+        if times or known.get("sharp"):
+            raise TypeError(
+                "on.timer has cron=... together with interval, sharp or idle: either the one or the others."
+            )
+        if not isinstance(cron, str):
+            raise TypeError(f"on.timer has cron={cron!r}: it has to be a text such as '*/5 * * * *'.")
+        times["schedule"] = parse_schedule(cron, known.get("timezone"))
+    elif known.get("timezone") is not None:
+        raise TypeError("on.timer has timezone=... without cron=..., which is what it is for.")
+    if known.get("sharp") and "interval" not in times:
+        raise TypeError("on.timer has sharp=True without interval=..., the width of the grid.")
+
+    def register(fn: F) -> F:
+        sharp = bool(known.get("sharp"))
+        _registry(known).append(TimerHandler(fn=fn, **_identity(fn, known), **common, **times, sharp=sharp))
+        return fn
+
+    return register
+
+
+def _background(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    delay = options.get("initial_delay")
+    _check_plain(name, "initial_delay", delay)
+    delays = {"initial_delay": delay} if callable(delay) else _durations(name, options, "initial_delay")
+    finalizer = options.get("finalizer") is not False
+    return {**_restrictions(name, selector, options), **_retrying(name, options), **delays, "finalizer": finalizer}
+
+
+def _durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Take the options that are numbers of seconds; what is done again and again takes more than none."""
+    given = {key: options[key] for key in keys if options.get(key) is not None}
+    for key, value in given.items():
+        positive = key in ("interval", "cancellation_polling")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (value > 0 if positive else value >= 0) or math.isinf(value):
+            expected = "more than 0" if positive else "0 or more"
+            raise ValueError(f"{name} has {key}={value!r}: it has to be a number of seconds, {expected}.")
+    return given
 
 
 def _activity(activity: Activity, name: str, options: Mapping[str, Any]) -> Decorator:
@@ -319,7 +436,7 @@ def _check_metadata(name: str, kind: str, wanted: Any) -> None:
 
 def _check_plain(name: str, option: str, fn: Any) -> None:
     if callable(fn) and is_async(fn):
-        raise TypeError(f"{name} has an async function in {option}=...: filters have to be plain functions.")
+        raise TypeError(f"{name} has an async function in {option}=...: such functions have to be plain.")
 
 
 def _check_selecting(name: str, fn: Callable[..., Any]) -> None:

@@ -378,7 +378,17 @@ class BackgroundSettings(_Section):
     _path: ClassVar[str] = "settings.background"
 
     cancellation_polling: float = _setting(60, _TIMEOUT)
-    """How often a daemon with no cancellation timeout is reminded to stop."""
+    """How often it is logged that a daemon still runs which was told to stop, and has no cancellation timeout."""
+
+    max_threads: int = _setting(1000, _COUNT)
+    """How many daemons that are not async can run at the same time: each takes a thread of its own."""
+
+    exit_timeout: float = _setting(5.0, _SECONDS)
+    """How long a daemon with no cancellation timeout may take to end when the operator stops, until it is cancelled."""
+
+    spread: float = _setting(10.0, _SECONDS)
+    """Over how many seconds the first calls of timers are spread for objects that were there before the operator; over
+    their interval, if that is shorter; 0: not at all."""
 
     instant_exit_timeout: float | None = _setting(None, _SECONDS.or_none())
     """Kopf's time for daemons to end at once when told to. It has no effect: their ends are events here."""

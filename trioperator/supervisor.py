@@ -7,8 +7,9 @@
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials
     │  └─ support                  (stops last)    probes
-    │     └─ workers               (stops second)  the turns of objects
-    │        └─ intake             (stops first)   scopes: reflectors of resource kinds
+    │     └─ workers               (stops third)   the turns of objects
+    │        └─ companions         (stops second)  daemons and timers
+    │           └─ intake          (stops first)   scopes: reflectors of resource kinds
     └─ cleanup activities          after all else
 
 Starting goes down the lines, stopping goes up. A stop in order takes ``settings.process.grace`` seconds at most,
@@ -32,11 +33,15 @@ from trioperator.handling.handler import Activity
 from trioperator.handling.invoke import Invoker
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.registry import OperatorRegistry
+from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import open_client
 from trioperator.kube.connection import ConnectionInfo
 from trioperator.logs import get_logger
 from trioperator.runtime.activities import run_activity
+from trioperator.runtime.background import Background
+from trioperator.runtime.detector import Detector
 from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.runner import Runner
 from trioperator.runtime.scopes import Scope, Scopes
 from trioperator.runtime.turn import TurnTaker
 from trioperator.runtime.worker import Workers, open_workers
@@ -52,6 +57,8 @@ Flag: TypeAlias = trio.Event | threading.Event
 
 # Parts of the grace: handlers at work may take the first, what is cancelled then must be gone by the end of it.
 _WORKERS_SHARE = 0.6
+# Daemons and timers may take this one: then there is time left to store what they have wanted stored at last.
+_DAEMONS_SHARE = 0.5
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -163,15 +170,22 @@ class _Operator:
                 await support.start(self._serve_probes, plan.liveness_endpoint)
             invoker = self._make_invoker()
             indexing = Indexing(self._indices, invoker)
+            progress = settings.persistence.progress_storage or SmartProgressStorage()
+            diffbase = settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage()
+            detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
+            background = Background(Runner(settings), settings=settings, detector=detector)
             turns = TurnTaker(
                 writer=Writer(client),
                 invoker=invoker,
                 indexing=indexing,
+                background=background,
                 settings=settings,
-                progress=settings.persistence.progress_storage or SmartProgressStorage(),
-                diffbase=settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage(),
+                progress=progress,
+                diffbase=diffbase,
             )
-            async with open_workers(turns.take, limit=settings.queueing.worker_limit) as workers:
+            running = open_workers(turns.take, limit=settings.queueing.worker_limit)
+            async with running as workers, trio.open_nursery() as companions:
+                await companions.start(background.serve)
                 async with trio.open_nursery() as intake:
                     with self._stop.starting():
                         self._scopes = Scopes(
@@ -182,13 +196,14 @@ class _Operator:
                             scope=plan.scope,
                             memo=plan.memo,
                             indexing=indexing,
+                            background=background,
                         )
                         await intake.start(self._scopes.serve)
                         self._announce(task_status)
                     await self._stop.requested.wait()
                     turns.stopping = True
                     intake.cancel_scope.cancel(reason="the operator is stopping")
-                self._drain(workers)
+                self._wind_up(workers, background)
             support.cancel_scope.cancel(reason="the operator is stopping")
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
@@ -197,9 +212,11 @@ class _Operator:
         if self._plan.ready_flag is not None:
             self._plan.ready_flag.set()
 
-    def _drain(self, workers: Workers) -> None:
-        share = self._stop.remaining * _WORKERS_SHARE
-        workers.close(give_up_at=trio.current_time() + share)
+    def _wind_up(self, workers: Workers, background: Background) -> None:
+        """Have everything end that is done for objects. Daemons come first: what they want stored takes turns."""
+        now, remaining = trio.current_time(), self._stop.remaining
+        workers.give_up_at(now + remaining * _WORKERS_SHARE)
+        background.stop_all(DaemonStoppingReason.OPERATOR_EXITING, give_up_at=now + remaining * _DAEMONS_SHARE)
 
     async def _serve_probes(
         self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from trioperator.handling.handler import ChangeHandler, ResourceHandler, signature_of
+from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler, signature_of
 from trioperator.model.fields import resolve
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "MetaFilterToken",
     "all_",
     "any_",
+    "call_with",
     "callbacks",
     "field_paths",
     "matches",
@@ -59,14 +60,19 @@ def _takes(fn: Callback, skip: int) -> frozenset[str] | None:
     return None if signature.takes_all else signature.names
 
 
-def _call(fn: Callback, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def call_with(fn: Callable[..., Any], kwargs: Mapping[str, Any], *args: Any) -> Any:
+    """Call a user's function with those of the keyword arguments that it takes."""
     try:
         names = _takes(fn, len(args))
     except TypeError:  # not hashable, so not remembered
         names = _takes.__wrapped__(fn, len(args))
     if names is None:
-        return bool(fn(*args, **kwargs))
-    return bool(fn(*args, **{name: kwargs[name] for name in names if name in kwargs}))
+        return fn(*args, **kwargs)
+    return fn(*args, **{name: kwargs[name] for name in names if name in kwargs})
+
+
+def _call(fn: Callback, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return bool(call_with(fn, kwargs, *args))
 
 
 class _Combined:
@@ -106,12 +112,14 @@ def none_(fns: Iterable[Callback]) -> Callback:
 
 
 def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
-    """Give the functions that filter objects for *handler*, each with the name of its option."""
+    """Give the functions of *handler*'s options, which get the cause's arguments, each with the name of its option."""
     wanted: list[tuple[str, Any]] = [("when", handler.when), ("value", handler.value)]
     wanted += [("labels", value) for value in (handler.labels or {}).values()]
     wanted += [("annotations", value) for value in (handler.annotations or {}).values()]
     if isinstance(handler, ChangeHandler):
         wanted += [("old", handler.old), ("new", handler.new)]
+    if isinstance(handler, BackgroundHandler):
+        wanted.append(("initial_delay", handler.initial_delay))
     for option, value in wanted:
         yield from ((option, fn) for fn in _parts(value))
 

@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from trioperator.errors import ConfigError
+from trioperator.handling.schedule import Schedule
 from trioperator.model.fields import FieldPath
 from trioperator.model.resource import Selector
 
 __all__ = [
     "Activity",
     "ActivityHandler",
+    "BackgroundHandler",
     "ChangeHandler",
+    "DaemonHandler",
     "ErrorsMode",
     "EventHandler",
     "Handler",
@@ -29,6 +32,7 @@ __all__ = [
     "Reason",
     "ResourceHandler",
     "Signature",
+    "TimerHandler",
     "check_callback",
     "check_signature",
     "derive_id",
@@ -265,6 +269,51 @@ class ChangeHandler(ResourceHandler):
         return self.reason is Reason.DELETE and self.optional
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BackgroundHandler(ResourceHandler):
+    """Run beside an object for as long as it passes the filters: what daemons and timers have in common.
+
+    ``initial_delay`` is in seconds, or a function that tells it; ``finalizer`` says whether the object must not vanish
+    while it runs.
+    """
+
+    initial_delay: float | Callable[..., float] | None = None
+    finalizer: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DaemonHandler(BackgroundHandler):
+    """Be called once for an object, and go on until told to stop.
+
+    Times are in seconds: from the flag to the cancellation, from there until it is abandoned, and between reminders
+    where it is not.
+    """
+
+    cancellation_backoff: float | None = None
+    cancellation_timeout: float | None = None
+    cancellation_polling: float | None = None
+
+    def __str__(self) -> str:
+        return f"Daemon {self.id!r}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimerHandler(BackgroundHandler):
+    """Be called again and again for an object.
+
+    ``interval`` is in seconds since the end of the last call, or with ``sharp`` between the points of a grid; ``idle``
+    is how long the object must have been left unchanged; ``schedule`` takes the place of both.
+    """
+
+    interval: float | None = None
+    sharp: bool = False
+    idle: float | None = None
+    schedule: Schedule | None = None
+
+    def __str__(self) -> str:
+        return f"Timer {self.id!r}"
+
+
 def check_signature(handler: Handler, known: frozenset[str]) -> None:
     """Make sure that the function can be called with the *known* keyword arguments.
 
@@ -278,8 +327,9 @@ def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozense
 
     The value that it checks comes before them where the filter is not ``when=``. Raises ConfigError.
     """
-    signature = signature_of(fn, skip=0 if option == "when" else 1)
-    _check_required(f"The filter {option}= of {handler}", fn, signature, known)
+    signature = signature_of(fn, skip=0 if option in ("when", "initial_delay") else 1)
+    title = "The function" if option == "initial_delay" else "The filter"
+    _check_required(f"{title} {option}= of {handler}", fn, signature, known)
 
 
 def _check_required(title: str, fn: HandlerFn, signature: Signature, known: frozenset[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from trioperator.handling.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
+    BACKGROUND_KWARGS,
     CHANGE_KWARGS,
     EVENT_KWARGS,
     INDEX_KWARGS,
@@ -24,6 +25,7 @@ from trioperator.handling.filters import callbacks, field_paths, matches, premat
 from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
+    BackgroundHandler,
     ChangeHandler,
     EventHandler,
     Handler,
@@ -60,12 +62,13 @@ class KindHandlers:
     indices: tuple[IndexHandler, ...] = ()
     events: tuple[EventHandler, ...] = ()
     changes: tuple[ChangeHandler, ...] = ()
+    background: tuple[BackgroundHandler, ...] = ()
     extra_fields: frozenset[FieldPath] = frozenset()
     deletion_blockers: tuple[ChangeHandler, ...] = ()
     delete_notices: tuple[ChangeHandler, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.indices or self.events or self.changes)
+        return bool(self.indices or self.events or self.changes or self.background)
 
     @property
     def needs_echoes(self) -> bool:
@@ -75,7 +78,7 @@ class KindHandlers:
     @property
     def only_indices(self) -> bool:
         """Tell whether the objects are there to be indexed, and for nothing else."""
-        return bool(self.indices) and not (self.events or self.changes)
+        return bool(self.indices) and not (self.events or self.changes or self.background)
 
     @classmethod
     def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
@@ -86,6 +89,7 @@ class KindHandlers:
             indices=tuple(h for h in handlers if isinstance(h, IndexHandler)),
             events=tuple(h for h in handlers if isinstance(h, EventHandler)),
             changes=changes,
+            background=tuple(h for h in handlers if isinstance(h, BackgroundHandler)),
             extra_fields=field_paths(handlers),
             deletion_blockers=tuple(h for h in changes if h.needs_finalizer),
             delete_notices=tuple(h for h in changes if h.is_delete_notice),
@@ -138,12 +142,14 @@ class OperatorRegistry:
                 known = EVENT_KWARGS
             elif isinstance(handler, IndexHandler):
                 known = INDEX_KWARGS
+            elif isinstance(handler, BackgroundHandler):
+                known = BACKGROUND_KWARGS
             else:
                 known = ACTIVITY_KWARGS
             check_signature(handler, known | indices)
             if isinstance(handler, ResourceHandler):
                 for option, fn in callbacks(handler):
-                    check_callback(handler, option, fn, (known - ATTEMPT_KWARGS) | indices)
+                    check_callback(handler, option, fn, (known - ATTEMPT_KWARGS - {"stopped"}) | indices)
 
 
 def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:

@@ -73,6 +73,10 @@ class Detector:
         fields = known.table.kind.handlers.extra_fields
         return self._progress.clear(essence=self._diffbase.build(body=body, extra_fields=fields))
 
+    def fingerprint(self, known: Known, raw: Mapping[str, Any]) -> int:
+        """Give what tells one essence of an object from another, in this process."""
+        return hash(encode_essence(self.reduce(known, Body(raw))))
+
     def _recall_essence(
         self, known: Known, body: Body, essence: dict[str, Any], encoded: bytes
     ) -> Mapping[str, Any] | None:

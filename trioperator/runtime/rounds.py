@@ -73,7 +73,7 @@ class Rounds:
                 return
             state = unfinished.states[handler.id]
             attempt = Attempt(retry=state.retries, started=state.started)
-            if unfinished.save_at is None:
+            if unfinished.save_at is None and known.background is None:
                 outcome = await self._caller.call(known, cause, handler=handler, attempt=attempt)
             else:
                 async with self._saver.open_saving(known, cause.logger):

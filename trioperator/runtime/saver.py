@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncIterator
 
 import trio
@@ -29,12 +30,15 @@ class Saver:
         self._records = records
 
     async def save(self, known: Known, logger: Logger) -> None:
-        """Store how far the handlers have come, if that is not on record yet."""
+        """Store how far the handlers have come, if that is not on record yet, and what is pending."""
         unfinished = known.unfinished
-        if unfinished is None or unfinished.save_at is None or known.body is None:
+        if known.body is None:
+            return
+        records = Patch()
+        if unfinished is None or unfinished.save_at is None:
+            await self._writer.store(known, records, logger)
             return
         save_at, unfinished.save_at = unfinished.save_at, None
-        records = Patch()
         self._records.store(unfinished, body=Body(known.body), patch=records)
         try:
             await self._writer.store(known, records, logger)
@@ -55,7 +59,7 @@ class Saver:
 
     @contextlib.asynccontextmanager
     async def open_saving(self, known: Known, logger: Logger) -> AsyncIterator[None]:
-        """Store beside a handler at work how the earlier ones have ended, when that is due.
+        """Store beside a handler at work what is due: how the earlier ones have ended, and what daemons want stored.
 
         What has begun to be stored is stored before the block is left.
         """
@@ -64,18 +68,28 @@ class Saver:
             nursery.start_soon(self._save_when_due, known, logger, ended, name="saver")
             yield
             ended.set()
+            if known.wake is not None:
+                known.wake.set()
 
     async def _save_when_due(self, known: Known, logger: Logger, ended: trio.Event) -> None:
-        """Store how far the handlers have come when that is due, unless the one at work ends before."""
-        unfinished = known.unfinished
-        due = None if unfinished is None else unfinished.save_at
-        while due is not None:
-            with trio.move_on_at(due):
-                await ended.wait()
-                return
+        """Store how far the handlers have come when that is due, until the one at work has ended."""
+        not_before = -math.inf
+        while not ended.is_set():
+            known.wake = trio.Event()
+            with trio.move_on_at(max(not_before, _due(known))):
+                await known.wake.wait()
+                continue
             try:
                 await self.save(known, logger)
-                return
             except (TrioperatorError, StaleError) as error:
                 logger.debug("Storing the progress is put off: %s", error)
-                due = trio.current_time() + _PUT_OFF
+                not_before = trio.current_time() + _PUT_OFF
+        known.wake = None
+
+
+def _due(known: Known) -> float:
+    """Tell when something is to be stored beside a handler at work: what daemons want stored is due at once."""
+    if known.awaited:
+        return -math.inf
+    unfinished = known.unfinished
+    return math.inf if unfinished is None or unfinished.save_at is None else unfinished.save_at

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from trioperator.handling.handler import ChangeHandler, ResourceHandler
+from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler
 from trioperator.handling.registry import KindHandlers, OperatorRegistry
+from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client
 from trioperator.kube.discovery import discover
 from trioperator.kube.watch import RawObject
@@ -21,6 +22,7 @@ from trioperator.logs import get_logger
 from trioperator.model.crd import resources_of_crd
 from trioperator.model.namespaces import NamespacePattern, is_exact, match_namespace
 from trioperator.model.resource import Resource, Selector, select_resources
+from trioperator.runtime.background import Background
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.table import Kind, ObjectTable, Queue
@@ -111,6 +113,7 @@ class Scopes:
         scope: Scope,
         memo: Any,
         indexing: Indexing,
+        background: Background,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -118,6 +121,7 @@ class Scopes:
         self._scope = scope
         self._memo = memo
         self._indexing = indexing
+        self._background = background
         self._held: list[ObjectTable] = []
         self._populated = trio.Event()
         self._populated.set()
@@ -201,7 +205,7 @@ class Scopes:
             if selection.problem:
                 problems[handler.selector] = selection.problem
             for resource in selection.resources:
-                if isinstance(handler, ChangeHandler) and "patch" not in resource.verbs:
+                if _stores(handler) and "patch" not in resource.verbs:
                     problems[handler.selector] = f"{resource} cannot be patched: {handler} is not called for it."
                 else:
                     by_resource.setdefault(resource, []).append(handler)
@@ -290,6 +294,10 @@ class Scopes:
             await stream.reflector.serve()
         if stream.gone:  # the kind or the namespace is gone, and all its objects with it
             stream.table.conclude(())
+        else:  # they may be there still, in another version perhaps, and are not ours any more
+            stream.table.retire()
+            for known in stream.table:
+                self._background.stop(known, DaemonStoppingReason.FILTERS_MISMATCH)
         stream.table.listed.set()  # nobody need wait for it any more
         self._indexing.leave(stream.table)
 
@@ -298,3 +306,8 @@ class Scopes:
         with trio.move_on_after(_PATIENCE):
             for stream in list(self._streams.values()):
                 await stream.reflector.tried.wait()
+
+
+def _stores(handler: ResourceHandler) -> bool:
+    """Tell whether the objects must be patched for a handler, whatever it does."""
+    return isinstance(handler, ChangeHandler) or (isinstance(handler, BackgroundHandler) and handler.finalizer)

@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -23,6 +23,9 @@ from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, object_logger
 from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource
+
+if TYPE_CHECKING:
+    from trioperator.runtime.runs import ObjectBackground
 
 __all__ = ["Kind", "Known", "Lane", "Notice", "ObjectTable", "Unfinished"]
 
@@ -100,8 +103,11 @@ class Known:
     __slots__ = (
         "_memo",
         "alarm",
+        "awaited",
+        "background",
         "body",
         "busy",
+        "called",
         "due",
         "echo",
         "failures",
@@ -124,6 +130,7 @@ class Known:
         "uid",
         "unfinished",
         "version",
+        "wake",
     )
 
     def __init__(self, table: ObjectTable, uid: str, obj: RawObject, *, initial: bool) -> None:
@@ -139,6 +146,10 @@ class Known:
         self.body: Mapping[str, Any] | None = None  # the newest state, while there is something to do about it
         self.unfinished: Unfinished | None = None
         self.pending: Patch | None = None  # what handlers want stored on the object, and is not yet
+        self.awaited: list[trio.Event] = []  # set when what is pending now has been stored, or cannot be
+        self.background: ObjectBackground | None = None  # its daemons and timers, if there are or were any
+        self.called = False  # a turn was called for, though the stream has brought nothing
+        self.wake: trio.Event | None = None  # of what is done beside a handler at work
         self._memo: Any = None
         self.handled: int | None = None  # a hash of the essence that this process has handled last
         self.stripped: bytes | None = None  # that essence itself, where somebody takes it off the object
@@ -177,7 +188,16 @@ class Known:
     @property
     def has_work(self) -> bool:
         """Tell whether a turn is to be taken now."""
-        return bool(self.notices)
+        return self.called or bool(self.notices)
+
+    def call(self) -> None:
+        """Have a turn taken though the stream has brought nothing."""
+        if self.gone:
+            return
+        self.called = self.fresh = True
+        if self.wake is not None:
+            self.wake.set()
+        self.table.call(self)
 
     def take(self) -> Collection[Notice]:
         """Take all notices that have come, in order."""
@@ -193,12 +213,17 @@ class Known:
         """Take a server's answer for the newest state."""
         self.body = body
         self.table.wrote(self, body)
+        if self.background is not None:
+            self.background.renew(body, pending=self.pending, own=True)
 
     def forget_state(self) -> None:
         """Have nothing to do any more, until the stream brings news."""
         self.body = None
         self.unfinished = None
         self.pending = None
+        awaited, self.awaited = self.awaited, []
+        for written in awaited:
+            written.set()
 
     def has_newer(self) -> bool:
         """Tell whether the stream has brought a state that is newer than the known one."""
@@ -267,6 +292,10 @@ class ObjectTable:
             self._note(known, Notice("DELETED", known.version, body=self._last_state(known)), fresh=True)
         self.listed.set()
 
+    def retire(self) -> None:
+        """Have nothing done for the objects any more, though they are not gone."""
+        self.kind = dataclasses.replace(self.kind, handlers=KindHandlers())
+
     def hold(self) -> None:
         """Keep objects from being queued, until they are released."""
         self._held = {}
@@ -277,6 +306,10 @@ class ObjectTable:
         for known in held or ():
             if known.has_work:
                 self._queue.add(known)
+
+    def call(self, known: Known) -> None:
+        """Queue an object though there is no news of it."""
+        self._queue.add(known)
 
     def wrote(self, known: Known, body: Mapping[str, Any]) -> None:
         """Note the object as an own write has left it."""

@@ -24,10 +24,12 @@ from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.progress import ProgressStorage
 from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
 from trioperator.handling.settle import HandlerState
+from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.logs import Logger
 from trioperator.model.body import Body
-from trioperator.model.finalizer import add_finalizer, is_deleting, remove_finalizer
+from trioperator.model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
 from trioperator.model.patch import Patch
+from trioperator.runtime.background import Background
 from trioperator.runtime.caller import Caller
 from trioperator.runtime.detector import Change, Detector
 from trioperator.runtime.indexing import Indexing
@@ -59,6 +61,7 @@ class TurnTaker:
         writer: Writer,
         invoker: Invoker,
         indexing: Indexing,
+        background: Background,
         settings: OperatorSettings,
         progress: ProgressStorage,
         diffbase: DiffBaseStorage,
@@ -66,6 +69,7 @@ class TurnTaker:
         self._detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
         self._writer = writer
         self._indexing = indexing
+        self._background = background
         self._settings = settings
         self._records = Records(progress=progress, diffbase=diffbase)
         self._caller = Caller(invoker)
@@ -103,6 +107,7 @@ class TurnTaker:
 
     async def _take(self, known: Known) -> float | None:
         for _ in range(_TOO_MANY):
+            called, known.called = known.called, False
             for notice in known.take():
                 try:
                     await self._absorb(known, notice)
@@ -110,7 +115,10 @@ class TurnTaker:
                     known.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
             await self._indexing.retry(known)
             if known.gone:
+                self._background.stop(known, DaemonStoppingReason.RESOURCE_DELETED)
                 return await self._attend_funeral(known)
+            if called and known.body is None and known.background is not None:
+                known.body = known.background.raw
             if self.stopping:
                 await self._leave(known)
                 return None
@@ -183,19 +191,16 @@ class TurnTaker:
     async def _consider(self, known: Known) -> float | None:
         """Do the next thing for the newest state. Gives the due time of what cannot be done now."""
         handlers = known.table.kind.handlers
+        held = bool(handlers.background) and self._background.match(known)
         if not handlers.changes:
-            await self._writer.store(known, Patch(), known.make_logger())
-            known.body = None
+            await self._rest_without_changes(known, held=held)
             return None
         change = self._detector.detect(known)
         cause = change.cause
-        must_block = must_block_deletion(handlers, cause)
-        if must_block and not change.finalized and not is_deleting(cause.raw):
-            cause.logger.debug("Adding the finalizer, thus preventing the actual deletion.")
-            await self._writer.store(known, Patch(), cause.logger, lambda body: add_finalizer(body, self._finalizer))
-        elif change.finalized and not must_block:
-            await self._release(known, Patch(), cause.logger)
-        elif known.unfinished is None and not is_of_interest(handlers, cause):
+        needed = held or must_block_deletion(handlers, cause)
+        if await self._adjust_finalizer(known, cause.logger, needed=needed, finalized=change.finalized):
+            return None
+        if known.unfinished is None and not is_of_interest(handlers, cause):
             before = known.body
             await self._writer.store(known, Patch(), cause.logger)
             if known.body is before:
@@ -205,6 +210,31 @@ class TurnTaker:
         else:
             await self._rest(known, change)
         return None
+
+    async def _adjust_finalizer(self, known: Known, logger: Logger, *, needed: bool, finalized: bool) -> bool:
+        """Add or remove the finalizer where it is missing or not needed, and tell whether it was so."""
+        assert known.body is not None
+        if needed and not finalized and not is_deleting(known.body):
+            logger.debug("Adding the finalizer, thus preventing the actual deletion.")
+            await self._writer.store(known, Patch(), logger, lambda body: add_finalizer(body, self._finalizer))
+        elif finalized and not needed:
+            await self._release(known, Patch(), logger)
+        else:
+            return False
+        return True
+
+    async def _rest_without_changes(self, known: Known, *, held: bool) -> None:
+        """Store what event handlers, daemons and timers want stored, where there are none of changes."""
+        assert known.body is not None
+        before, logger = known.body, known.make_logger()
+        has_background = bool(known.table.kind.handlers.background)
+        if has_background:
+            finalized = has_finalizer(before, self._finalizer)
+            if await self._adjust_finalizer(known, logger, needed=held, finalized=finalized):
+                return
+        await self._writer.store(known, Patch(), logger)
+        if known.body is before or not has_background:
+            known.body = None
 
     async def _rest(self, known: Known, change: Change) -> None:
         """Take note that there is nothing to handle, and clean up what an unfinished cause has left."""
@@ -237,19 +267,21 @@ class TurnTaker:
         if due:
             version = (cause.raw.get("metadata") or {}).get("resourceVersion")
             cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)
-        ended = False
+        completed = False
         try:
             await self._rounds.run(known, change, due)
-            ended = True
+            completed = True
         finally:
-            if not ended:  # cancelled: what has ended has to be on record
+            if not completed:  # cancelled: what has ended has to be on record
                 limit = min(_LAST_WRITE, self._settings.process.grace * _LAST_WRITE_SHARE)
                 with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
                     await self._saver.save(known, cause.logger)
         if known.body is None:
             return None
         states = [unfinished.states[handler.id] for handler in selected]
-        if all(state.finished for state in states):
+        ended = all(state.finished for state in states)
+        waits_for_daemons = ended and cause.reason is Reason.DELETE and self._background.holds(known)
+        if ended and not waits_for_daemons:
             await self._conclude(known, change, states)
             return None
         if known.has_newer():
@@ -258,6 +290,9 @@ class TurnTaker:
         await self._saver.save(known, cause.logger)
         if known.body is not before or self.stopping:
             return None  # the answer may hold what others have changed: look again
+        if waits_for_daemons:
+            known.body = None  # it goes on when the last one has ended
+            return None
         now = wall_now()
         waits = [(s.delayed - now).total_seconds() if s.delayed else 0.0 for s in states if not s.finished]
         return trio.current_time() + min(waits) if min(waits) > 0 else None

@@ -56,6 +56,10 @@ class Workers:
         self._delayed.clear()
         self._changed.set()
 
+    def give_up_at(self, time: float) -> None:
+        """Cancel the turns that have not ended at a time on Trio's clock."""
+        self._nursery.cancel_scope.deadline = time
+
     def add(self, known: Known) -> None:
         """Have a turn taken for an object, as soon as a worker is free."""
         if known.busy or self.closed or known.queued is Lane.FRESH or (known.queued and not known.fresh):

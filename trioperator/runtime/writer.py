@@ -53,6 +53,8 @@ def collect(known: Known, wanted: Mapping[str, Any], fns: Sequence[PatchFn], *, 
         plain = {}
     before = known.pending or Patch()
     known.pending = Patch(merge_patches(before, plain, onto=known.body), fns=[*before.fns, *fns])
+    if known.background is not None:
+        known.background.show(plain, opaque=bool(fns))
 
 
 class Writer:
@@ -72,6 +74,7 @@ class Writer:
         patch = Patch() if known.pending is None else known.pending
         if not patch and not records and finalize is None:
             return
+        awaited, known.awaited = known.awaited, []
         known.pending = None
         try:
             body = await self._write(known.table.kind, known.body, patch, records, finalize, logger)
@@ -79,7 +82,10 @@ class Writer:
             if patch:  # it comes before what has come meanwhile
                 later = known.pending or Patch()
                 known.pending = Patch(merge_patches(patch, later, onto=known.body), fns=[*patch.fns, *later.fns])
+            known.awaited += awaited
             raise
+        for written in awaited:
+            written.set()
         if body is not known.body:
             known.renew(body)
 

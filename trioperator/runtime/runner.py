@@ -1,0 +1,166 @@
+"""The runner: what a daemon or a timer does from its first call to its last, as long as nobody tells it to stop."""
+
+from __future__ import annotations
+
+import datetime
+
+import trio
+
+from trioperator.clock import wall_now
+from trioperator.handling.context import current_cause
+from trioperator.handling.filters import call_with
+from trioperator.handling.handler import DaemonHandler, TimerHandler
+from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.outcome import Outcome
+from trioperator.handling.schedule import Schedule
+from trioperator.handling.settle import deliver_result
+from trioperator.model.patch import Patch, merge_patches
+from trioperator.runtime.runs import Run
+from trioperator.runtime.timing import after_idling, next_tick, spread
+from trioperator.runtime.writer import collect
+from trioperator.settings import OperatorSettings
+
+__all__ = ["Runner"]
+
+
+class Runner:
+    """Call daemons and timers when they are due, and pass on what they want stored.
+
+    Sync daemons have threads of their own, so that neither other handlers nor timers ever wait for them.
+    """
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        backoff = settings.execution.default_backoff
+        self._spread = settings.background.spread
+        self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
+        self._daemon_invoker = Invoker(limiter=self._daemon_threads, backoff=backoff)
+        self._timer_invoker = Invoker(limiter=trio.CapacityLimiter(settings.execution.max_workers), backoff=backoff)
+
+    async def serve(self, run: Run) -> None:
+        """Call a daemon or a timer, until it has nothing more to do or is told to stop."""
+        cause = run.background.cause
+        assert cause is not None
+        current_cause.set(cause)  # the task is the run's own
+        delay = self._initial_delay(run)
+        if isinstance(run.handler, TimerHandler):
+            await self._serve_timer(run, run.handler, delay)
+        elif not delay or await run.stopper.wait_until(trio.current_time() + delay):
+            await self._complete(run)
+
+    async def _serve_timer(self, run: Run, timer: TimerHandler, delay: float) -> None:
+        schedule = timer.schedule
+        moment = wall_now() + datetime.timedelta(seconds=delay)
+        if schedule is None:
+            due: float | None = trio.current_time() + delay + self._offset(run, timer)
+        else:
+            moment, due = _next_scheduled(schedule, moment)
+        while due is not None:
+            due = await self._wait(run, due)
+            if due is None:
+                return
+            seen = run.background.changes
+            outcome = await self._complete(run)
+            if outcome is None or outcome.error is not None:
+                return
+            if schedule is not None:
+                moment, due = _next_scheduled(schedule, max(moment, wall_now()))
+                continue
+            due = next_tick(timer, due=due, ended=trio.current_time())
+            if due is None and timer.idle is not None and await run.wait_for_change(seen):
+                due = run.background.changed
+
+    async def _wait(self, run: Run, due: float) -> float | None:
+        """Wait until a call is due, and the object has been left unchanged; give that time, or None to stop."""
+        while True:
+            if isinstance(run.handler, TimerHandler):
+                due = after_idling(run.handler, due, changed=run.background.changed)
+            if not await run.stopper.wait_until(due):
+                return None
+            if not isinstance(run.handler, TimerHandler):
+                return due
+            if after_idling(run.handler, due, changed=run.background.changed) <= due:
+                return due
+
+    async def _complete(self, run: Run) -> Outcome | None:
+        """Make attempts until one is the last; None: there was to be another, but it has to stop."""
+        attempt = Attempt(retry=0, started=wall_now())
+        while True:
+            outcome = await self._attempt(run, attempt)
+            if outcome.final:
+                return outcome
+            if await self._wait(run, trio.current_time() + outcome.delay) is None:
+                return None
+            attempt = Attempt(retry=attempt.retry + 1, started=attempt.started)
+
+    async def _attempt(self, run: Run, attempt: Attempt) -> Outcome:
+        """Call the function once, and wait until what it wants stored is stored, so that it cannot get ahead of it."""
+        handler, cause = run.handler, run.background.cause
+        assert cause is not None
+        patch = Patch()
+        kwargs = {"stopped": run.stopper.stopped, **cause.kwargs_for(handler, patch)}
+        outcome = None
+        invoker = self._timer_invoker
+        if isinstance(handler, DaemonHandler):
+            invoker = self._daemon_invoker
+            self._check_threads(run)
+        try:
+            outcome = await invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        finally:
+            if outcome is not None or handler.is_async:  # a thread that was left to itself may still be writing to it
+                written = self._deliver(run, patch, None if outcome is None else outcome.result)
+        if (
+            written is not None
+            and not run.stopper.is_set
+            and not (outcome.final and isinstance(handler, DaemonHandler))
+        ):
+            await written.wait()
+        return outcome
+
+    def _deliver(self, run: Run, patch: Patch, result: object) -> trio.Event | None:
+        """Have stored what a call wants stored, by the object's own turn; give the event of that, if it is anything."""
+        wanted = deliver_result(result, handler_id=run.handler.id)
+        if not patch and not wanted:
+            return None
+        known, cause = run.known, run.background.cause
+        assert cause is not None
+        if known.gone:
+            return None
+        collect(known, merge_patches(patch, wanted), patch.fns, by=str(run.handler), logger=cause.logger)
+        written = trio.Event()
+        known.awaited.append(written)
+        known.call()
+        return written
+
+    def _check_threads(self, run: Run) -> None:
+        threads = self._daemon_threads
+        if not run.handler.is_async and threads.available_tokens <= 0:
+            run.logger.error(
+                "%s cannot start: all %d threads for daemons are taken. It starts when one is free. To have more, set"
+                " settings.background.max_threads, or make the daemon async.",
+                run.handler,
+                threads.total_tokens,
+            )
+
+    def _initial_delay(self, run: Run) -> float:
+        delay, cause = run.handler.initial_delay, run.background.cause
+        assert cause is not None
+        if not callable(delay):
+            return delay or 0.0
+        try:
+            return max(0.0, float(call_with(delay, cause.kwargs)))
+        except Exception as error:
+            cause.logger.error(
+                "The initial delay of %s is not known, and it starts at once: %r", run.handler, error, exc_info=error
+            )
+            return 0.0
+
+    def _offset(self, run: Run, timer: TimerHandler) -> float:
+        return spread(timer, run.known.uid, limit=self._spread) if run.known.initial else 0.0
+
+
+def _next_scheduled(schedule: Schedule, after: datetime.datetime) -> tuple[datetime.datetime, float | None]:
+    """Give the next moment of a schedule, and when that is on Trio's clock."""
+    moment = schedule.next_after(after)
+    if moment is None:
+        return after, None
+    return moment, trio.current_time() + max(0.0, (moment - wall_now()).total_seconds())
