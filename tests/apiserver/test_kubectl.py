@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 import trio
@@ -145,3 +146,43 @@ async def test_a_finalizer_holds_up_a_deletion(cluster: Cluster, kubectl: Kubect
         nursery.start_soon(lambda: kubectl("wait", "--for=delete", "shape/a", "--timeout=20s"))
         await trio.sleep(0.5)
         await cluster.patch("shapes", "a", {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "expected"),
+    [
+        ("create namespace made", "namespaces", {}),
+        ("create configmap made --from-literal=a=b", "configmaps", {"data": {"a": "b"}}),
+        ("create secret generic made --from-literal=a=b", "secrets", {"data": {"a": "Yg=="}}),
+        ("create serviceaccount made", "serviceaccounts", {}),
+        ("run made --image=nginx --env=A=B", "pods", {"spec.containers.0.env": [{"name": "A", "value": "B"}]}),
+        ("create deployment made --image=nginx --replicas=0", "deployments", {"spec.replicas": 0}),
+        ("create job made --image=busybox -- date", "jobs", {"spec.template.spec.containers.0.command": ["date"]}),
+        ("create service clusterip made --tcp=80:http", "services", {"spec.ports.0.targetPort": "http"}),
+        ("create service clusterip made --tcp=80:8080", "services", {"spec.ports.0.targetPort": 8080}),
+        ("create quota made --hard=pods=5", "resourcequotas", {"spec.hard": {"pods": "5"}}),
+        ("create pdb made --selector=a=b --min-available=50%", "poddisruptionbudgets", {"spec.minAvailable": "50%"}),
+        ("create role made --verb=get,list --resource=pods", "roles", {"rules.0.verbs": ["get", "list"]}),
+        ("create priorityclass made --value=-5", "priorityclasses", {"value": -5}),
+    ],
+)
+async def test_built_in_objects_are_created_by_commands(
+    cluster: Cluster, kubectl: Kubectl, command: str, kind: str, expected: dict[str, Any]
+) -> None:
+    assert "created" in await kubectl(*command.split())
+    obj: Any = await cluster.get(kind, "made")
+    assert obj["metadata"]["creationTimestamp"]
+    for path, value in expected.items():
+        found = obj
+        for part in path.split("."):
+            found = found[int(part)] if part.isdigit() else found[part]
+        assert found == value
+
+
+async def test_a_deployment_is_exposed_and_restarted(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("create", "deployment", "d", "--image=nginx", "--port=80")
+    await kubectl("expose", "deployment", "d", "--target-port=8080")
+    assert (await cluster.get("services", "d"))["spec"]["ports"][0]["targetPort"] == 8080
+    await kubectl("rollout", "restart", "deployment/d")
+    template = (await cluster.get("deployments", "d"))["spec"]["template"]
+    assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]

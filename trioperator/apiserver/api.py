@@ -22,6 +22,7 @@ from .deleting import Deleter, parse_delete_options
 from .janitor import Janitor
 from .kinds import Kind
 from .messages import Request, RequestLog, RequestRecord, Response
+from .protobuf import MEDIA_TYPE, decode_protobuf
 from .reading import Reader
 from .refusals import (
     bad_request,
@@ -77,6 +78,8 @@ class Api:
             if len(request.body) > self.body_limit:
                 raise too_large(self.body_limit)
             target = self._resolve(request.path)
+            if request.content_type.startswith(MEDIA_TYPE):
+                _read_protobuf(request)
             response = self._document(request) if target is None else await self._serve(target, request)
         except ApiError as error:
             response = Response.of(render_status(error), error.status)
@@ -301,6 +304,16 @@ class Api:
 def _stored(kind: Kind, written: Written) -> Stored:
     meta = written.obj["metadata"]
     return Stored(kind.key(meta.get("namespace", ""), meta["name"]), written.obj, 0)
+
+
+def _read_protobuf(request: Request) -> None:
+    """Put JSON in the place of a body in protobuf."""
+    try:
+        content = decode_protobuf(request.body) if request.body else None
+    except ValueError as error:
+        raise bad_request(f"the body of the request cannot be read: {error}") from None
+    request.content_type = "application/json"
+    request.body = b"" if content is None else msgspec.json.encode(content)
 
 
 def _as_yaml(response: Response) -> Response:
