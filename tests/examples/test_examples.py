@@ -274,3 +274,17 @@ def test_examples_are_short_and_have_a_page_that_is_listed(path: pathlib.Path) -
     assert path.with_name("README.md").exists()
     assert f"{path.parent.name}/README.md" in (EXAMPLES / "README.md").read_text()
     assert f"examples/{path.parent.name}/main.py" in path.with_name("README.md").read_text()
+
+
+@running("16-indexing")
+async def test_indexing(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for("My Pods: none.")
+    for name, labels in (("pod-1", {"for": "kopf-example-1"}), ("pod-2", {})):
+        spec = {"containers": [{"name": name, "image": "busybox"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+        await example.cluster.create(pod)
+    await example.lines.wait_for("My Pods: pod-1 is Pending.")
+    await example.cluster.delete("pods", "pod-1")
+    await example.lines.wait_for("My Pods: none.", 2)
+    example.assert_shows_what_its_page_says()
