@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -31,6 +32,7 @@ from .writing import Written
 if TYPE_CHECKING:
     import httpx
 
+    from .controllers import Pace
     from .datafile import DataFile
 
 __all__ = ["Cluster", "open_cluster"]
@@ -165,6 +167,23 @@ class Cluster:
         query = {"labelSelector": labels, "fieldSelector": fields}
         page = self.api.reader.list(self._kind(kind), namespace or "", query)
         return [_copy(stored.raw) for stored in page.items]
+
+    # -- running what follows -------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def open_controllers(self, *names: str, pace: Pace | None = None) -> AsyncIterator[None]:
+        """Run controllers in the block: those of the names, or ``"all"``; *pace* says how long things take.
+
+        They work on Trio's clock. Raises ConfigError for names that do not exist.
+        """
+        from .controllers import Pace, select_controllers, serve_controllers
+
+        kinds = select_controllers(names or ("all",))
+        serve = functools.partial(serve_controllers, self.api, kinds, pace=pace or Pace())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve, name="controllers")
+            yield
+            nursery.cancel_scope.cancel(reason="the controllers are not needed any more")
 
     # -- changing it ----------------------------------------------------------------------------------------------
 

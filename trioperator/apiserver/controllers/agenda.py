@@ -1,0 +1,50 @@
+"""What controllers have to look at, and when: the earliest first, in Trio's time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from typing import Generic, TypeVar
+
+import trio
+
+__all__ = ["Agenda"]
+
+Item = TypeVar("Item")
+
+
+class Agenda(Generic[Item]):
+    """Items with the times at which they are due; an item that is added twice is due at the earlier time, once."""
+
+    def __init__(self) -> None:
+        self._due: dict[Item, float] = {}
+        self._heap: list[tuple[float, int, Item]] = []
+        self._numbers = itertools.count()  # of items that are due at the same time, the first added comes first
+        self._changed = trio.Event()
+
+    def add(self, item: Item, *, after: float = 0) -> None:
+        """Let the item be due after so many seconds. Never waits."""
+        due = trio.current_time() + after
+        if due < self._due.get(item, math.inf):
+            self._due[item] = due
+            heapq.heappush(self._heap, (due, next(self._numbers), item))
+            self._changed.set()
+
+    async def take(self) -> Item:
+        """Wait until an item is due, and take it."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            due = self._earliest()
+            if due <= trio.current_time():
+                _, _, item = heapq.heappop(self._heap)
+                del self._due[item]
+                return item
+            self._changed = trio.Event()
+            with trio.move_on_at(due):
+                await self._changed.wait()
+
+    def _earliest(self) -> float:
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # the item was taken, or was added again for an earlier time
+        return self._heap[0][0] if self._heap else math.inf

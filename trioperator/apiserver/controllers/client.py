@@ -1,0 +1,172 @@
+"""How controllers see the cluster, and how they act on it: as clients do, by the same writes, with the same checks."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import NotFoundError
+
+from ..api import Api
+from ..decoding import WriteOptions
+from ..deleting import DeleteOptions
+from ..kinds import Kind
+from ..patching import JSON, MERGE
+from ..storage import Change, Stored, Table
+from ..users import AUTHENTICATED, MASTERS, User
+
+__all__ = ["Client", "Object", "Resource"]
+
+Object = dict[str, Any]
+Resource = tuple[str, str]  # group and plural
+
+MANAGER: Final = User(name="system:kube-controller-manager", groups=(MASTERS, AUTHENTICATED))
+_NOBODY: Final = ""  # stands for the owner of what has none
+
+
+class Client:
+    """The cluster, for its controllers. What it returns is not to be changed: it is what is stored."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._state = api.state
+        self._owned: dict[str, dict[tuple[Resource, str], None]] = {}  # by the uid of the controlling owner
+        for table in self._state.store.tables.values():
+            for stored in table.objects.values():
+                self._own(table.resource, stored)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def get(self, resource: Resource, key: str) -> Object | None:
+        """Return the object of that key (``namespace/name``, or ``name``), or None."""
+        stored = self._state.store.table(resource).objects.get(key)
+        return None if stored is None else stored.obj
+
+    def all(self, resource: Resource, namespace: str = "") -> list[Object]:
+        """Return the objects of the resource, in the namespace or in all."""
+        table = self._state.store.table(resource)
+        return [table.objects[key].obj for key in table.keys(f"{namespace}/" if namespace else "")]
+
+    def owned(self, owner: Object, resource: Resource) -> list[Object]:
+        """Return the objects of the resource that the owner controls."""
+        return list(self._of(owner["metadata"]["uid"], resource))
+
+    def orphans(self, resource: Resource, namespace: str) -> list[Object]:
+        """Return the objects of the resource in the namespace that nobody controls."""
+        return [obj for obj in self._of(_NOBODY, resource) if obj["metadata"].get("namespace") == namespace]
+
+    def _of(self, uid: str, resource: Resource) -> Iterator[Object]:
+        table = self._state.store.table(resource)
+        for found, key in tuple(self._owned.get(uid, ())):
+            if found == resource:
+                yield table.objects[key].obj
+
+    def note(self, table: Table, change: Change) -> None:
+        """Take note of a change of any object."""
+        if change.old is not None:
+            owner = _owner_of(change.old.obj)
+            owned = self._owned.get(owner)
+            if owned is not None and (change.new is None or _owner_of(change.new.obj) != owner):
+                owned.pop((table.resource, change.key), None)
+                if not owned:
+                    del self._owned[owner]
+        if change.new is not None:
+            self._own(table.resource, change.new)
+
+    def _own(self, resource: Resource, stored: Stored) -> None:
+        self._owned.setdefault(_owner_of(stored.obj), {})[resource, stored.key] = None
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    async def create(self, resource: Resource, obj: Object) -> Object:
+        """Create the object; raise what the API refuses it with."""
+        namespace = obj["metadata"].get("namespace", "")
+        return (await self._api.writer.create(self._kind(resource), namespace, obj, self._options())).obj
+
+    async def merge(self, resource: Resource, obj: Object, patch: Mapping[str, Any], *, subresource: str = "") -> None:
+        """Change the object by a merge patch; one that is gone is left alone."""
+        await self._patch(resource, obj, msgspec.json.encode(patch), patch_type=MERGE, subresource=subresource)
+
+    async def set_status(self, resource: Resource, obj: Object, status: Mapping[str, Any]) -> None:
+        """Replace the status of the object, if it is another one; an object that is gone is left alone."""
+        if status != obj.get("status"):
+            patch = [{"op": "add", "path": "/status", "value": status}]
+            await self._patch(resource, obj, msgspec.json.encode(patch), patch_type=JSON, subresource="status")
+
+    async def _patch(
+        self, resource: Resource, obj: Object, body: bytes, *, patch_type: str, subresource: str = ""
+    ) -> None:
+        meta = obj["metadata"]
+        place = (meta.get("namespace", ""), meta["name"])
+        try:
+            await self._api.writer.patch(
+                self._kind(resource),
+                *place,
+                body=body,
+                patch_type=patch_type,
+                options=self._options(),
+                subresource=subresource,
+            )
+        except NotFoundError:
+            pass  # it was deleted meanwhile
+
+    async def bind(self, pod: Object, node: str) -> None:
+        """Put the Pod on the node, as the scheduler does."""
+        meta = pod["metadata"]
+
+        def change(old: Stored) -> Object:
+            return {**old.obj, "metadata": dict(old.obj["metadata"]), "spec": {**old.obj["spec"], "nodeName": node}}
+
+        kind = self._kind(("", "pods"))
+        await self._api.writer.mutate(kind, (meta["namespace"], meta["name"]), change, self._options())
+
+    async def delete(
+        self, resource: Resource, obj: Object, *, grace: int | None = None, policy: str = "Background"
+    ) -> None:
+        """Delete this very object; one that is gone is left alone."""
+        meta = obj["metadata"]
+        options = DeleteOptions(uid=meta["uid"], grace=grace, policy=policy, user=MANAGER)
+        try:
+            await self._api.deleter.delete(self._kind(resource), meta.get("namespace", ""), meta["name"], options)
+        except NotFoundError:
+            pass  # somebody else was quicker
+
+    def _kind(self, resource: Resource) -> Kind:
+        kind = self._state.catalog.by_resource(resource)
+        assert kind is not None, resource
+        return kind
+
+    @staticmethod
+    def _options() -> WriteOptions:
+        return WriteOptions(field_manager="kube-controller-manager", user=MANAGER)
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime.datetime:
+        """Return the wall time of the cluster."""
+        return self._state.now()
+
+    def timestamp(self) -> str:
+        """Return the wall time as the API writes it."""
+        return self._state.timestamp()
+
+    def seconds_since(self, timestamp: str) -> float:
+        """Return how long ago the timestamp of the API is."""
+        return (self.now() - parse_time(timestamp)).total_seconds()
+
+
+def parse_time(timestamp: str) -> datetime.datetime:
+    """Read a timestamp of the API."""
+    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+
+
+def _owner_of(obj: Object) -> str:
+    """Return the uid of the object's controlling owner."""
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            uid: str = owner["uid"]
+            return uid
+    return _NOBODY

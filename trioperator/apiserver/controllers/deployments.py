@@ -1,0 +1,291 @@
+"""Deployments: a ReplicaSet for each template, and the way from one to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from .client import Object, Resource
+from .controller import Controller
+from .replicasets import REPLICASETS
+from .templates import PODS, condition_of, owner_reference, set_condition, template_hash
+
+__all__ = ["DEPLOYMENTS", "Deployments", "limits"]
+
+DEPLOYMENTS: Resource = ("apps", "deployments")
+
+_HASH: Final = "pod-template-hash"
+_REVISION: Final = "deployment.kubernetes.io/revision"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Deployments(Controller):
+    """Bring the newest template's ReplicaSet up and the others down, within the limits of the strategy."""
+
+    resource: ClassVar[Resource] = DEPLOYMENTS
+    owns: ClassVar[tuple[Resource, ...]] = (REPLICASETS,)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._progress: dict[str, tuple[tuple[int, ...], float]] = {}  # the last counts that differed, and when
+
+    def forget(self, key: str) -> None:
+        """Take note that the Deployment is gone."""
+        self._progress.pop(key, None)
+
+    async def reconcile(self, obj: Object) -> float | None:
+        if "deletionTimestamp" in obj["metadata"]:
+            return await self._count(obj)
+        spec = obj["spec"]
+        current = _current(obj, self._sets(obj))
+        if spec.get("paused"):
+            await self._scale_alone(obj)
+            return await self._count(obj)
+        if current is None and spec["strategy"]["type"] == "Recreate" and await self._clear(obj, None):
+            return await self._count(obj)
+        if current is None:
+            current = await self._create(obj)
+        await self._number(obj, current)
+        if spec["strategy"]["type"] == "Recreate":
+            if not await self._clear(obj, current):
+                await self._scale(obj, current, spec["replicas"])
+        else:
+            await self._roll(obj, current)
+        await self._clean_up(obj)
+        return await self._count(obj)
+
+    def _sets(self, obj: Object) -> list[Object]:
+        """Return the ReplicaSets of the Deployment, the oldest revision first."""
+        return sorted(self.client.owned(obj, REPLICASETS), key=_revision)
+
+    def _others(self, obj: Object, current: Object | None) -> list[Object]:
+        uid = None if current is None else current["metadata"]["uid"]
+        return [item for item in self._sets(obj) if item["metadata"]["uid"] != uid]
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    async def _create(self, obj: Object) -> Object:
+        spec, meta = obj["spec"], obj["metadata"]
+        mark = {_HASH: template_hash(spec["template"])}
+        template = spec["template"]
+        labels = {**((template.get("metadata") or {}).get("labels") or {}), **mark}
+        selector = {**spec["selector"], "matchLabels": {**(spec["selector"].get("matchLabels") or {}), **mark}}
+        own: Object = {
+            "name": f"{meta['name']}-{mark[_HASH]}",
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "annotations": {key: text for key, text in (meta.get("annotations") or {}).items() if key != _LAST_APPLIED},
+            "ownerReferences": [owner_reference(obj)],
+        }
+        new: Object = {
+            "replicas": 0,
+            "selector": selector,
+            "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
+        }
+        if spec.get("minReadySeconds"):
+            new["minReadySeconds"] = spec["minReadySeconds"]
+        manifest = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": own, "spec": new}
+        return await self.client.create(REPLICASETS, manifest)
+
+    async def _number(self, obj: Object, current: Object) -> None:
+        """Give the newest ReplicaSet the highest revision, and the Deployment the same."""
+        others = [_revision(item) for item in self._others(obj, current)]
+        revision = _revision(current)
+        if revision <= max(others, default=0):
+            revision = max(others, default=0) + 1
+        mark = {"metadata": {"annotations": {_REVISION: str(revision)}}}
+        if revision != _revision(current):
+            await self.client.merge(REPLICASETS, current, mark)
+        if revision != _revision(obj):  # by the status, for other changes of annotations make a new generation
+            await self.client.merge(DEPLOYMENTS, obj, mark, subresource="status")
+
+    async def _scale(self, obj: Object, item: Object, replicas: int) -> None:
+        surge, _ = limits(obj["spec"])
+        wanted = obj["spec"]["replicas"]
+        prefix = "deployment.kubernetes.io"
+        notes = {f"{prefix}/desired-replicas": str(wanted), f"{prefix}/max-replicas": str(wanted + surge)}
+        have = item["metadata"].get("annotations") or {}
+        if item["spec"]["replicas"] != replicas or (replicas and not notes.items() <= have.items()):
+            patch = {"metadata": {"annotations": notes}, "spec": {"replicas": replicas}}
+            await self.client.merge(REPLICASETS, item, patch)
+
+    async def _scale_alone(self, obj: Object) -> None:
+        """Follow the number of replicas while the Deployment is paused, if there is but one ReplicaSet at work."""
+        sets = self._sets(obj)
+        working = [item for item in sets if item["spec"]["replicas"]] or sets[-1:]
+        if len(working) == 1:
+            await self._scale(obj, working[0], obj["spec"]["replicas"])
+
+    async def _clear(self, obj: Object, current: Object | None) -> bool:
+        """Bring the older ReplicaSets down to nothing; tell whether any of their Pods is still there."""
+        others = self._others(obj, current)
+        for item in others:
+            await self._scale(obj, item, 0)
+        return any(self.client.owned(item, PODS) for item in others)
+
+    async def _roll(self, obj: Object, current: Object) -> None:
+        wanted = obj["spec"]["replicas"]
+        surge, unavailable = limits(obj["spec"])
+        others = self._others(obj, current)
+        size = current["spec"]["replicas"]
+        if size > wanted:
+            size = wanted
+        elif size < wanted:
+            total = size + sum(item["spec"]["replicas"] for item in others)
+            size += max(0, min(wanted - size, wanted + surge - total))
+        await self._scale(obj, current, size)
+        await self._shrink(obj, current, size, spare=wanted - unavailable)
+
+    async def _shrink(self, obj: Object, current: Object, size: int, *, spare: int) -> None:
+        """Take from the older ReplicaSets what can be missed while *spare* Pods have to be available."""
+        others = [item for item in self._others(obj, current) if item["spec"]["replicas"]]
+        lacking = size - _available(self._fresh(current))
+        may_go = sum(item["spec"]["replicas"] for item in others) + size - spare - max(0, lacking)
+        for item in others:  # what is not available anyway goes first
+            useless = min(max(0, item["spec"]["replicas"] - _available(item)), max(0, may_go))
+            if useless:
+                may_go -= useless
+                await self._scale(obj, item, item["spec"]["replicas"] - useless)
+        others = [item for item in self._others(obj, current) if item["spec"]["replicas"]]
+        all_available = _available(self._fresh(current)) + sum(_available(item) for item in others)
+        may_go = min(may_go, all_available - spare)
+        for item in others:
+            part = min(item["spec"]["replicas"], max(0, may_go))
+            if part:
+                may_go -= part
+                await self._scale(obj, item, item["spec"]["replicas"] - part)
+
+    def _fresh(self, item: Object) -> Object:
+        meta = item["metadata"]
+        return self.client.get(REPLICASETS, f"{meta['namespace']}/{meta['name']}") or item
+
+    async def _clean_up(self, obj: Object) -> None:
+        """Delete the oldest ReplicaSets that have had their time, but for those that the history may keep."""
+        idle = [item for item in self._others(obj, _current(obj, self._sets(obj))) if not _pods(item)]
+        limit = obj["spec"].get("revisionHistoryLimit", 10)
+        for item in idle[: max(0, len(idle) - limit)]:
+            await self.client.delete(REPLICASETS, item)
+
+    # -- status ---------------------------------------------------------------------------------------------------
+
+    async def _count(self, obj: Object) -> float | None:
+        meta = obj["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}"
+        obj = self.client.get(DEPLOYMENTS, key) or obj
+        sets = self._sets(obj)
+        current = _current(obj, sets)
+        wanted = obj["spec"]["replicas"]
+        available = sum(map(_available, sets))
+        counts = {
+            "replicas": sum(map(_replicas, sets)),
+            "updatedReplicas": 0 if current is None else _replicas(current),
+            "readyReplicas": sum((item.get("status") or {}).get("readyReplicas", 0) for item in sets),
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, wanted - available)
+            if sum(map(_replicas, sets)) <= wanted
+            else sum(map(_replicas, sets)) - available,
+        }
+        status: Object = {
+            "observedGeneration": obj["metadata"]["generation"],
+            "terminatingReplicas": sum((item.get("status") or {}).get("terminatingReplicas", 0) for item in sets),
+            **{field: count for field, count in counts.items() if count},
+        }
+        status["conditions"] = list((obj.get("status") or {}).get("conditions") or ())
+        status = self._with_availability(obj, status, available)
+        status, again = self._with_progress(obj, status, current, tuple(counts.values()))
+        await self.client.set_status(DEPLOYMENTS, obj, status)
+        return again
+
+    def _with_availability(self, obj: Object, status: Object, available: int) -> Object:
+        _, unavailable = limits(obj["spec"])
+        is_enough = available >= obj["spec"]["replicas"] - unavailable
+        condition = {
+            "type": "Available",
+            "status": "True" if is_enough else "False",
+            "reason": "MinimumReplicasAvailable" if is_enough else "MinimumReplicasUnavailable",
+            "message": f"Deployment {'has' if is_enough else 'does not have'} minimum availability.",
+        }
+        return self._with_condition(status, condition)
+
+    def _with_progress(
+        self, obj: Object, status: Object, current: Object | None, counts: tuple[int, ...]
+    ) -> tuple[Object, float | None]:
+        """Tell how the newest template is coming on; and the seconds until it counts as stuck."""
+        if current is None or obj["spec"].get("paused"):
+            return status, None
+        name, wanted = current["metadata"]["name"], obj["spec"]["replicas"]
+        _, updated, _, available, _ = counts
+        condition = {"type": "Progressing", "status": "True"}
+        if updated == wanted == available == status.get("replicas", 0):
+            condition |= {"reason": "NewReplicaSetAvailable"}
+            condition |= {"message": f'ReplicaSet "{name}" has successfully progressed.'}
+            return self._with_condition(status, condition), None
+        left = self._time_left(obj, (obj["metadata"]["generation"], *counts))
+        if left <= 0:
+            condition |= {"status": "False", "reason": "ProgressDeadlineExceeded"}
+            condition |= {"message": f'ReplicaSet "{name}" has timed out progressing.'}
+            return self._with_condition(status, condition), None
+        condition |= {"reason": "ReplicaSetUpdated", "message": f'ReplicaSet "{name}" is progressing.'}
+        return self._with_condition(status, condition), left
+
+    def _time_left(self, obj: Object, counts: tuple[int, ...]) -> float:
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        now = self.client.now().timestamp()
+        seen, since = self._progress.get(key, ((), now))
+        if seen != counts:
+            since = now
+            self._progress[key] = (counts, now)
+        return since + float(obj["spec"].get("progressDeadlineSeconds", 600)) - now
+
+    def _with_condition(self, status: Object, condition: Object) -> Object:
+        now = self.client.timestamp()
+        old = condition_of(status, condition["type"])
+        is_same = old is not None and all(old.get(field) == value for field, value in condition.items())
+        updated = old["lastUpdateTime"] if old is not None and is_same else now
+        return set_condition(status, {**condition, "lastUpdateTime": updated}, now=now)
+
+
+def limits(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """Return by how many Pods a Deployment may exceed its replicas, and how many of them may be unavailable."""
+    strategy = spec["strategy"]
+    if strategy["type"] == "Recreate":
+        return 0, 0
+    rolling, replicas = strategy.get("rollingUpdate") or {}, spec["replicas"]
+    surge = _share(rolling.get("maxSurge", "25%"), replicas, math.ceil)
+    unavailable = _share(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
+    return (surge, unavailable) if surge or unavailable else (0, 1)
+
+
+def _share(value: int | str, whole: int, to_integer: Any) -> int:
+    if isinstance(value, int):
+        return value
+    return int(to_integer(whole * int(value.removesuffix("%")) / 100))
+
+
+def _current(obj: Object, sets: list[Object]) -> Object | None:
+    """Return the ReplicaSet of the Deployment's template."""
+    for item in sets:
+        template = item["spec"]["template"]
+        meta = template.get("metadata") or {}
+        labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != _HASH}
+        own = obj["spec"]["template"]
+        if {**template, "metadata": {**meta, "labels": labels}} == {"metadata": {"labels": {}}, **own}:
+            return item
+    return None
+
+
+def _revision(item: Object) -> int:
+    return int((item["metadata"].get("annotations") or {}).get(_REVISION) or 0)
+
+
+def _replicas(item: Object) -> int:
+    return int((item.get("status") or {}).get("replicas", 0))
+
+
+def _available(item: Object) -> int:
+    return int((item.get("status") or {}).get("availableReplicas", 0))
+
+
+def _pods(item: Object) -> int:
+    return int(item["spec"]["replicas"]) + _replicas(item)

@@ -1,0 +1,32 @@
+"""The controllers by the names under which they are switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from trioperator.errors import ConfigError
+
+from .controller import Controller
+from .deployments import Deployments
+from .pods import Pods
+from .replicasets import ReplicaSets
+
+__all__ = ["CONTROLLERS", "select_controllers"]
+
+_KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
+    "workloads": (Deployments, ReplicaSets),
+    "pods": (Pods,),
+}
+CONTROLLERS: Final = tuple(sorted(_KINDS))
+
+
+def select_controllers(names: Iterable[str]) -> tuple[type[Controller], ...]:
+    """Return the controllers of the names, "all" being all of them; raise ConfigError for others."""
+    found: dict[type[Controller], None] = {}
+    for name in names:
+        if name != "all" and name not in _KINDS:
+            raise ConfigError(f"There is no controller {name!r}: there are all, {', '.join(CONTROLLERS)}.")
+        for each in CONTROLLERS if name == "all" else (name,):
+            found |= dict.fromkeys(_KINDS[each])
+    return tuple(found)

@@ -1,0 +1,66 @@
+"""The one node of the cluster, which is pretended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .client import Client, Object, Resource
+
+__all__ = ["ADDRESS", "NODES", "NODE_NAME", "register_node"]
+
+ADDRESS: Final = "192.0.2.1"  # of those for documentation: nobody is there
+NODE_NAME: Final = "embedded"
+NODES: Final[Resource] = ("", "nodes")
+
+_CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "10000"}
+_REASONS: Final = {
+    "MemoryPressure": "KubeletHasSufficientMemory",
+    "DiskPressure": "KubeletHasNoDiskPressure",
+    "PIDPressure": "KubeletHasSufficientPID",
+    "Ready": "KubeletReady",
+}
+
+
+async def register_node(client: Client) -> None:
+    """Create the node, unless it is there from an earlier time."""
+    if client.get(NODES, NODE_NAME) is not None:
+        return
+    labels = {
+        "kubernetes.io/hostname": NODE_NAME,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+    }
+    now = client.timestamp()
+    conditions = [
+        {
+            "type": name,
+            "status": "True" if name == "Ready" else "False",
+            "reason": reason,
+            "message": "It is pretended.",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        for name, reason in _REASONS.items()
+    ]
+    status: Object = {
+        "addresses": [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": NODE_NAME}],
+        "allocatable": _CAPACITY,
+        "capacity": _CAPACITY,
+        "conditions": conditions,
+        "nodeInfo": {
+            "architecture": "amd64",
+            "bootID": "",
+            "containerRuntimeVersion": "pretended://1",
+            "kernelVersion": "0",
+            "kubeProxyVersion": "",
+            "kubeletVersion": "v1.36.3",
+            "machineID": "",
+            "operatingSystem": "linux",
+            "osImage": "pretended",
+            "systemUUID": "",
+        },
+    }
+    meta = {"name": NODE_NAME, "labels": labels}
+    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status})

@@ -1,0 +1,78 @@
+"""ReplicaSets: as many Pods as they ask for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .client import Object, Resource
+from .controller import Controller
+from .templates import PODS, condition_of, has_selector, is_active, is_ready, make_pod, owner_reference
+
+__all__ = ["REPLICASETS", "ReplicaSets", "victims"]
+
+REPLICASETS: Resource = ("apps", "replicasets")
+
+
+class ReplicaSets(Controller):
+    """Make and delete Pods, adopt those that fit, and count them."""
+
+    resource: ClassVar[Resource] = REPLICASETS
+    owns: ClassVar[tuple[Resource, ...]] = (PODS,)
+
+    async def reconcile(self, obj: Object) -> float | None:
+        if "deletionTimestamp" not in obj["metadata"]:
+            await self._adopt(obj)
+            await self._scale(obj)
+        return await self._count(obj)
+
+    async def _adopt(self, obj: Object) -> None:
+        for pod in self.client.orphans(PODS, obj["metadata"]["namespace"]):
+            if is_active(pod) and has_selector(obj["spec"].get("selector"), pod["metadata"].get("labels") or {}):
+                owners = [*(pod["metadata"].get("ownerReferences") or ()), owner_reference(obj)]
+                await self.client.merge(PODS, pod, {"metadata": {"ownerReferences": owners}})
+
+    async def _scale(self, obj: Object) -> None:
+        active = [pod for pod in self.client.owned(obj, PODS) if is_active(pod)]
+        wanted = obj["spec"].get("replicas", 1)
+        for _ in range(wanted - len(active)):
+            await self.client.create(PODS, make_pod(obj, obj["spec"]["template"], labels={}))
+        for pod in victims(active, len(active) - wanted):
+            await self.client.delete(PODS, pod)
+
+    async def _count(self, obj: Object) -> float | None:
+        pods = self.client.owned(obj, PODS)
+        active = [pod for pod in pods if is_active(pod)]
+        labels = ((obj["spec"]["template"].get("metadata") or {}).get("labels") or {}).items()
+        ready = [pod for pod in active if is_ready(pod)]
+        waits = [self._until_available(obj, pod) for pod in ready]
+        counts = {
+            "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
+            "readyReplicas": len(ready),
+            "availableReplicas": sum(wait <= 0 for wait in waits),
+        }
+        status: Object = {
+            "replicas": len(active),
+            **{field: count for field, count in counts.items() if count},
+            "terminatingReplicas": sum("deletionTimestamp" in pod["metadata"] for pod in pods),
+            "observedGeneration": obj["metadata"]["generation"],
+        }
+        await self.client.set_status(REPLICASETS, obj, status)
+        return min((wait for wait in waits if wait > 0), default=None)
+
+    def _until_available(self, obj: Object, pod: Object) -> float:
+        """Return the seconds until the Pod, which is ready, counts as available."""
+        condition = condition_of(pod["status"], "Ready")
+        assert condition is not None
+        return float(obj["spec"].get("minReadySeconds", 0) - self.client.seconds_since(condition["lastTransitionTime"]))
+
+
+def victims(pods: list[Object], count: int) -> list[Object]:
+    """Choose those that are missed least: not on a node, not running, not ready, young."""
+
+    def value(pod: Object) -> tuple[bool, bool, bool]:
+        return ("nodeName" in pod["spec"], pod["status"].get("phase") == "Running", is_ready(pod))
+
+    # The sort is stable: among equals the younger ones come first.
+    younger_first = sorted(pods, key=lambda pod: int(pod["metadata"]["resourceVersion"]), reverse=True)
+    younger_first.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+    return sorted(younger_first, key=value)[: max(count, 0)]
