@@ -100,13 +100,7 @@ async def test_pods_get_the_status_that_handlers_patch(server: Server) -> None:
     assert server.notes.all == ["Pending"]
 
 
-async def test_a_result_that_a_pod_cannot_hold_is_warned_of(
-    server: Server, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
-) -> None:
-    if not server.is_real:
-        reason = "the embedded server has no schemas of built-in kinds, and keeps what the real one drops"
-        request.applymarker(pytest.mark.xfail(reason=reason))
-
+async def test_a_result_that_a_pod_cannot_hold_is_warned_of(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     @on.create("pods", id="created", registry=server.registry)
     async def created() -> dict[str, int]:
         server.notes.add("create")

@@ -14,8 +14,9 @@ import msgspec
 from . import metadata, patching
 from .kinds import Kind, kind_of
 from .messages import Request
-from .refusals import Cause, bad_request, invalid, unsupported_media_type
+from .refusals import Cause, bad_request, invalid, invalid_value, unsupported_media_type
 from .strategies import shape
+from .unmarshal import UnmarshalError, unmarshal
 from .users import ADMIN, User
 
 __all__ = ["WriteOptions", "decode_body", "decode_json", "decode_object", "decode_patch", "read_write_options"]
@@ -105,35 +106,48 @@ def _not_object(value: Any) -> str:
     return f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_name(value)} into Go value"
 
 
-def decode_object(kind: Kind, sent: Any, options: WriteOptions, *, patched: bool = False) -> dict[str, Any]:
-    """Bring what a client sent into the stored form, or refuse it."""
+def decode_object(
+    kind: Kind, sent: Any, options: WriteOptions, *, patched: bool = False, merged: Any = None
+) -> dict[str, Any]:
+    """Bring what a client sent into the stored form, or refuse it.
+
+    What *patched* an object is shown as JSON in refusals; a strategic patch is *merged*, and is shown itself.
+    """
     if not isinstance(sent, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_not_object(sent)}")
     _check_type(kind, sent, patched=patched)
-    meta = sent.get("metadata")
-    problem: str | None = None
-    if meta is not None and not isinstance(meta, dict):
-        problem = (
-            f"json: cannot unmarshal {_json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
-        )
-    elif meta is not None:
-        problem = metadata.type_problem(meta)
-    if problem is not None and patched:
-        cause = Cause(
-            "patch", f"Invalid value: {msgspec.json.encode(msgspec.json.encode(sent).decode()).decode()}: {problem}"
-        )
-        raise invalid("", "", "", [cause])
-    if problem is not None:
-        version = kind.version
-        raise bad_request(f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {problem}')
     unknown: list[str] = []
-    obj = shape(kind, sent, unknown)
-    if unknown and options.field_validation != "Ignore":
-        texts = [f'unknown field "{field}"' for field in unknown]
-        if options.field_validation == "Strict":
-            raise _strict_refusal(kind, sent, texts, patched=patched)
-        options.warnings.extend(texts)
-    return obj
+    problem: str | None = None
+    read: Mapping[str, Any] = sent
+    if kind.custom is not None:
+        problem = _metadata_problem(kind, sent.get("metadata"))
+    else:
+        try:
+            read = unmarshal(kind, sent, unknown)
+        except UnmarshalError as error:
+            problem = str(error) if merged is None else error.converted()
+    if problem is None:
+        obj = shape(kind, read, unknown)
+        if unknown and options.field_validation != "Ignore":
+            texts = [f'unknown field "{field}"' for field in unknown]
+            if options.field_validation == "Strict":
+                problem = f"strict decoding error: {', '.join(texts)}"
+            else:
+                options.warnings.extend(texts)
+    if problem is None:
+        return obj
+    if not patched:
+        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
+    shown = msgspec.json.encode(sent).decode() if merged is None else patching.go_text(merged)
+    raise invalid("", "", "", [invalid_value("patch", shown, problem)])
+
+
+def _metadata_problem(kind: Kind, meta: Any) -> str | None:
+    if meta is None:
+        return None
+    if isinstance(meta, dict):
+        return metadata.type_problem(meta)
+    return f"json: cannot unmarshal {_json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
 
 
 def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:
@@ -157,11 +171,3 @@ def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:
         raise invalid(name, kind.group, own, [cause])
     if name != kind.kind:
         raise invalid(name, kind.group, own, [Cause("kind", f'Invalid value: "{name}": must be {kind.kind}')])
-
-
-def _strict_refusal(kind: Kind, sent: Mapping[str, Any], texts: list[str], *, patched: bool) -> Exception:
-    text = f"strict decoding error: {', '.join(texts)}"
-    if not patched:
-        return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
-    shown = msgspec.json.encode(msgspec.json.encode(sent).decode()).decode()
-    return invalid("", "", "", [Cause("patch", f"Invalid value: {shown}: {text}")])

@@ -12,6 +12,7 @@ import msgspec
 
 from trioperator.errors import ApiError
 
+from .kind_schemas import Node, resolve
 from .refusals import bad_request
 
 __all__ = [
@@ -21,41 +22,13 @@ __all__ = [
     "STRATEGIC",
     "apply_json_patch",
     "apply_strategic_patch",
+    "go_text",
 ]
 
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
-
-# By which field the items of a list are the same item, after the API's own documentation. A list that is not here is
-# replaced as a whole; an empty key marks a list of plain values that is merged as a set.
-_MERGE_KEYS: Final[Mapping[str, str]] = {
-    "addresses": "type",
-    "conditions": "type",
-    "containers": "name",
-    "env": "name",
-    "ephemeralContainers": "name",
-    "finalizers": "",
-    "hostAliases": "ip",
-    "hostIPs": "ip",
-    "imagePullSecrets": "name",
-    "initContainers": "name",
-    "matchConditions": "name",
-    "ownerReferences": "uid",
-    "podCIDRs": "",
-    "podIPs": "ip",
-    "resourceClaims": "name",
-    "secrets": "name",
-    "taints": "key",
-    "topologySpreadConstraints": "topologyKey",
-    "volumeDevices": "devicePath",
-    "volumeMounts": "mountPath",
-    "volumes": "name",
-    "webhooks": "name",
-}
-# The conditions of these kinds are plain lists.
-_ATOMIC_CONDITIONS: Final = frozenset({"CustomResourceDefinition", "HorizontalPodAutoscaler"})
 
 
 def apply_json_patch(raw: bytes, operations: Any) -> Any:
@@ -103,12 +76,12 @@ def _as_taken(operation: dict[str, Any], document: Any) -> dict[str, Any]:
     return operation
 
 
-def apply_strategic_patch(target: Any, patch: Any, *, kind: str = "") -> Any:
-    """Return *target*, an object of the built-in *kind*, changed by the strategic merge patch."""
-    return _merge_object(target, patch, kind, "")
+def apply_strategic_patch(target: Any, patch: Any, schema: Node | None) -> Any:
+    """Return *target*, an object of a built-in kind with this schema, changed by the strategic merge patch."""
+    return _merge_object(target, patch, schema)
 
 
-def _merge_object(target: Any, patch: Mapping[str, Any], kind: str, field: str) -> Any:
+def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> Any:
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
@@ -128,61 +101,76 @@ def _merge_object(target: Any, patch: Mapping[str, Any], kind: str, field: str) 
         elif value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
-            result[key] = _merge_object(result.get(key), value, kind, key)
+            result[key] = _merge_object(result.get(key), value, _field(node, key))
         elif isinstance(value, list):
-            result[key] = _merge_list(result.get(key), value, kind, _Place(field, key))
+            result[key] = _merge_list(result.get(key), value, _field(node, key))
         else:
             result[key] = value
     for key, order in patch.items():
         name = key.partition("/")[2]
         if key.startswith("$setElementOrder/") and isinstance(result.get(name), list):
-            result[name] = _ordered(result[name], order, _merge_key(kind, _Place(field, name)))
+            result[name] = _ordered(result[name], order, _merge_key(_field(node, name)))
     return result
 
 
-class _Place(tuple[str, str]):
-    """Where a list is: the field that its object is in, and its own."""
-
-    __slots__ = ()
-
-    def __new__(cls, parent: str, field: str) -> _Place:
-        return super().__new__(cls, (parent, field))
-
-
-def _merge_key(kind: str, place: _Place) -> str | None:
-    parent, field = place
-    if field == "ports":
-        if kind == "Service":
-            return "port"
-        return "containerPort" if parent in {"containers", "initContainers", "ephemeralContainers"} else None
-    if field == "conditions" and kind in _ATOMIC_CONDITIONS:
+def _field(node: Node | None, name: str) -> Node | None:
+    """Return the schema of the field; None if it is not known."""
+    if node is None:
         return None
-    if field == "secrets" and kind != "ServiceAccount":
+    found = (node.get("properties") or {}).get(name) or node.get("additionalProperties")
+    return resolve(found) if isinstance(found, Mapping) else None
+
+
+def _merge_key(node: Node | None) -> str | None:
+    """Return by which field the items of the list are the same: none for plain values; None if they are replaced."""
+    if node is None or "merge" not in node.get("x-kubernetes-patch-strategy", "").split(","):
         return None
-    return _MERGE_KEYS.get(field)
+    return str(node.get("x-kubernetes-patch-merge-key", ""))
 
 
-def _merge_list(target: Any, patch: list[Any], kind: str, place: _Place) -> list[Any]:
-    key = _merge_key(kind, place)
+def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
+    key = _merge_key(node)
     current: list[Any] = list(target) if isinstance(target, list) else []
-    if key is None:
+    if key is None or node is None:
         return [item for item in patch if not _is_directive(item, "replace")]
     if not key:
         return current + [item for item in patch if item not in current]
     if any(_is_directive(item, "replace") and len(item) == 1 for item in patch):
         return [item for item in patch if not _is_directive(item, "replace")]
+    items = resolve(node["items"])
     for item in patch:
-        if not isinstance(item, dict) or key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        _check_item(item, key, current)
         index = next((i for i, old in enumerate(current) if isinstance(old, dict) and old.get(key) == item[key]), None)
         if _is_directive(item, "delete"):
             if index is not None:
                 del current[index]
         elif index is None:
-            current.append(_merge_object(None, item, kind, place[1]))
+            current.append(_merge_object(None, item, items))
         else:
-            current[index] = _merge_object(current[index], item, kind, place[1])
+            current[index] = _merge_object(current[index], item, items)
     return current
+
+
+def _check_item(item: Any, key: str, current: list[Any]) -> None:
+    if not isinstance(item, dict):
+        text = f"list element types are not identical: {go_text([current, [item]])}"
+        raise ApiError.of(text, status=500)
+    if key not in item:
+        raise ApiError.of(f"map: {go_text(item)} does not contain declared merge key: {key}", status=500)
+
+
+def go_text(value: Any) -> str:
+    """Return the value as the real server shows values that have no types."""
+    match value:
+        case dict():
+            return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(go_text(item) for item in value)}]"
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "<nil>"
+    return str(value)
 
 
 def _is_directive(item: Any, directive: str) -> bool:

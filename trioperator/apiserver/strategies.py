@@ -49,7 +49,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     The paths of fields that were dropped because nobody knows them are added to *unknown*.
     """
     meta = obj.get("metadata") or {}
-    unknown.extend(f"metadata.{field}" for field in meta if field not in META_FIELDS)
+    if kind.custom is not None:
+        unknown.extend(f"metadata.{field}" for field in meta if field not in META_FIELDS)
     body = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata"}}
     if kind.is_event_alias:
         body = events.to_core(body)

@@ -18,6 +18,7 @@ from trioperator.model.patch import apply_merge
 
 from . import metadata, patching
 from .decoding import WriteOptions, decode_object, decode_patch
+from .kind_schemas import schema_of
 from .kinds import Kind
 from .refusals import (
     Cause,
@@ -158,13 +159,15 @@ class Writer:
 
         def change(old: Stored) -> dict[str, Any]:
             base = as_served(kind, old.obj)
+            merged: Any = None
             if patch_type == patching.JSON:
                 sent = patching.apply_json_patch(old.raw if base is old.obj else msgspec.json.encode(base), patch)
             elif patch_type == patching.MERGE:
                 sent = apply_merge(base, patch)
             else:
-                sent = patching.apply_strategic_patch(base, patch, kind=kind.kind)
-            new = decode_object(kind, sent, options, patched=True)
+                merged = patch
+                sent = patching.apply_strategic_patch(base, patch, schema_of(kind))
+            new = decode_object(kind, sent, options, patched=True, merged=merged)
             self._match_name(new["metadata"], name)
             self._match_namespace(kind, new["metadata"], namespace)
             return new

@@ -1,0 +1,260 @@
+"""Objects of built-in kinds, read by their schemas as the real server reads them into its types. Pure.
+
+Unknown fields are dropped and told; what has another type than it must have is refused with the words of the real
+server. Nulls, and lists and maps that are empty, are as good as absent. Quantities and times get their one spelling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .kind_schemas import Node, definition, definition_of, reference
+from .kinds import Kind
+from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
+
+__all__ = ["UnmarshalError", "unmarshal"]
+
+
+class UnmarshalError(Exception):
+    """A value is not what it must be; the message is that of the real server."""
+
+    def converted(self) -> str:
+        """Return the message of the real server where it converts a merged object, and does not decode JSON."""
+        return str(self)
+
+
+class _MismatchError(UnmarshalError):
+    """A value has another JSON type than its field. The fields that lead to it are added on the way up."""
+
+    def __init__(self, value: Any, wanted: str, *, is_struct: bool = False) -> None:
+        super().__init__()
+        self.value = value
+        self.wanted = wanted
+        self.is_struct = is_struct
+        self.owner = ""
+        self.fields: list[str] = []
+
+    def __str__(self) -> str:
+        field = ".".join([self.owner, *reversed(self.fields)])
+        found = _JSON_NAMES[type(self.value)]
+        if found == "number" and self.wanted in {"int32", "int64"}:
+            found = f"number {self.value}"
+        return f"json: cannot unmarshal {found} into Go struct field {field} of type {self.wanted}"
+
+    def converted(self) -> str:
+        """Return the message of the real server where it converts a merged object, and does not decode JSON."""
+        found = _GO_KINDS[type(self.value)]
+        if self.is_struct:
+            return f"cannot restore struct from: {found}"
+        for prefix, name in (("[]", "slice"), ("map[", "map")):
+            if self.wanted.startswith(prefix):
+                return f"cannot restore {name} from {found}"
+        if self.wanted == "string" and found == "int64":
+            return "cannot convert int64 to string"
+        return f"unrecognized type: {self.wanted}"
+
+
+_JSON_NAMES: Final[Mapping[type, str]] = {
+    bool: "bool",
+    str: "string",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+_GO_KINDS: Final[Mapping[type, str]] = {
+    bool: "bool",
+    str: "string",
+    int: "int64",
+    float: "float64",
+    list: "slice",
+    dict: "map",
+}
+
+Reader = Callable[[Any, str, list[str]], Any]  # of a value, its path, and the unknown fields found so far
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Type:
+    """How values of one type are read; what null is among them; whether empty ones are as good as absent."""
+
+    name: str
+    read: Reader
+    zero: Any = None
+    drops_empty: bool = False
+
+
+def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
+    """Return the object of a built-in kind as it is read; add the paths of unknown fields to *unknown*.
+
+    Raises :class:`UnmarshalError`. An object of a kind without a schema is returned as it is.
+    """
+    name = definition_of(kind)
+    if name is None:
+        return dict(obj)
+    result: dict[str, Any] = _definition_type(name).read(obj, "", unknown)
+    return result
+
+
+@functools.cache
+def _definition_type(name: str) -> _Type:
+    *_, version, short = name.split(".")
+    if short in _SPECIAL:
+        return _SPECIAL[short]
+    schema = definition(name)
+    if "properties" in schema:
+        return _Type(f"{version}.{short}", _struct_reader(f"{version}.{short}", schema), zero={})
+    return _node_type(schema)
+
+
+def _node_type(node: Node) -> _Type:
+    target = reference(node)
+    if target is not None:
+        return _definition_type(target)
+    match node.get("type"):
+        case "array":
+            return _list_type(_node_type(node["items"]))
+        case "object" if isinstance(node.get("additionalProperties"), Mapping):
+            return _map_type(_node_type(node["additionalProperties"]))
+        case "string" | "boolean" | "integer" | "number" as name:
+            return _SCALARS[node.get("format") or name]
+    return _ANYTHING
+
+
+def _struct_reader(type_name: str, schema: Node) -> Reader:
+    owner = type_name.rpartition(".")[2]
+    properties: Mapping[str, Node] = schema["properties"]
+    required = frozenset(schema.get("required") or ())
+    types: dict[str, _Type] = {}  # filled as fields are met: definitions may hold themselves
+
+    def read(value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, type_name, is_struct=True)
+        result = {}
+        for key, item in value.items():
+            field_type = types.get(key)
+            if field_type is None:
+                if key not in properties:
+                    unknown.append(f"{path}.{key}" if path else key)
+                    continue
+                field_type = types[key] = _node_type(properties[key])
+            if item is None:
+                continue
+            try:
+                new = field_type.read(item, f"{path}.{key}" if path else key, unknown)
+            except _MismatchError as error:
+                error.owner = error.owner or owner
+                error.fields.append(key)
+                raise
+            if new or not field_type.drops_empty or key in required:
+                result[key] = new
+        return result
+
+    return read
+
+
+def _list_type(item_type: _Type) -> _Type:
+    name = f"[]{item_type.name}"
+
+    def read(value: Any, path: str, unknown: list[str]) -> list[Any]:
+        if not isinstance(value, list):
+            raise _MismatchError(value, name)
+        return [
+            item_type.zero if item is None else item_type.read(item, f"{path}[{at}]", unknown)
+            for at, item in enumerate(value)
+        ]
+
+    return _Type(name, read, drops_empty=True)
+
+
+def _map_type(item_type: _Type) -> _Type:
+    name = "v1.ResourceList" if item_type is _QUANTITY else f"map[string]{item_type.name}"
+
+    def read(value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, name)
+        return {
+            key: item_type.zero if item is None else item_type.read(item, f"{path}.{key}", unknown)
+            for key, item in value.items()
+        }
+
+    return _Type(name, read, drops_empty=True)
+
+
+def _scalar_type(name: str, python_type: type, zero: Any) -> _Type:
+    def read(value: Any, path: str, unknown: list[str]) -> Any:
+        if type(value) is not python_type:
+            raise _MismatchError(value, name)
+        return value
+
+    return _Type(name, read, zero)
+
+
+def _integer_type(name: str, limit: int) -> _Type:
+    def read(value: Any, path: str, unknown: list[str]) -> int:
+        if type(value) is not int or not -limit <= value < limit:
+            raise _MismatchError(value, name)
+        return value
+
+    return _Type(name, read, 0)
+
+
+def _text_type(name: str, spell: Callable[[str], str]) -> _Type:
+    def read(value: Any, path: str, unknown: list[str]) -> str:
+        if type(value) is not str:
+            raise _MismatchError(value, name)
+        try:
+            return spell(value)
+        except ValueError as error:
+            raise UnmarshalError(str(error)) from None
+
+    return _Type(name, read, "")
+
+
+def _read_number(value: Any, path: str, unknown: list[str]) -> float:
+    if type(value) not in {int, float}:
+        raise _MismatchError(value, "float64")
+    number: float = value
+    return number
+
+
+def _read_int_or_string(value: Any, path: str, unknown: list[str]) -> int | str:
+    return value if type(value) is str else _INT32.read(value, path, unknown)
+
+
+def _read_quantity(value: Any, path: str, unknown: list[str]) -> str:
+    text = value if type(value) is str else str(value) if type(value) in {int, float} else ""
+    try:
+        return canonical_quantity(text)
+    except ValueError as error:
+        raise UnmarshalError(str(error)) from None
+
+
+def _read_anything(value: Any, path: str, unknown: list[str]) -> Any:
+    return value
+
+
+_STRING: Final = _scalar_type("string", str, "")
+_INT32: Final = _integer_type("int32", 2**31)
+_ANYTHING: Final = _Type("runtime.RawExtension", _read_anything)
+_QUANTITY: Final = _Type("resource.Quantity", _read_quantity, "0")
+_SCALARS: Final[Mapping[str, _Type]] = {
+    "string": _STRING,
+    "boolean": _scalar_type("bool", bool, False),
+    "integer": _integer_type("int64", 2**63),
+    "int32": _INT32,
+    "int64": _integer_type("int64", 2**63),
+    "number": _Type("float64", _read_number, 0.0),
+    "double": _Type("float64", _read_number, 0.0),
+    "byte": _text_type("[]uint8", canonical_bytes),
+}
+_SPECIAL: Final[Mapping[str, _Type]] = {
+    "FieldsV1": _ANYTHING,
+    "IntOrString": _Type("intstr.IntOrString", _read_int_or_string, 0),
+    "MicroTime": _text_type("string", canonical_micro_time),
+    "Quantity": _QUANTITY,
+    "Time": _text_type("string", canonical_time),
+}
