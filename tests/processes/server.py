@@ -13,13 +13,13 @@ import sys
 
 import trio
 
-from trioperator.apiserver import Cluster, serve_cluster
+from trioperator.apiserver import Cluster, User, serve_cluster
 
 CRD = pathlib.Path(__file__).parents[2] / "examples" / "crd.yaml"
 
 
 async def serve() -> None:
-    cluster = Cluster()
+    cluster = Cluster(tokens={"operator-token": User(name="operator")})
     await cluster.apply(CRD)
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve_cluster, cluster)

@@ -21,14 +21,17 @@ class RoleAggregator:
         self._state = state
         self._table = state.store.table(_CLUSTER_ROLES)
         self._schedule = schedule
+        self._is_due = False
         state.store.on_change.append(self._note)
 
     def _note(self, table: Table, change: Change) -> None:
-        if table is self._table:
+        if table is self._table and not self._is_due:
+            self._is_due = True
             self._schedule(self.aggregate)
 
     def aggregate(self) -> None:
         """Bring all roles that gather others up to date."""
+        self._is_due = False
         for key in tuple(self._table.keys()):
             stored = self._table.objects[key]
             selectors = (stored.obj.get("aggregationRule") or {}).get("clusterRoleSelectors")

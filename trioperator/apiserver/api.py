@@ -17,8 +17,9 @@ from trioperator.errors import ApiError
 from trioperator.model.patch import apply_merge
 
 from . import documents, openapi, patching, scales
-from .decoding import WriteOptions, decode_body, decode_json, read_write_options
+from .decoding import WriteOptions, decode_body, decode_json, decode_object, read_write_options
 from .deleting import Deleter, parse_delete_options
+from .gate import Gate
 from .janitor import Janitor
 from .kinds import Kind
 from .messages import Request, RequestLog, RequestRecord, Response
@@ -34,6 +35,7 @@ from .refusals import (
 )
 from .state import State, trio_seconds
 from .storage import Stored
+from .token_requests import TOKEN_REQUEST
 from .views import View, negotiate
 from .writing import Writer, Written
 
@@ -61,13 +63,15 @@ class _PageNotFoundError(Exception):
 class Api:
     """The API of one cluster."""
 
-    def __init__(self, state: State, log: RequestLog, *, body_limit: int) -> None:
+    def __init__(self, state: State, log: RequestLog, *, body_limit: int, gate: Gate) -> None:
         self.state = state
+        self.gate = gate
         self.janitor = Janitor(state)
         self.reader = Reader(state)
         self.writer = Writer(state, settle=self.janitor.settle)
         self.deleter = Deleter(state, settle=self.janitor.settle)
         self.janitor.connect(self.deleter)
+        self.writer.guard = gate.guard
         self.body_limit = body_limit
         self._log = log
 
@@ -75,6 +79,7 @@ class Api:
         """Answer the request."""
         target: Target | None = None
         try:
+            self.gate.access.admit(request)
             if len(request.body) > self.body_limit:
                 raise too_large(self.body_limit)
             target = self._resolve(request.path)
@@ -199,10 +204,14 @@ class Api:
 
     async def _serve(self, target: Target, request: Request) -> Response:
         verb = _verb(request, target)
-        if not verb or (verb not in target.kind.verbs and not target.subresource):
+        if target.kind.is_virtual and target.name:
+            raise unknown_resource()
+        if not verb or verb not in (target.kind.verbs if not target.subresource else _subresource_verbs(target)):
             raise method_not_allowed(target.kind, verb)
         view, is_yaml = negotiate(request.accept, include=request.query.get("includeObject", ""), now=self.state.now)
         match verb:
+            case "create" if target.kind.is_virtual or target.subresource == "token":
+                response = self._answer(target, request)
             case "watch":
                 return Response(200, self._watch(target, request, view))
             case "get" | "list":
@@ -215,11 +224,18 @@ class Api:
             return _as_yaml(response)
         return response
 
+    def _answer(self, target: Target, request: Request) -> Response:
+        """Answer a question that is asked as an object."""
+        kind = TOKEN_REQUEST if target.subresource else target.kind
+        asked = decode_object(kind, decode_body(kind, request), read_write_options("create", request))
+        if target.subresource:
+            answer = self.gate.token_requests.answer(target.kind, target.namespace, target.name, asked)
+        else:
+            answer = self.gate.reviews.answer(kind, target.namespace, asked, request.user)
+        return Response.of(answer, 201)
+
     def _watch(self, target: Target, request: Request, view: View) -> Any:
-        query = dict(request.query)
-        if target.name:
-            query["fieldSelector"] = f"metadata.name={target.name}"
-        return self.reader.watch(target.kind, target.namespace, query, view)
+        return self.reader.watch(target.kind, target.namespace, request.query, view)
 
     def _read(self, target: Target, request: Request, view: View) -> Response:
         if not target.name:
@@ -325,14 +341,20 @@ def _as_yaml(response: Response) -> Response:
     return response
 
 
+def _subresource_verbs(target: Target) -> tuple[str, ...]:
+    return ("create",) if target.subresource == "token" else ("get", "patch", "update")
+
+
 def _verb(request: Request, target: Target | None) -> str:
     if target is None:
         return ""
     if request.method in {"GET", "HEAD"}:
-        if request.query.get("watch", "0").lower() in {"1", "true", ""}:
-            return "watch"
-        return "get" if target.name else "list"
+        if target.name:
+            return "get"
+        return "watch" if request.query.get("watch", "0").lower() in {"1", "true", ""} else "list"
     verb = _VERBS.get(request.method, "")
     if target.name:
-        return "" if verb == "create" else verb if not (verb == "delete" and target.subresource) else ""
+        if verb == "create":
+            return verb if target.subresource == "token" else ""
+        return verb if not (verb == "delete" and target.subresource) else ""
     return {"create": "create", "delete": "deletecollection"}.get(verb, "")

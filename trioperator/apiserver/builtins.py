@@ -2,8 +2,10 @@
 
 The table holds facts of the API only; :mod:`.kinds` turns it into objects. One line for each resource: its plural,
 its kind, its traits, its short names and its categories. The traits: ``N`` namespaced or ``C`` cluster-wide, ``s``
-with a status subresource, ``r`` with a scale subresource, ``g`` with ``metadata.generation``, ``u`` where an update
-must name the resource version that it is based on, ``d`` where a deletion answers with the deleted object.
+with a status subresource, ``r`` with a scale subresource, ``t`` with a token subresource, ``g`` with
+``metadata.generation``, ``u`` where an update must name the resource version that it is based on, ``d`` where a
+deletion answers with the deleted object, ``v`` where nothing is stored: an object that is created is a question, and
+comes back with its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ v1
   replicationcontrollers ReplicationController Nsrg rc all
   resourcequotas ResourceQuota Nsd quota -
   secrets Secret N - -
-  serviceaccounts ServiceAccount Nd sa -
+  serviceaccounts ServiceAccount Ndt sa -
   services Service Nsd svc all
 apiregistration.k8s.io/v1
   apiservices APIService Csu - api-extensions
@@ -42,6 +44,14 @@ apps/v1
   statefulsets StatefulSet Nsrg sts all
 events.k8s.io/v1
   events Event N ev -
+authentication.k8s.io/v1
+  selfsubjectreviews SelfSubjectReview Cv - -
+  tokenreviews TokenReview Cv - -
+authorization.k8s.io/v1
+  localsubjectaccessreviews LocalSubjectAccessReview Nv - -
+  selfsubjectaccessreviews SelfSubjectAccessReview Cv - -
+  selfsubjectrulesreviews SelfSubjectRulesReview Cv - -
+  subjectaccessreviews SubjectAccessReview Cv - -
 autoscaling/v2
   horizontalpodautoscalers HorizontalPodAutoscaler Ns hpa all
 autoscaling/v1

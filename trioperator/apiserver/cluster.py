@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import functools
@@ -22,6 +23,7 @@ from .builtins import DEFAULT_NAMESPACES
 from .certificates import Authority
 from .decoding import WriteOptions
 from .deleting import DeleteOptions
+from .gate import Gate
 from .kinds import Kind, kind_of
 from .kubeconfig import MARK
 from .messages import RequestLog
@@ -52,7 +54,8 @@ class Cluster:
     uids and generated names the same in each run. ``history`` and ``history_age`` (seconds) bound what watches can go
     back to, for each resource; older revisions get 410. ``log_limit`` is the number of requests that :attr:`requests`
     remembers. ``data`` is an open file to keep the objects in, and with the objects that were kept: see
-    :func:`open_cluster`.
+    :func:`open_cluster`. ``tokens`` are bearer tokens and the users that they are for; ``authorization`` is
+    ``"always-allow"`` or ``"rbac"``.
 
     The methods act as a client with all rights would, without being logged in :attr:`requests`. They name kinds as
     kubectl does: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. What they return is a copy. They raise the
@@ -68,16 +71,22 @@ class Cluster:
         history_age: float = 300,
         log_limit: int = 100_000,
         data: DataFile | None = None,
+        tokens: Mapping[str, User] | None = None,
+        authorization: str = "always-allow",
     ) -> None:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
+        self._gate = Gate(self._state, users=tokens or {}, authorization=authorization)
         self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
-        self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT)
+        self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate)
+        self._gate.follow(self.api.janitor.schedule, certificate=self._certificate)
         self._found: dict[str, Kind] = {}
         if data is not None:
             self._restore(data, seed)
         for name in DEFAULT_NAMESPACES:
             self._add_namespace(name)
+        self._gate.prepare()
+        self.api.janitor.settle()
 
     def _restore(self, data: DataFile, seed: int | None) -> None:
         """Go on where the cluster of the file was, and finish what follows from its last changes."""
@@ -87,6 +96,10 @@ class Cluster:
             self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not given out twice
         store.on_change.append(data.note)
         self.api.janitor.settle()
+
+    def _certificate(self) -> bytes | None:
+        """Return the certificate of who vouches for a server of the cluster, if it is served over TLS."""
+        return next((base64.b64decode(text) for text in self.authorities.values() if text), None)
 
     def _add_namespace(self, name: str) -> None:
         if name in self._state.store.table(("", "namespaces")).objects:
@@ -124,8 +137,12 @@ class Cluster:
 
         return httpx.AsyncClient(transport=self.transport(user=user), base_url="http://cluster", timeout=None)
 
-    def kubeconfig(self, url: str) -> Object:
-        """Return a kubeconfig for the cluster as it is served at the URL, with the server's authority under TLS."""
+    def kubeconfig(self, url: str, *, user: User = ADMIN, certificate: bool = False) -> Object:
+        """Return a kubeconfig for the cluster as it is served at the URL, with the server's authority under TLS.
+
+        It is for the *user*, by default one who may do everything, and has a token, or a client certificate (which
+        needs TLS). It is a secret.
+        """
         server: Object = {"server": url, "extensions": [MARK]}
         if authority := self.authorities.get(url):
             server["certificate-authority-data"] = authority
@@ -134,10 +151,16 @@ class Cluster:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "embedded", "cluster": server}],
-            "users": [{"name": "embedded", "user": {"token": "embedded"}}],
+            "users": [{"name": "embedded", "user": self._credentials(user, certificate)}],
             "contexts": [{"name": "embedded", "context": context}],
             "current-context": "embedded",
         }
+
+    def _credentials(self, user: User, certificate: bool) -> Object:
+        if not certificate:
+            return {"token": self._gate.tokens.issue_for(user)}
+        pair = (base64.b64encode(part).decode("ascii") for part in self.authority.issue(user))
+        return dict(zip(("client-certificate-data", "client-key-data"), pair, strict=True))
 
     # -- looking into it ------------------------------------------------------------------------------------------
 

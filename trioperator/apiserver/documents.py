@@ -33,6 +33,11 @@ VERSION: Final = {
     "platform": "linux/amd64",
 }
 _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")
+_SPECIAL_VERBS: Final = {"finalize": ("update",), "token": ("create",)}
+_SPECIAL_KINDS: Final = {
+    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
+    "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
+}
 
 
 def api_versions(address: str) -> dict[str, Any]:
@@ -79,11 +84,8 @@ def _resources(kind: Kind) -> Iterable[dict[str, Any]]:
     yield item
     for name in sorted(kind.subresources):
         sub: dict[str, Any] = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-        if name == "scale":
-            sub |= {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        else:
-            sub["kind"] = kind.kind
-        yield {**sub, "verbs": ["update"] if name == "finalize" else list(_SUBRESOURCE_VERBS)}
+        sub |= _SPECIAL_KINDS.get(name, {"kind": kind.kind})
+        yield {**sub, "verbs": list(_SPECIAL_VERBS.get(name, _SUBRESOURCE_VERBS))}
 
 
 def aggregated(catalog: Catalog, *, core: bool) -> dict[str, Any]:
@@ -120,8 +122,8 @@ def _aggregated(kind: Kind) -> dict[str, Any]:
     subresources = [
         {
             "subresource": name,
-            "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"} if name == "scale" else response,
-            "verbs": ["update"] if name == "finalize" else list(_SUBRESOURCE_VERBS),
+            "responseKind": _SPECIAL_KINDS.get(name, response),
+            "verbs": list(_SPECIAL_VERBS.get(name, _SUBRESOURCE_VERBS)),
         }
         for name in sorted(kind.subresources)
     ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalog", "Column", "CustomTraits", "Kind", "version_priority"]
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+NAMESPACE_VERBS: Final = tuple(verb for verb in VERBS if verb != "deletecollection")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class Kind:
     has_generation: bool = False
     needs_version: bool = False
     shows_deleted: bool = False
+    is_virtual: bool = False  # nothing is stored: what is created is a question
     storage_version: str = ""
     is_event_alias: bool = False  # events.k8s.io: its objects are those of the core group
     custom: CustomTraits | None = None
@@ -196,6 +198,8 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
         subresources = {"status"} if "s" in traits else set[str]()
         if "r" in traits:
             subresources.add("scale")
+        if "t" in traits:
+            subresources.add("token")
         if plural == "namespaces":
             subresources.add("finalize")
         yield Kind(
@@ -208,11 +212,12 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
             namespaced=traits[0] == "N",
             short_names=tuple(short_names.split(",")) if short_names != "-" else (),
             categories=tuple(categories.split(",")) if categories != "-" else (),
-            verbs=tuple(verb for verb in VERBS if plural != "namespaces" or verb != "deletecollection"),
+            verbs=("create",) if "v" in traits else VERBS if plural != "namespaces" else NAMESPACE_VERBS,
             subresources=frozenset(subresources),
             has_generation="g" in traits,
             needs_version="u" in traits,
             shows_deleted="d" in traits,
+            is_virtual="v" in traits,
             storage_version="v2" if group == "autoscaling" else "",
             is_event_alias=group == "events.k8s.io",
         )

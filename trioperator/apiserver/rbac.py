@@ -14,8 +14,9 @@ from trioperator.errors import ApiError
 
 from .attributes import Attributes
 from .kinds import Kind
-from .rules import Rule, allows, parse_rules, quote
+from .rules import Rule, allows, parse_rules
 from .state import State
+from .texts import quote
 from .users import MASTERS, User, service_account_name
 
 __all__ = ["Decision", "Grant", "Roles"]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from trioperator.errors import ApiError, ExpiredError
 
+from .texts import quote
+
 if TYPE_CHECKING:
     from .kinds import Kind
 
@@ -26,10 +28,12 @@ __all__ = [
     "invalid",
     "invalid_value",
     "method_not_allowed",
+    "not_allowed",
     "not_found",
     "render_status",
     "too_large",
     "too_large_version",
+    "unauthorized",
     "unknown_resource",
     "unsupported_media_type",
 ]
@@ -122,6 +126,23 @@ def forbidden(kind: Kind, name: str, text: str, *, causes: Sequence[Mapping[str,
         status=403,
         reason="Forbidden",
         details=_details(kind, name, **extra),
+    )
+
+
+def unauthorized() -> ApiError:
+    return ApiError.of("Unauthorized", status=401, reason="Unauthorized")
+
+
+def not_allowed(group: str, resource: str, name: str, text: str) -> ApiError:
+    """Refuse a request to somebody who may not do it; the resource is what they asked for, whether it exists or not."""
+    details = {"name": name, "group": group, "kind": resource}
+    title = f"{resource}.{group}" if group else resource
+    shown = f"{title} {quote(name)} is " if name else f"{title} is " if title else ""
+    return ApiError.of(
+        f"{shown}forbidden: {text}",
+        status=403,
+        reason="Forbidden",
+        details={field: value for field, value in details.items() if value},
     )
 
 

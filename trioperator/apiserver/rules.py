@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .attributes import Attributes
+from .texts import quote_all
 
 __all__ = ["EVERYTHING", "Rule", "allows", "describe_missing", "find_missing", "parse_rules"]
 
@@ -137,10 +138,5 @@ def _describe(rule: Rule) -> str:
         "ResourceNames": rule.names,
         "Verbs": rule.verbs,
     }
-    shown = (f"{field}:[{' '.join(map(quote, words))}]" for field, words in fields.items() if words)
+    shown = (f"{field}:{quote_all(words)}" for field, words in fields.items() if words)
     return "{" + ", ".join(shown) + "}"
-
-
-def quote(text: str) -> str:
-    """Return the text in quotation marks, as Go prints it."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -33,6 +33,7 @@ from .refusals import (
 from .state import State
 from .storage import Stored
 from .strategies import check_object, prepare_create, prepare_update
+from .users import User
 from .views import as_served
 
 __all__ = ["Admission", "Writer", "Written"]
@@ -47,6 +48,9 @@ class Written:
     obj: dict[str, Any]
     raw: bytes
     created: bool = False
+
+
+Guard = Callable[[Kind, Mapping[str, Any], Mapping[str, Any] | None, User], None]  # refuses who may not write that
 
 
 class Admission(Protocol):
@@ -71,6 +75,7 @@ class Writer:
         self._state = state
         self._settle = settle
         self.admission: Admission | None = None
+        self.guard: Guard | None = None
 
     # -- create ---------------------------------------------------------------------------------------------------
 
@@ -91,6 +96,8 @@ class Writer:
         if self.admission is not None:
             admitted = await self.admission.admit("CREATE", kind, obj, old=None, options=options)
             obj = admitted if admitted is not None else obj
+        if self.guard is not None:
+            self.guard(kind, obj, None, options.user)
         self._validate(kind, obj, [])
         key = kind.key(namespace, obj["metadata"]["name"])
         table = self._state.table(kind)
@@ -204,6 +211,8 @@ class Writer:
                     continue
                 new = admitted if admitted is not None else new
             break
+        if self.guard is not None:
+            self.guard(kind, new, old.obj, options.user)
         self._validate(kind, new, metadata.check_metadata_update(new["metadata"], old_meta))
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         if new == old.obj and _encode(new) == _encode(old.obj):

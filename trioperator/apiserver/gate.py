@@ -1,0 +1,47 @@
+"""Access to one cluster, put together: its tokens and rules, and the answers to questions about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .access import Access, make_authorizer
+from .access_reviews import AccessReviews
+from .aggregation import RoleAggregator
+from .authentication import Authenticator
+from .default_roles import store_default_roles
+from .escalation import GrantGuard
+from .rbac import Roles
+from .state import State
+from .token_requests import TokenRequests, TokenSecrets
+from .tokens import Tokens
+from .users import User
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """The access to one cluster. ``users`` are those of tokens that were given to it."""
+
+    def __init__(self, state: State, *, users: Mapping[str, User], authorization: str) -> None:
+        self._state = state
+        self.tokens = Tokens(state)
+        authorizer = make_authorizer(state, authorization)
+        self.access = Access(Authenticator(users, self.tokens), authorizer)
+        self.reviews = AccessReviews(state, self.access)
+        self.token_requests = TokenRequests(state, self.tokens)
+        self.guard = GrantGuard(authorizer).check if isinstance(authorizer, Roles) else None
+
+    def follow(
+        self, schedule: Callable[[Callable[[], None]], None], *, certificate: Callable[[], bytes | None]
+    ) -> None:
+        """Do what the real cluster's controllers do about access.
+
+        *schedule* takes what is to be done after a write; *certificate* tells that of the authority of the server.
+        """
+        RoleAggregator(self._state, schedule=schedule)
+        TokenSecrets(self._state, self.tokens, schedule=schedule, certificate=certificate)
+
+    def prepare(self) -> None:
+        """Store the roles and bindings that there are from the beginning."""
+        if self.guard is not None:
+            store_default_roles(self._state)
