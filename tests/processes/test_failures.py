@@ -59,7 +59,7 @@ CASES = {
     "a variable": Case((*RUN, "good.py"), 2, "'xml' is not one of", variables={"TRIOPERATOR_RUN_LOG_FORMAT": "xml"}),
     "an endpoint": Case((*RUN, "-L", "localhost", "good.py"), 2, "localhost"),
     "a taken endpoint": Case((*RUN, "-L", "http://127.0.0.1:TAKEN/", "good.py"), 2, "127.0.0.1:TAKEN"),
-    "bad manifests": Case(("run", "--embedded", "--apply=many.yaml", "good.py"), 2, "The manifests of many.yaml"),
+    "bad manifests": Case(("run", "--embedded", "--apply=many.yaml", "good.py"), 2, "Document 1 of many.yaml"),
     "no kubeconfig": Case((*RUN, "good.py"), 2, "none, which is not there", config="none"),
     "no YAML": Case((*RUN, "good.py"), 2, "broken", config="broken"),
     "no context": Case((*RUN, "good.py"), 2, "no-such-context", config="contextless"),
