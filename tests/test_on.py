@@ -453,7 +453,7 @@ def test_what_a_function_asks_for_is_checked_when_the_operator_starts(registry: 
 
 
 def test_all_decorators_are_public() -> None:
-    assert set(on.__all__) == {*ACTIVITIES, *RESOURCES}
+    assert set(on.__all__) == {*ACTIVITIES, *RESOURCES, "register", "subhandler", "this"}
     assert on.__all__ == sorted(on.__all__)
 
 

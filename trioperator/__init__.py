@@ -20,6 +20,7 @@ from trioperator.errors import (
     TemporaryError,
     TrioperatorError,
 )
+from trioperator.handling import lifecycles
 from trioperator.handling.diffbase import (
     AnnotationsDiffBaseStorage,
     DiffBaseStorage,
@@ -29,6 +30,7 @@ from trioperator.handling.diffbase import (
 from trioperator.handling.filters import ABSENT, PRESENT, all_, any_, none_, not_
 from trioperator.handling.handler import ErrorsMode, HandlerId, Reason
 from trioperator.handling.indexing import Index, Store
+from trioperator.handling.lifecycles import get_default_lifecycle, set_default_lifecycle
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     MultiProgressStorage,
@@ -41,6 +43,7 @@ from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.handling.stopping import AsyncDaemonStopped as AsyncDaemonStopperChecker
 from trioperator.handling.stopping import DaemonStopped, DaemonStoppingReason
 from trioperator.handling.stopping import SyncDaemonStopped as SyncDaemonStopperChecker
+from trioperator.handling.subhandlers import execute
 from trioperator.kits.hierarchies import (
     adjust_namespace,
     adopt,
@@ -64,7 +67,7 @@ from trioperator.model.references import (
     build_owner_reference,
 )
 from trioperator.model.resource import EVERYTHING, Resource
-from trioperator.on import daemon, index, timer
+from trioperator.on import daemon, index, register, subhandler, timer
 from trioperator.settings import OperatorSettings
 
 __all__ = [
@@ -135,16 +138,22 @@ __all__ = [
     "build_owner_reference",
     "configure",
     "daemon",
+    "execute",
+    "get_default_lifecycle",
     "get_default_registry",
     "harmonize_naming",
     "index",
     "label",
+    "lifecycles",
     "none_",
     "not_",
     "on",
     "operator",
+    "register",
     "remove_owner_reference",
     "run",
+    "set_default_lifecycle",
     "set_default_registry",
+    "subhandler",
     "timer",
 ]

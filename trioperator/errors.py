@@ -19,6 +19,7 @@
     │  └─ ServerError               500 and above
     └─ HandlerError                 how a handler ends other than well
        ├─ TemporaryError            try again after a delay
+       │  └─ UnfinishedSubhandlersError   some of its sub-handlers are not done yet
        └─ PermanentError            never try again
           ├─ HandlerTimeoutError    the handler's ``timeout=`` has passed
           └─ HandlerRetriesError    the handler's ``retries=`` are used up
@@ -50,6 +51,7 @@ __all__ = [
     "TooManyRequestsError",
     "TrioperatorError",
     "UnauthorizedError",
+    "UnfinishedSubhandlersError",
 ]
 
 
@@ -173,6 +175,16 @@ class TemporaryError(HandlerError):
     def __init__(self, message: object = "", delay: float | None = 60) -> None:
         super().__init__(message)
         self.delay = delay
+
+
+class UnfinishedSubhandlersError(TemporaryError):
+    """Say that sub-handlers have to be tried again, the first of them in *delay* seconds.
+
+    This is how ``execute()`` ends a handler until then; it counts as no attempt and no error of the handler.
+    """
+
+    def __init__(self, handler_id: str, *, delay: float) -> None:
+        super().__init__(f"There are unfinished sub-handlers of {handler_id!r}.", delay=delay)
 
 
 class PermanentError(HandlerError):

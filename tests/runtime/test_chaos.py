@@ -382,3 +382,29 @@ async def test_a_handler_that_has_seen_a_change_sees_that_it_is_taken_back(
         await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
         await settle(60)
     assert last_seen == {"first": 1}
+
+
+async def test_a_change_that_only_the_later_handlers_have_seen_is_taken_back_for_them_too(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen: dict[str, list[int]] = {"first": [], "second": []}
+
+    @on.update("widgets", id="first", registry=bench.registry)
+    async def first(spec: Any, **_: Any) -> None:
+        seen["first"].append(spec["size"])
+        await trio.sleep(5)
+
+    @on.update("widgets", id="second", registry=bench.registry)
+    async def second(spec: Any, **_: Any) -> None:
+        seen["second"].append(spec["size"])
+        await trio.sleep(5)
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(1)
+        for size, seconds in ((2, 3), (3, 5), (2, 60)):  # the last one while the second handler has the one before
+            await bench.cluster.patch("widgets", "w", {"spec": {"size": size}})
+            await settle(seconds)
+    assert seen["first"][-1] == 2
+    assert seen["second"][:1] == [3]
+    assert seen["second"][-1] == 2

@@ -96,6 +96,38 @@ async def test_several_quick_handlers_cost_the_same_as_one(bench: Bench, autojum
     assert bench.writes() == ["PATCH main"]
 
 
+async def test_sub_handlers_that_succeed_cost_the_same_as_one_handler(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        @trioperator.subhandler()
+        async def first() -> None:
+            @trioperator.subhandler()
+            async def inner() -> None: ...
+
+        await trioperator.execute(fns=[second])
+
+    async def second() -> None: ...
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(10)
+    assert bench.writes() == ["PATCH main"]
+
+
+async def test_each_retry_of_sub_handlers_costs_one_patch(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        @trioperator.subhandler()
+        async def child(retry: int) -> None:
+            if retry < 3:
+                raise trioperator.TemporaryError("not yet", delay=30)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(200)
+    assert bench.writes() == ["PATCH main"] * 4
+
+
 async def test_the_progress_before_a_slow_handler_is_stored_when_due(bench: Bench, autojump_clock: MockClock) -> None:
     written: list[float] = []
 

@@ -15,7 +15,7 @@ from trioperator.handling.handler import Activity, Reason, ResourceHandler
 from trioperator.handling.indexing import Indices
 from trioperator.model.body import Body
 from trioperator.model.diff import Diff, diff, reduce_diff
-from trioperator.model.fields import resolve
+from trioperator.model.fields import FieldPath, resolve
 from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource
 
@@ -179,6 +179,15 @@ class ChangeCause(ObjectCause):
         kwargs = ObjectCause._make_kwargs(self)
         kwargs.update(reason=self.reason, old=self.old, new=self.new, diff=self.diff)
         return kwargs
+
+    def narrowed_to(self, field: FieldPath | None) -> ChangeCause:
+        """Give the cause as the handlers of a field see it, with the same view of the object."""
+        if not field:
+            return self
+        narrowed = dataclasses.replace(self, old=resolve(self.old or {}, field), new=resolve(self.new or {}, field))
+        narrowed.body = self.body
+        narrowed._diff = reduce_diff(self.diff, field)
+        return narrowed
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
         """Give the arguments of one handler: those of a field handler are narrowed to its field."""

@@ -10,13 +10,13 @@ import dataclasses
 import datetime
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from trioperator.clock import wall_now
-from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryError
+from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryError, UnfinishedSubhandlersError
 from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.outcome import Outcome, check_limits, judge
@@ -72,8 +72,18 @@ class Invoker:
         self._limiter = limiter
         self._backoff = backoff
 
-    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
+    async def invoke(
+        self,
+        handler: Handler,
+        kwargs: Mapping[str, Any],
+        *,
+        attempt: Attempt,
+        logger: Logger,
+        after: Callable[[], Awaitable[None]] | None = None,
+    ) -> Outcome:
         """Make one attempt of *handler* and tell how it has ended.
+
+        What is to be done *after* the function has returned is a part of the attempt, with the same limits.
 
         An async function that outlives the handler's ``timeout=`` is cancelled at its next checkpoint; a sync one can
         not be, and is judged when it returns. Cancellation abandons the thread of a sync function.
@@ -87,7 +97,7 @@ class Invoker:
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
         try:
-            result = await self._call(handler, handler.signature.pick({**own, **kwargs}), runtime)
+            result = await self._call(handler, handler.signature.pick({**own, **kwargs}), runtime, after)
         except BaseException as raised:
             error = _principal(raised)
             if error is None:
@@ -103,20 +113,32 @@ class Invoker:
             logger.info("%s succeeded.", handler)
         return Outcome(final=True, result=result)
 
-    async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float) -> Any:
+    async def _call(
+        self,
+        handler: Handler,
+        kwargs: Mapping[str, Any],
+        runtime: float,
+        after: Callable[[], Awaitable[None]] | None,
+    ) -> Any:
         began = trio.current_time()
         if handler.is_async:
             result = handler.fn(**kwargs)
         else:
             # Boxed, because Trio takes no coroutine from a thread, and sync functions that wrap async ones give one.
             (result,) = await run_in_thread(lambda: (handler.fn(**kwargs),), limiter=self._limiter)
-        if not inspect.iscoroutine(result):
-            return result
         if handler.timeout is None:
-            return await result
+            return await _complete(result, after)
         with trio.move_on_at(began + handler.timeout - runtime):
-            return await result
+            return await _complete(result, after)
         raise HandlerTimeoutError(f"{handler} has timed out after {handler.timeout:g} seconds.")
+
+
+async def _complete(result: Any, after: Callable[[], Awaitable[None]] | None) -> Any:
+    if inspect.iscoroutine(result):
+        result = await result
+    if after is not None:
+        await after()
+    return result
 
 
 def _only_cancellation(
@@ -143,6 +165,10 @@ def _principal(raised: BaseException) -> Exception | None:
     if not isinstance(raised, ExceptionGroup):
         return raised
     leaves = list(_leaves(raised))
+    waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
+    leaves = [leaf for leaf in leaves if leaf not in waiting]
+    if not leaves:
+        return min(waiting, key=lambda error: error.delay or 0.0)
     for kind in (PermanentError, TemporaryError):
         for leaf in leaves:
             if isinstance(leaf, kind):
@@ -159,6 +185,9 @@ def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
 
 
 def _report(handler: Handler, error: Exception, outcome: Outcome, logger: Logger) -> None:
+    if outcome.waits:
+        logger.debug("%s has unfinished sub-handlers, and is called again when they are due.", handler)
+        return
     if isinstance(error, TemporaryError) and not outcome.final:
         logger.error("%s failed temporarily: %s", handler, str(error) or repr(error))
         return

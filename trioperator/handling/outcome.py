@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from trioperator.errors import ConfigError, HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
+from trioperator.errors import (
+    ConfigError,
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    PermanentError,
+    TemporaryError,
+    UnfinishedSubhandlersError,
+)
 from trioperator.handling.handler import ErrorsMode, Handler
 
 __all__ = ["Outcome", "check_limits", "judge"]
@@ -16,13 +23,15 @@ class Outcome:
     """Tell how an attempt has ended.
 
     ``final`` says that there will be no other attempt; else the next one is due in ``delay`` seconds.
-    A final outcome with an error is a failure; an ignored error is a success without a result.
+    A final outcome with an error is a failure; an ignored error is a success without a result. An attempt that only
+    ``waits`` for sub-handlers does not count as one.
     """
 
     final: bool
     result: Any = None
     error: Exception | None = None
     delay: float = 0.0
+    waits: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -52,6 +61,8 @@ def judge(handler: Handler, error: Exception, *, retry: int, runtime: float, bac
     mode = handler.errors or handler.default_errors
     if isinstance(error, PermanentError | ConfigError):  # a wrong setting stays wrong
         return Outcome(final=True, error=error)
+    if isinstance(error, UnfinishedSubhandlersError):
+        return Outcome(final=False, delay=error.delay or 0.0, waits=True)
     if isinstance(error, TemporaryError):
         delay = error.delay or 0.0
     elif mode is ErrorsMode.IGNORED:

@@ -174,7 +174,12 @@ def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeH
 
     A function is chosen once for an id, however many of its decorators match.
     """
-    return _deduplicated(h for h in handlers.changes if _suits(h, cause) and matches(h, cause))
+    return select_changes(handlers.changes, cause)
+
+
+def select_changes(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
+    """Choose from *handlers* those which a change calls for, in their order, each function once for an id."""
+    return _deduplicated(h for h in handlers if _suits(h, cause) and matches(h, cause))
 
 
 def is_of_interest(handlers: KindHandlers, cause: ChangeCause) -> bool:

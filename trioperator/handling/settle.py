@@ -18,7 +18,8 @@ __all__ = ["HandlerState", "deliver_result", "settle", "take_over"]
 class HandlerState:
     """Tell how far one handler has come with a cause.
 
-    ``retries`` counts the attempts made; a handler that waits is due at ``delayed``.
+    ``retries`` counts the attempts made; a handler that waits is due at ``delayed``; ``subrefs`` are the ids of all
+    its sub-handlers, and of theirs.
     """
 
     started: datetime.datetime
@@ -29,6 +30,7 @@ class HandlerState:
     success: bool = False
     failure: bool = False
     message: str | None = None
+    subrefs: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -38,6 +40,10 @@ class HandlerState:
     def is_due(self, now: datetime.datetime) -> bool:
         """Tell whether an attempt may be made at the time *now*."""
         return not self.finished and (self.delayed is None or self.delayed <= now)
+
+    def wait(self, now: datetime.datetime) -> float:
+        """Tell for how many seconds from *now* on the next attempt has to wait."""
+        return 0.0 if self.delayed is None else max(0.0, (self.delayed - now).total_seconds())
 
     def to_record(self) -> ProgressRecord:
         """Make the record that is stored, in Kopf's format."""
@@ -50,6 +56,7 @@ class HandlerState:
             "success": self.success,
             "failure": self.failure,
             "message": self.message,
+            "subrefs": list(self.subrefs) or None,
         }
 
     @classmethod
@@ -65,7 +72,13 @@ class HandlerState:
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=message if isinstance(message, str) else None,
+            subrefs=tuple(sorted({ref for ref in record.get("subrefs") or () if isinstance(ref, str)})),
         )
+
+    def referring(self, ids: Iterable[str]) -> HandlerState:
+        """Take in the ids of sub-handlers."""
+        subrefs = tuple(sorted({*self.subrefs, *ids}))
+        return self if subrefs == self.subrefs else dataclasses.replace(self, subrefs=subrefs)
 
 
 def settle(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> HandlerState:
@@ -75,7 +88,7 @@ def settle(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> 
         message = (str(outcome.error) or repr(outcome.error))[:1024]
     return dataclasses.replace(
         state,
-        retries=state.retries + 1,
+        retries=state.retries + (not outcome.waits),
         stopped=now if outcome.final else None,
         delayed=None if outcome.final else now + datetime.timedelta(seconds=outcome.delay),
         success=outcome.succeeded,
@@ -105,7 +118,7 @@ def take_over(
             if not state.finished:
                 state = dataclasses.replace(state, purpose=reason.value, delayed=None)
             elif not handler.initial:
-                state = HandlerState(started=now, purpose=reason.value)
+                state = HandlerState(started=now, purpose=reason.value, subrefs=state.subrefs)
         states[handler.id] = state
     return states
 

@@ -17,6 +17,7 @@ __all__ = [
     "json_patch",
     "merge_as_json_patch",
     "merge_patches",
+    "preview",
     "split_status",
     "with_version_test",
 ]
@@ -124,6 +125,19 @@ class Patch(dict[str, Any]):
             for fn in self.fns:
                 fn(after)
         return json_patch(before, after)
+
+
+def preview(body: Mapping[str, Any], patch: Patch) -> Mapping[str, Any]:
+    """Show an object as a patch will leave it. A function of it that fails is passed over here."""
+    after: Mapping[str, Any] = apply_merge(body, patch)
+    for fn in patch.fns:
+        changed = msgspec.json.decode(msgspec.json.encode(after))
+        try:
+            fn(changed)
+        except Exception:  # noqa: BLE001 -- whoever stores the patch reports it
+            continue
+        after = changed
+    return after
 
 
 def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:

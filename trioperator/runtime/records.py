@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -42,17 +43,29 @@ class Records:
 
     def recall(self, known: Known, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
         """Read how far the handlers have come, and what the first one to end has seen."""
-        now = wall_now()
         states: dict[str, HandlerState] = {}
         for handler in known.table.kind.handlers.changes:
-            record = self._progress.fetch(key=handler.id, body=body)
-            if record is not None:
-                states[handler.id] = HandlerState.from_record(record, now=now)
+            states.update(self._recall_with_subhandlers(handler.id, body))
         seen = None
         if self._seen is not None and any(state.success for state in states.values()):
             essence = self._seen.fetch(body=body)
             seen = None if essence is None else encode_essence(essence)
         return states, seen
+
+    def _recall_with_subhandlers(self, handler_id: str, body: Body) -> dict[str, HandlerState]:
+        record = self._progress.fetch(key=handler_id, body=body)
+        if record is None:
+            return {}
+        now = wall_now()
+        state = HandlerState.from_record(record, now=now)
+        # Only what can be a sub-handler's: nobody can make us remove other annotations.
+        subrefs = tuple(ref for ref in state.subrefs if ref.startswith(f"{handler_id}/"))
+        states = {handler_id: dataclasses.replace(state, subrefs=subrefs)}
+        for ref in subrefs:
+            record = self._progress.fetch(key=ref, body=body)
+            if record is not None:
+                states[ref] = HandlerState.from_record(record, now=now)
+        return states
 
     def store(self, unfinished: Unfinished, *, body: Body, patch: Patch) -> None:
         """Have stored how far the handlers have come."""
@@ -63,8 +76,12 @@ class Records:
 
     def purge(self, known: Known, *, body: Body, patch: Patch) -> None:
         """Have removed what is stored of the progress."""
-        for handler in known.table.kind.handlers.changes:
-            self._progress.purge(key=handler.id, body=body, patch=patch)
+        ids = [handler.id for handler in known.table.kind.handlers.changes]
+        states = [state for key in ids for state in self._recall_with_subhandlers(key, body).values()]
+        if known.unfinished is not None:
+            states += known.unfinished.states.values()
+        for key in dict.fromkeys((*ids, *(ref for state in states for ref in state.subrefs))):
+            self._progress.purge(key=key, body=body, patch=patch)
         if self._seen is not None and annotations_of(body):
             purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,13 +13,16 @@ from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.invoke import Attempt
-from trioperator.handling.settle import settle, take_over
-from trioperator.model.patch import apply_merge
-from trioperator.runtime.caller import Caller
+from trioperator.handling.lifecycles import Lifecycle, choose
+from trioperator.handling.settle import HandlerState, settle, take_over
+from trioperator.handling.subhandlers import Subhandlers
+from trioperator.model.patch import preview
+from trioperator.runtime.caller import Call, Caller
 from trioperator.runtime.detector import Change
 from trioperator.runtime.records import Records
-from trioperator.runtime.saver import Saver
+from trioperator.runtime.saver import Saver, Saving
 from trioperator.runtime.table import Known, Unfinished
+from trioperator.settings import OperatorSettings
 
 __all__ = ["TITLES", "Rounds"]
 
@@ -32,11 +37,21 @@ TITLES: Final[Mapping[Reason, str]] = {
 class Rounds:
     """Call handlers and keep account of how they end. Set ``stopping`` to have rounds end after the handler at work."""
 
-    def __init__(self, *, caller: Caller, saver: Saver, records: Records, write_delay: float) -> None:
-        self._caller = caller
+    def __init__(
+        self,
+        *,
+        caller: Caller,
+        saver: Saver,
+        records: Records,
+        settings: OperatorSettings,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self.caller = caller
+        self.lifecycle = lifecycle
+        self.write_delay = settings.persistence.write_delay
+        self.backoff = settings.execution.default_backoff
         self._saver = saver
         self._records = records
-        self._write_delay = write_delay
         self.stopping = False
 
     def resume(self, known: Known, cause: ChangeCause, selected: Sequence[ChangeHandler]) -> Unfinished:
@@ -55,7 +70,7 @@ class Rounds:
                     seen = also_seen = None
         known.unfinished = Unfinished(
             purpose=cause.reason,
-            states=take_over(selected, states, reason=cause.reason, now=wall_now()),
+            states=_with_subhandlers(take_over(selected, states, reason=cause.reason, now=wall_now()), states),
             save_at=None if before is None else before.save_at,
             seen=seen,
             also_seen=also_seen,
@@ -63,35 +78,119 @@ class Rounds:
         return known.unfinished
 
     async def run(self, known: Known, change: Change, handlers: Sequence[ChangeHandler]) -> None:
-        """Call handlers one after another, until the object has changed or the operator is stopping."""
-        cause = change.cause
-        for index, handler in enumerate(handlers):
-            if self.stopping or (index and known.has_newer()):
-                return
-            unfinished = known.unfinished
-            if unfinished is None:
-                return
-            state = unfinished.states[handler.id]
-            attempt = Attempt(retry=state.retries, started=state.started)
-            if unfinished.save_at is None and known.background is None:
-                outcome = await self._caller.call(known, cause, handler=handler, attempt=attempt)
-            else:
-                async with self._saver.open_saving(known, cause.logger):
-                    outcome = await self._caller.call(known, cause, handler=handler, attempt=attempt)
-            unfinished.states[handler.id] = settle(state, outcome, now=wall_now())
-            if unfinished.save_at is None:
-                unfinished.save_at = trio.current_time() + self._write_delay
-            if outcome.succeeded:
-                unfinished.note_seen(change.encoded)
-            if known.pending:
-                cause.body._replace_raw(apply_merge(known.body or cause.raw, known.pending))
+        """Call the handlers that are due, until the object has changed or the operator is stopping."""
+        async with self._saver.open_saving(known, change.cause.logger) as saving:
+            await _Round(self, known, seen=change.encoded, saving=saving).run(handlers, change.cause, self.lifecycle)
 
     async def run_last(self, known: Known, cause: ChangeCause, handlers: Sequence[ChangeHandler]) -> None:
-        """Call handlers of an object that is no more: nothing is stored, and nothing can come between."""
-        unfinished = known.unfinished
-        assert unfinished is not None
+        """Call the handlers of an object that is no more: nothing is stored, and nothing can come between."""
+        await _Round(self, known).run(handlers, cause, self.lifecycle)
+
+
+def _with_subhandlers(states: dict[str, HandlerState], known: Mapping[str, HandlerState]) -> dict[str, HandlerState]:
+    """Add what is known of the sub-handlers."""
+    refs = (ref for state in states.values() for ref in state.subrefs)
+    return {ref: known[ref] for ref in refs if ref in known} | states
+
+
+class _Round:
+    """Be one round: what is called for one state of an object, sub-handlers included.
+
+    *seen* is the essence that the handlers see. Without *saving* the object is no more.
+    """
+
+    def __init__(
+        self, rounds: Rounds, known: Known, *, seen: bytes | None = None, saving: Saving | None = None
+    ) -> None:
+        assert known.unfinished is not None
+        self._rounds = rounds
+        self._known = known
+        self._unfinished = known.unfinished
+        self._seen = seen
+        self._saving = saving
+        self._at_work: list[str] = []
+
+    async def run(self, handlers: Sequence[ChangeHandler], cause: ChangeCause, lifecycle: Lifecycle) -> None:
+        """Call those of *handlers* that are due, each once, in the order and the groups of *lifecycle*."""
+        states, now = self._unfinished.states, wall_now()
+        left = [handler for handler in handlers if states[handler.id].is_due(now)]
+        called = False
+        while left:
+            group = choose(lifecycle, left, state=states, kwargs=cause.kwargs, logger=cause.logger)
+            if not group:
+                self._put_off(left, cause)
+                return
+            for handler in group:
+                if self._must_end(called):
+                    return
+                called = True
+                await self._attempt(handler, cause, lifecycle)
+            left = [handler for handler in left if handler not in group]
+
+    def _must_end(self, called: bool) -> bool:
+        """Tell whether to call no more handlers now: at least one sees each state, so that it goes on for ever."""
+        if self._saving is None:
+            return False
+        return self._rounds.stopping or (called and self._known.has_newer())
+
+    def _put_off(self, handlers: Sequence[ChangeHandler], cause: ChangeCause) -> None:
+        """Take note that a lifecycle wants none of the handlers now: it is asked again after a while."""
+        backoff = self._rounds.backoff
+        names = ", ".join(str(handler) for handler in handlers)
+        cause.logger.warning("The lifecycle has chosen none of %s: they are due again in %g seconds.", names, backoff)
+        until = wall_now() + datetime.timedelta(seconds=backoff)
         for handler in handlers:
-            state = unfinished.states[handler.id]
-            attempt = Attempt(retry=state.retries, started=state.started)
-            outcome = await self._caller.call(known, cause, handler=handler, attempt=attempt)
-            unfinished.states[handler.id] = settle(state, outcome, now=wall_now())
+            self._move(handler, dataclasses.replace(self._unfinished.states[handler.id], delayed=until))
+
+    async def _attempt(self, handler: ChangeHandler, cause: ChangeCause, lifecycle: Lifecycle) -> None:
+        """Make one attempt of a handler, and of its sub-handlers."""
+        if handler.id in self._at_work:
+            raise RuntimeError(f"{handler} is executed while it is at work already.")
+        state = self._unfinished.states[handler.id]
+        call = Call(self._known, cause, handler)
+        inner = cause.narrowed_to(handler.field)
+
+        async def run(handlers: Sequence[ChangeHandler], *, lifecycle: Lifecycle | None) -> float | None:
+            call.collect()
+            self._show_wanted(cause)
+            return await self._run_subhandlers(handlers, inner, lifecycle or own_lifecycle)
+
+        own_lifecycle = lifecycle
+        self._at_work.append(handler.id)
+        try:
+            outcome = await self._rounds.caller.make(
+                call, Attempt(retry=state.retries, started=state.started), Subhandlers(handler, inner, run)
+            )
+        finally:
+            self._at_work.remove(handler.id)
+        self._move(handler, settle(self._unfinished.states[handler.id], outcome, now=wall_now()))
+        if outcome.succeeded and self._seen is not None:
+            self._unfinished.note_seen(self._seen)
+        self._show_wanted(cause)
+
+    def _move(self, handler: ChangeHandler, state: HandlerState) -> None:
+        """Put a handler's new state on account: it is stored soon."""
+        self._unfinished.states[handler.id] = state
+        if self._saving is not None:
+            if self._unfinished.save_at is None:
+                self._unfinished.save_at = trio.current_time() + self._rounds.write_delay
+            self._saving.note()
+
+    def _show_wanted(self, cause: ChangeCause) -> None:
+        """Show to the later handlers what the earlier ones want stored."""
+        if self._known.pending:
+            cause.body._replace_raw(preview(self._known.body or cause.raw, self._known.pending))
+
+    async def _run_subhandlers(
+        self, handlers: Sequence[ChangeHandler], cause: ChangeCause, lifecycle: Lifecycle
+    ) -> float | None:
+        """Call sub-handlers; tell in how many seconds the next ones are due, and None when all of them have ended."""
+        states = self._unfinished.states
+        states.update(take_over(handlers, states, reason=cause.reason, now=wall_now()))
+        ids = [handler.id for handler in handlers]
+        refs = {*ids, *(ref for key in ids for ref in states[key].subrefs)}
+        for parent in self._at_work:
+            states[parent] = states[parent].referring(ref for ref in refs if ref.startswith(f"{parent}/"))
+        await self.run(handlers, cause, lifecycle)
+        now = wall_now()
+        return min((states[key].wait(now) for key in ids if not states[key].finished), default=None)

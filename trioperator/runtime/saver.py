@@ -16,7 +16,7 @@ from trioperator.runtime.records import Records
 from trioperator.runtime.table import Known
 from trioperator.runtime.writer import StaleError, Writer
 
-__all__ = ["Saver"]
+__all__ = ["Saver", "Saving"]
 
 # How long to wait with storing the progress beside a handler at work, after the API has failed.
 _PUT_OFF = 5.0
@@ -58,33 +58,59 @@ class Saver:
             )
 
     @contextlib.asynccontextmanager
-    async def open_saving(self, known: Known, logger: Logger) -> AsyncIterator[None]:
-        """Store beside a handler at work what is due: how the earlier ones have ended, and what daemons want stored.
+    async def open_saving(self, known: Known, logger: Logger) -> AsyncIterator[Saving]:
+        """Store beside handlers at work what is due: how those before them have ended, and what daemons want stored.
 
         What has begun to be stored is stored before the block is left.
         """
         async with trio.open_nursery() as nursery:
-            ended = trio.Event()
-            nursery.start_soon(self._save_when_due, known, logger, ended, name="saver")
-            yield
-            ended.set()
-            if known.wake is not None:
-                known.wake.set()
+            saving = Saving(self, nursery, known, logger)
+            saving.note()
+            yield saving
+            saving.end()
 
-    async def _save_when_due(self, known: Known, logger: Logger, ended: trio.Event) -> None:
-        """Store how far the handlers have come when that is due, until the one at work has ended."""
+
+class Saving:
+    """Store what an object's handlers and daemons want stored, when it is due."""
+
+    def __init__(self, saver: Saver, nursery: trio.Nursery, known: Known, logger: Logger) -> None:
+        self._saver = saver
+        self._nursery = nursery
+        self._known = known
+        self._logger = logger
+        self._serving = False
+        self._ended = False
+
+    def note(self) -> None:
+        """Take note that there may be something to store. Nothing is begun for those who never have anything."""
+        if self._serving:
+            self._wake()
+        elif self._known.background is not None or _due(self._known) < math.inf:
+            self._serving = True
+            self._nursery.start_soon(self._serve, name="saver")
+
+    def end(self) -> None:
+        """Begin to store nothing more."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._known.wake is not None:
+            self._known.wake.set()
+
+    async def _serve(self) -> None:
         not_before = -math.inf
-        while not ended.is_set():
-            known.wake = trio.Event()
-            with trio.move_on_at(max(not_before, _due(known))):
-                await known.wake.wait()
+        while not self._ended:
+            self._known.wake = trio.Event()
+            with trio.move_on_at(max(not_before, _due(self._known))):
+                await self._known.wake.wait()
                 continue
             try:
-                await self.save(known, logger)
+                await self._saver.save(self._known, self._logger)
             except (TrioperatorError, StaleError) as error:
-                logger.debug("Storing the progress is put off: %s", error)
+                self._logger.debug("Storing the progress is put off: %s", error)
                 not_before = trio.current_time() + _PUT_OFF
-        known.wake = None
+        self._known.wake = None
 
 
 def _due(known: Known) -> float:

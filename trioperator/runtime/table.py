@@ -87,7 +87,11 @@ class Unfinished:
 
     def handled(self, encoded: bytes) -> bytes:
         """Tell which essence counts as handled where the present one is *encoded*: any other one that was seen."""
-        return next((seen for seen in (self.seen, self.also_seen) if seen not in (None, encoded)), None) or encoded
+        return self.seen_beside(encoded) or encoded
+
+    def seen_beside(self, encoded: bytes) -> bytes | None:
+        """Give an essence that a handler has seen, other than the one which is *encoded*."""
+        return next((seen for seen in (self.seen, self.also_seen) if seen not in (None, encoded)), None)
 
 
 class Lane(enum.Enum):
@@ -103,6 +107,7 @@ class Known:
     __slots__ = (
         "_memo",
         "alarm",
+        "astray",
         "awaited",
         "background",
         "body",
@@ -152,6 +157,7 @@ class Known:
         self.wake: trio.Event | None = None  # of what is done beside a handler at work
         self._memo: Any = None
         self.handled: int | None = None  # a hash of the essence that this process has handled last
+        self.astray: bytes | None = None  # another essence, if some handler has seen that last
         self.stripped: bytes | None = None  # that essence itself, where somebody takes it off the object
         self.last: RawObject | None = None  # the last state, for kinds with optional delete handlers
         self.gone = False

@@ -21,6 +21,7 @@ from trioperator.handling.cause import ChangeCause, EventCause
 from trioperator.handling.diffbase import DiffBaseStorage
 from trioperator.handling.handler import Reason
 from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
 from trioperator.handling.progress import ProgressStorage
 from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
 from trioperator.handling.settle import HandlerState
@@ -65,6 +66,7 @@ class TurnTaker:
         settings: OperatorSettings,
         progress: ProgressStorage,
         diffbase: DiffBaseStorage,
+        lifecycle: Lifecycle | None = None,
     ) -> None:
         self._detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
         self._writer = writer
@@ -78,7 +80,8 @@ class TurnTaker:
             caller=self._caller,
             saver=self._saver,
             records=self._records,
-            write_delay=settings.persistence.write_delay,
+            settings=settings,
+            lifecycle=get_default_lifecycle() if lifecycle is None else lifecycle,
         )
         self._finalizer = settings.persistence.finalizer
 
@@ -247,14 +250,17 @@ class TurnTaker:
         handled = change.encoded
         if known.unfinished is not None:
             self._records.purge(known, body=cause.body, patch=records)
-            # A change that was taken back: who has seen it has to see that, too.
             handled = known.unfinished.handled(handled)
-            if handled != change.encoded:
-                self._saver.conclude(known, handled, records, cause.logger)
+        if handled == change.encoded and known.astray is not None:
+            handled = known.astray
+        if handled != change.encoded:
+            # A change that was taken back: who has seen it has to see that, too.
+            self._saver.conclude(known, handled, records, cause.logger)
         before = known.body
         await self._writer.store(known, records, cause.logger)
         known.unfinished = None
         known.handled = hash(handled)
+        known.astray = None if handled == change.encoded else change.encoded
         if known.body is before and handled == change.encoded:
             known.body = None
 
@@ -263,13 +269,12 @@ class TurnTaker:
         selected = select_handlers(known.table.kind.handlers, cause)
         unfinished = self._rounds.resume(known, cause, selected)
         now = wall_now()
-        due = [handler for handler in selected if unfinished.states[handler.id].is_due(now)]
-        if due:
+        if any(unfinished.states[handler.id].is_due(now) for handler in selected):
             version = (cause.raw.get("metadata") or {}).get("resourceVersion")
             cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)
         completed = False
         try:
-            await self._rounds.run(known, change, due)
+            await self._rounds.run(known, change, selected)
             completed = True
         finally:
             if not completed:  # cancelled: what has ended has to be on record
@@ -294,8 +299,8 @@ class TurnTaker:
             known.body = None  # it goes on when the last one has ended
             return None
         now = wall_now()
-        waits = [(s.delayed - now).total_seconds() if s.delayed else 0.0 for s in states if not s.finished]
-        return trio.current_time() + min(waits) if min(waits) > 0 else None
+        wait = min(state.wait(now) for state in states if not state.finished)
+        return trio.current_time() + wait if wait > 0 else None
 
     async def _conclude(self, known: Known, change: Change, states: Sequence[HandlerState]) -> None:
         """Put on record that a cause has been handled."""
@@ -320,6 +325,7 @@ class TurnTaker:
         known.unfinished = None
         known.initial = False
         known.handled = hash(encoded)
+        known.astray = unfinished.seen_beside(encoded)
         if known.body is before:
             known.body = None
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
@@ -353,11 +359,12 @@ class TurnTaker:
             selected = [handler for handler in select_handlers(handlers, cause) if handler.is_delete_notice]
             unfinished = self._rounds.resume(known, cause, selected)
             unfinished.save_at = None
+            await self._rounds.run_last(known, cause, selected)
             now = wall_now()
-            await self._rounds.run_last(known, cause, [h for h in selected if unfinished.states[h.id].is_due(now)])
-            waits = [s.delayed for s in unfinished.states.values() if not s.finished and s.delayed is not None]
+            waiting = [unfinished.states[handler.id] for handler in selected]
+            waits = [state.wait(now) for state in waiting if not state.finished]
             if waits:
-                return trio.current_time() + max(0.0, (min(waits) - wall_now()).total_seconds())
+                return trio.current_time() + min(waits)
         if handlers.changes:
             logger.debug("Deleted, really deleted, and we are notified.")
         known.forget_state()
