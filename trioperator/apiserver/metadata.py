@@ -140,8 +140,8 @@ def _check_name(kind: Kind, meta: Mapping[str, Any]) -> Iterable[Cause]:
     if len(name) > limit:
         yield invalid_value("metadata.name", name, f"must be no more than {limit} bytes")
     if pattern is None:
-        if name in {".", ".."} or "/" in name or "%" in name:
-            yield invalid_value("metadata.name", name, "may not contain '/' or '%'")
+        if problem := segment_problem(name):
+            yield invalid_value("metadata.name", name, problem)
     elif not pattern.fullmatch(name):
         yield invalid_value("metadata.name", name, text)
 
@@ -154,6 +154,19 @@ def _name_rule(kind: Kind) -> tuple[int, re.Pattern[str] | None, str]:
     if kind.resource == ("", "services"):
         return 63, _LABEL_1035, _LABEL_1035_TEXT
     return 253, _SUBDOMAIN, _SUBDOMAIN_TEXT
+
+
+def segment_problem(name: str) -> str:
+    """Return why the name cannot be a part of a path; an empty text if it can."""
+    if name in {".", ".."}:
+        return f"may not be '{name}'"
+    found = [sign for sign in "/%" if sign in name]
+    return f"may not contain '{found[0]}'" if found else ""
+
+
+def subdomain_problem(name: str) -> str:
+    """Return why the name is not one as most kinds have it; an empty text if it is."""
+    return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_TEXT
 
 
 def _check_key(field: str, key: str) -> Iterable[Cause]:

@@ -15,8 +15,9 @@ from .definitions import check_definition, fill_definition
 from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
+from .roles import RBAC, check_grants, check_grants_update, fill_grants
 
-__all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
+__all__ = ["check_change", "check_object", "prepare_create", "prepare_update", "shape"]
 
 # These kinds keep the status that they are created with.
 _STATUS_ON_CREATE: Final = frozenset({("", "nodes")})
@@ -57,6 +58,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     structure = kind.custom.structure if kind.custom else None
     if structure is not None:
         body = schema.default(structure, schema.prune(structure, body, unknown))
+    elif kind.group == RBAC:
+        body = fill_grants(kind, body)
     elif kind.custom is None:
         body = fill_defaults(kind, body)
     return {"apiVersion": kind.stored_api_version, "kind": kind.kind, "metadata": clean_metadata(meta), **body}
@@ -151,10 +154,21 @@ def check_object(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
         return causes
     if kind.group == "apiextensions.k8s.io":
         return check_definition(obj)
+    if kind.group == RBAC:
+        return list(check_grants(kind, obj))
     if kind.resource == ("", "events"):
         namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
         if (namespace or "default") != obj["metadata"].get("namespace"):
             causes.append(invalid_value("involvedObject.namespace", namespace, "does not match event.namespace"))
+    if kind.resource == ("", "secrets") and obj.get("type") == "kubernetes.io/service-account-token":
+        field = "kubernetes.io/service-account.name"
+        if not (obj["metadata"].get("annotations") or {}).get(field):
+            causes.append(Cause(f"metadata.annotations[{field}]", "Required value", "FieldValueRequired"))
     if kind.resource == ("", "pods") and not (obj.get("spec") or {}).get("containers"):
         causes.append(Cause("spec.containers", "Required value", "FieldValueRequired"))
     return causes
+
+
+def check_change(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
+    """Return what an update must not change, apart from metadata."""
+    return list(check_grants_update(kind, new, old))

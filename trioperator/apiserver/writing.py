@@ -32,7 +32,7 @@ from .refusals import (
 )
 from .state import State
 from .storage import Stored
-from .strategies import check_object, prepare_create, prepare_update
+from .strategies import check_change, check_object, prepare_create, prepare_update
 from .users import User
 from .views import as_served
 
@@ -213,7 +213,8 @@ class Writer:
             break
         if self.guard is not None:
             self.guard(kind, new, old.obj, options.user)
-        self._validate(kind, new, metadata.check_metadata_update(new["metadata"], old_meta))
+        causes = [*metadata.check_metadata_update(new["metadata"], old_meta), *check_change(kind, new, old.obj)]
+        self._validate(kind, new, causes)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         if new == old.obj and _encode(new) == _encode(old.obj):
             return Written(old.obj, old.raw)

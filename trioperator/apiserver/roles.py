@@ -1,0 +1,121 @@
+"""What the API asks of roles and bindings: their defaults, their validity, and what never changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from .kinds import Kind
+from .metadata import segment_problem, subdomain_problem
+from .refusals import Cause
+
+__all__ = ["RBAC", "check_grants", "check_grants_update", "fill_grants"]
+
+RBAC: Final = "rbac.authorization.k8s.io"
+_SUBJECTS: Final = ("ServiceAccount", "User", "Group")
+
+Object = dict[str, Any]
+
+
+def fill_grants(kind: Kind, body: Object) -> Object:
+    """Return the body of a role or a binding with its defaults."""
+    if kind.plural in {"roles", "clusterroles"}:
+        return {**body, "rules": body.get("rules") or None}
+    body = {**body, "roleRef": {"apiGroup": RBAC, "kind": "", "name": "", **(body.get("roleRef") or {})}}
+    if body.get("subjects"):
+        body["subjects"] = [_fill_subject(subject) for subject in body["subjects"]]
+    return body
+
+
+def _fill_subject(subject: Object) -> Object:
+    filled = {"kind": "", "name": "", **subject}
+    if filled["kind"] in {"User", "Group"} and not filled.get("apiGroup"):
+        filled["apiGroup"] = RBAC
+    return filled
+
+
+def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[Cause]:
+    """Yield what is wrong with a role or a binding."""
+    if kind.plural in {"roles", "clusterroles"}:
+        for at, rule in enumerate(obj.get("rules") or ()):
+            yield from _check_rule(f"rules[{at}]", rule, namespaced=kind.namespaced)
+        aggregation = obj.get("aggregationRule")
+        if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
+            text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            yield _required("aggregationRule.clusterRoleSelectors", text)
+        return
+    yield from _check_reference(obj["roleRef"], ("Role", "ClusterRole") if kind.namespaced else ("ClusterRole",))
+    for at, subject in enumerate(obj.get("subjects") or ()):
+        yield from _check_subject(f"subjects[{at}]", subject, namespaced=kind.namespaced)
+
+
+def check_grants_update(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Cause]:
+    """Yield what must not be changed: a binding is for one role as long as it lives."""
+    if kind.group == RBAC and new.get("roleRef") != old.get("roleRef"):
+        ref = new["roleRef"]
+        shown = {"APIGroup": ref["apiGroup"], "Kind": ref["kind"], "Name": ref["name"]}
+        yield Cause("roleRef", f"Invalid value: {_json(shown)}: cannot change roleRef")
+
+
+def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:
+    urls = rule.get("nonResourceURLs")
+    if not rule.get("verbs"):
+        yield _required(f"{path}.verbs", "verbs must contain at least one value")
+    if urls:
+        if namespaced:
+            text = "namespaced rules cannot apply to non-resource URLs"
+        elif rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            text = "rules cannot apply to both regular resources and non-resource URLs"
+        else:
+            return
+        yield Cause(f"{path}.nonResourceURLs", f"Invalid value: {_json(urls)}: {text}")
+        return
+    if not rule.get("apiGroups"):
+        yield _required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+    if not rule.get("resources"):
+        yield _required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def _check_reference(ref: Mapping[str, Any], kinds: tuple[str, ...]) -> Iterable[Cause]:
+    if ref["apiGroup"] != RBAC:
+        yield _unsupported("roleRef.apiGroup", ref["apiGroup"], (RBAC,))
+    if ref["kind"] not in kinds:
+        yield _unsupported("roleRef.kind", ref["kind"], kinds)
+    if not ref["name"]:
+        yield _required("roleRef.name")
+    elif problem := segment_problem(ref["name"]):
+        yield Cause("roleRef.name", f"Invalid value: {_json(ref['name'])}: {problem}")
+
+
+def _check_subject(path: str, subject: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:
+    name, group = subject["name"], subject.get("apiGroup") or ""
+    if not name:
+        yield _required(f"{path}.name")
+    match subject["kind"]:
+        case "ServiceAccount":
+            if name and (problem := subdomain_problem(name)):
+                yield Cause(f"{path}.name", f"Invalid value: {_json(name)}: {problem}")
+            if group:
+                yield _unsupported(f"{path}.apiGroup", group, ("",))
+            if not namespaced and not subject.get("namespace"):
+                yield _required(f"{path}.namespace")
+        case "User" | "Group":
+            if group != RBAC:
+                yield _unsupported(f"{path}.apiGroup", group, (RBAC,))
+        case _:
+            yield _unsupported(f"{path}.kind", subject["kind"], _SUBJECTS)
+
+
+def _required(path: str, text: str = "") -> Cause:
+    return Cause(path, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
+
+
+def _unsupported(path: str, value: str, supported: Iterable[str]) -> Cause:
+    shown = ", ".join(map(_json, supported))
+    return Cause(path, f"Unsupported value: {_json(value)}: supported values: {shown}", "FieldValueNotSupported")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
