@@ -66,9 +66,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def clients(session: nox.Session) -> None:
-    """Do the helpers know the objects of others' client libraries?"""
-    session.install("-e", ".[test]", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube")
-    session.run("python", "-m", "pytest", "tests/kits", *session.posargs)
+    """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
+    session.install("-e", ".[test]", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube")
+    session.run("python", "-m", "pytest", "tests/kits", "tests/apiserver/test_clients.py", *session.posargs)
 
 
 @nox.session
