@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.kube.connection import ConnectionInfo, load_connection
 from trioperator.model.memo import Memo
@@ -27,6 +28,7 @@ async def operator(
     registry: OperatorRegistry | None = None,
     settings: OperatorSettings | None = None,
     memo: Any = None,
+    lifecycle: Lifecycle | None = None,
     clusterwide: bool = False,
     namespaces: Collection[NamespacePattern] = (),
     standalone: bool | None = None,
@@ -43,10 +45,11 @@ async def operator(
     in the main thread only: the first one stops in order, the second one at once.
 
     *registry* holds the handlers (default: those of the plain decorators); *settings* are this operator's own; *memo*
-    is passed to all handlers, and copied for each object; with neither *clusterwide* nor *namespaces* it handles the
-    whole cluster. *connection* says where the API server is (default: as kubectl finds it, or the pod's service
-    account); *transport* carries the requests in place of the network. *stop_flag* and *ready_flag* are events, of
-    Trio or of threading. *standalone* is how an operator runs: the option is there for Kopf's sake.
+    is passed to all handlers, and copied for each object; *lifecycle* says in which order handlers are called; with
+    neither *clusterwide* nor *namespaces* it handles the whole cluster. *connection* says where the API server is
+    (default: as kubectl finds it, or the pod's service account); *transport* carries the requests in place of the
+    network. *stop_flag* and *ready_flag* are events, of Trio or of threading. *standalone* is how an operator runs: the
+    option is there for Kopf's sake.
 
     Raises ConfigError, LoginError, ActivityError or ApiError when it cannot start.
     """
@@ -54,6 +57,8 @@ async def operator(
         raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
     if liveness_endpoint is not None:
         parse_endpoint(liveness_endpoint)
+    if lifecycle is not None:
+        check_lifecycle(lifecycle)
     settings = OperatorSettings() if settings is None else settings
     if standalone is not None:
         settings.peering.standalone = standalone
@@ -65,6 +70,7 @@ async def operator(
         registry=get_default_registry() if registry is None else registry,
         settings=settings,
         memo=Memo() if memo is None else memo,
+        lifecycle=lifecycle,
         scope=Scope(clusterwide=not namespaces, namespaces=tuple(namespaces)),
         connect=connect,
         transport=transport,

@@ -31,6 +31,7 @@ from trioperator.handling.cause import ActivityCause
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.handler import Activity
 from trioperator.handling.invoke import Invoker
+from trioperator.handling.lifecycles import Lifecycle
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
@@ -70,6 +71,7 @@ class Plan:
     memo: Any
     scope: Scope
     connect: Callable[[], ConnectionInfo]
+    lifecycle: Lifecycle | None = None
     transport: httpx.AsyncBaseTransport | None = None
     liveness_endpoint: str | None = None
     stop_flag: Flag | None = None
@@ -182,6 +184,7 @@ class _Operator:
                 settings=settings,
                 progress=progress,
                 diffbase=diffbase,
+                lifecycle=plan.lifecycle,
             )
             running = open_workers(turns.take, limit=settings.queueing.worker_limit)
             async with running as workers, trio.open_nursery() as companions:

@@ -109,20 +109,18 @@ def choose(
 ) -> list[H]:
     """Have *lifecycle* choose from *handlers* those to be called next, each once.
 
-    What was not offered to it is not called, and that is logged. What the lifecycle raises is raised.
+    What was not offered to it is not called. A lifecycle that fails has chosen nothing. Both are logged.
     """
-    chosen = lifecycle(list(handlers), **signature_of(lifecycle, skip=1).pick({**kwargs, "state": state}))
-    if isinstance(chosen, str | Mapping) or not hasattr(chosen, "__iter__"):
-        raise TypeError(f"The lifecycle {_name(lifecycle)} has to give a list of handlers, and has given {chosen!r}.")
-    known: list[H] = []
-    for handler in chosen:
-        if not any(handler is offered for offered in handlers):
-            logger.error(
-                "The lifecycle %s has chosen %s, which is not due, and is not called.", _name(lifecycle), handler
-            )
-        elif not any(handler is before for before in known):
-            known.append(handler)
-    return known
+    try:
+        chosen = list(lifecycle(list(handlers), **signature_of(lifecycle, skip=1).pick({**kwargs, "state": state})))
+    except Exception as error:
+        logger.error("The lifecycle %s has failed: %r", _name(lifecycle), error, exc_info=error)
+        return []
+    offered = [handler for handler in chosen if any(handler is other for other in handlers)]
+    if len(offered) < len(chosen):
+        foreign = ", ".join(str(handler) for handler in chosen if handler not in offered)
+        logger.error("The lifecycle %s has chosen what is not due, and is not called: %s", _name(lifecycle), foreign)
+    return list({id(handler): handler for handler in offered}.values())
 
 
 def _name(lifecycle: object) -> str:
