@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.apiserver.storage import Expired, Store
+from trioperator.apiserver.storage import HISTORY_SIZE, Expired, Store
 
 RESOURCE = ("", "things")
 keys = st.sampled_from(["a/1", "a/2", "a-b/1", "b/1"])
@@ -100,6 +100,21 @@ def test_history_is_bounded_by_age() -> None:
         now = number * 10
         store.put(table, "a/1", thing(number))
     assert table.changes[0].time >= now - 130
+
+
+def test_history_is_bounded_by_size() -> None:
+    store = Store(clock=lambda: 0)
+    table = store.table(RESOURCE)
+    text = "x" * (HISTORY_SIZE // 10)
+    for _ in range(50):
+        store.put(table, "a/1", {**thing(1), "text": text})
+        assert 1 <= len(table.changes) <= 10
+        assert table.size == sum(change.size for change in table.changes)
+    store.put(table, "a/1", {**thing(1), "text": text * 11})
+    while table.objects:
+        store.remove(table, "a/1")
+    assert table.size == sum(change.size for change in table.changes) <= HISTORY_SIZE
+    assert table.index_after(table.oldest) == table.dropped
 
 
 def test_one_counter_counts_all_tables() -> None:

@@ -51,12 +51,13 @@ class MemoryTransport(httpx.AsyncBaseTransport):
                 body=body,
             )
         )
-        answer = [("Content-Type", response.content_type), *response.headers]
+        pairs = [("Content-Type", response.content_type), *response.headers]
+        answer = [(name.encode(), " ".join(value.split()).encode()) for name, value in pairs]
         if isinstance(response.body, Watch):
             timeout = (request.extensions.get("timeout") or {}).get("read")
             return httpx.Response(response.status, headers=answer, stream=_WatchStream(response.body, timeout))
         content = b"" if request.method == "HEAD" else response.body
-        answer.append(("Content-Length", str(len(content))))
+        answer.append((b"Content-Length", b"%d" % len(content)))
         return httpx.Response(response.status, headers=answer, stream=httpx.ByteStream(content))
 
 

@@ -32,7 +32,9 @@ __all__ = [
     "not_found",
     "render_status",
     "too_large",
+    "too_large_head",
     "too_large_version",
+    "too_late",
     "unauthorized",
     "unknown_resource",
     "unsupported_media_type",
@@ -181,6 +183,16 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
 
 def too_large(limit: int) -> ApiError:
     return ApiError.of(f"Request entity too large: limit is {limit}", status=413, reason="RequestEntityTooLarge")
+
+
+def too_large_head(limit: int) -> ApiError:
+    return ApiError.of(f"Request header fields too large: limit is {limit}", status=431)
+
+
+def too_late(seconds: float) -> ApiError:
+    """Refuse a request that does not come to its end."""
+    text = f"Timeout: the request was not complete within {seconds:.0f} seconds"
+    return ApiError.of(text, status=408, reason="Timeout")
 
 
 def too_large_version(wanted: int, current: int) -> ApiError:

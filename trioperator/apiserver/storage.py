@@ -17,8 +17,9 @@ import trio
 
 from .refusals import expired, too_large_version
 
-__all__ = ["Change", "Expired", "Store", "Stored", "Table"]
+__all__ = ["HISTORY_SIZE", "Change", "Expired", "Store", "Stored", "Table"]
 
+HISTORY_SIZE: Final = 64 * 1024 * 1024  # bytes of JSON for each resource
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -60,6 +61,12 @@ class Change:
         self._lines: dict[tuple[str, str], bytes] | None = None
 
     @property
+    def size(self) -> int:
+        """Return about how many bytes of JSON the change keeps in memory."""
+        stored = self.new or self.old
+        return len(stored.raw) if stored is not None else 0
+
+    @property
     def gone(self) -> Stored:
         """Return the last content before the change, under the revision of the change."""
         if self._gone is None:
@@ -91,6 +98,7 @@ class Table:
         self.resource = resource
         self.objects: dict[str, Stored] = {}
         self.changes: list[Change] = []
+        self.size = 0  # bytes of all that the changes keep
         self.dropped = 0  # so many changes were dropped from the beginning of the list
         self.oldest = oldest  # the history begins after this revision
         self.closed = False  # the resource is not served any more
@@ -141,6 +149,7 @@ class Table:
         """Forget the *count* oldest changes."""
         if count > 0:
             self.oldest = self.changes[count - 1].revision
+            self.size -= sum(change.size for change in self.changes[:count])
             del self.changes[:count]
             self.dropped += count
 
@@ -159,6 +168,7 @@ class Table:
                 bisect.insort(self._keys, key)
             self.objects[key] = new
         self.changes.append(change)
+        self.size += change.size
         self.changed.unpark_all()
 
 
@@ -169,8 +179,8 @@ def _revision_of(change: Change) -> int:
 class Store:
     """All tables under one revision counter.
 
-    ``history`` bounds the number of changes that each table remembers, ``history_age`` their age in seconds;
-    both are checked when changes come, so that nothing runs in between.
+    ``history`` bounds the number of changes that each table remembers, ``history_age`` their age in seconds,
+    ``HISTORY_SIZE`` their content. All are checked when changes come, so that nothing runs in between.
     """
 
     def __init__(self, *, clock: Callable[[], float], history: int = 5_000, history_age: float = 300) -> None:
@@ -239,6 +249,8 @@ class Store:
             table.drop(len(table.changes) - self.history)
         elif table.changes[0].time < now - self.history_age * 1.25:
             table.drop(bisect.bisect_left(table.changes, now - self.history_age, key=_time_of))
+        while table.size > HISTORY_SIZE:
+            table.drop(max(len(table.changes) // 4, 1))
         for listener in self.on_change:
             listener(table, change)
 

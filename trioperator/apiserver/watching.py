@@ -25,7 +25,7 @@ from .views import View
 __all__ = ["BOOKMARK_INTERVAL", "Selection", "Watch"]
 
 BOOKMARK_INTERVAL: Final = 60.0  # seconds
-_BATCH: Final = 256  # lines in one chunk
+_CHUNK: Final = 65_536  # bytes; a chunk is as much as that, and may have one line beyond
 
 _ALL_LABELS: Final = LabelSelector()
 _ALL_FIELDS: Final = FieldSelector()
@@ -128,29 +128,26 @@ class Watch:
 
     def _ready(self) -> bytes:
         if self._initial is not None:
-            lines = []
-            for line in self._initial:
-                lines.append(line)
-                if len(lines) >= _BATCH:
-                    return b"".join(lines)
+            chunk = _join(self._initial)
+            if chunk:
+                return chunk
             self._initial = None
-            if lines or self._over:
-                return b"".join(lines)
+            if self._over:
+                return b""
         self._over = self._over or self._table.closed
         changes = self._table.changes_from(self._at)
         if changes is None:
             self._over = True
             return self._error(expired(f"too old resource version: the watch is behind ({self._table.oldest})"))
         self._over = self._over or trio.current_time() >= self._deadline
-        lines = []
+        return _join(self._change_lines(changes))
+
+    def _change_lines(self, changes: Iterator[Change]) -> Iterator[bytes]:
         for change in changes:
             self._at += 1
             found = self._change_line(change)
             if found is not None:
-                lines.append(found)
-                if len(lines) >= _BATCH:
-                    break
-        return b"".join(lines)
+                yield found
 
     def _change_line(self, change: Change) -> bytes | None:
         selection = self._selection
@@ -186,3 +183,15 @@ class Watch:
     @staticmethod
     def _error(error: ApiError) -> bytes:
         return _encode({"type": "ERROR", "object": render_status(error)}) + b"\n"
+
+
+def _join(lines: Iterator[bytes]) -> bytes:
+    """Take lines for one chunk; the others stay where they are."""
+    taken = []
+    size = 0
+    for line in lines:
+        taken.append(line)
+        size += len(line)
+        if size >= _CHUNK:
+            break
+    return b"".join(taken)
