@@ -72,7 +72,7 @@ class Settings(Controller):
             raise ValueError("it is not understood")
         return float(data["again"]) if "again" in data else None
 
-    def forget(self, key: str) -> None:
+    async def clear(self, key: str) -> None:
         self.gone.append(key)
 
 

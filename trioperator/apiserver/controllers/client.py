@@ -153,15 +153,6 @@ class Client:
         """Return the wall time as the API writes it."""
         return self._state.timestamp()
 
-    def seconds_since(self, timestamp: str) -> float:
-        """Return how long ago the timestamp of the API is."""
-        return (self.now() - parse_time(timestamp)).total_seconds()
-
-
-def parse_time(timestamp: str) -> datetime.datetime:
-    """Read a timestamp of the API."""
-    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-
 
 def _owner_of(obj: Object) -> str:
     """Return the uid of the object's controlling owner."""

@@ -54,5 +54,5 @@ class Controller:
         """Bring the object one step on; return the seconds after which to look again, if nothing changes before."""
         raise NotImplementedError
 
-    def forget(self, key: str) -> None:
-        """Take note that the object is gone."""
+    async def clear(self, key: str) -> None:
+        """Do what is left to do after the object is gone."""

@@ -30,8 +30,8 @@ class Deployments(Controller):
         super().__init__(*args)
         self._progress: dict[str, tuple[tuple[int, ...], float]] = {}  # the last counts that differed, and when
 
-    def forget(self, key: str) -> None:
-        """Take note that the Deployment is gone."""
+    async def clear(self, key: str) -> None:
+        """Forget the Deployment."""
         self._progress.pop(key, None)
 
     async def reconcile(self, obj: Object) -> float | None:

@@ -8,15 +8,21 @@ from typing import Final
 from trioperator.errors import ConfigError
 
 from .controller import Controller
+from .cronjobs import CronJobs
+from .daemonsets import DaemonSets
 from .deployments import Deployments
+from .jobs import Jobs
 from .pods import Pods
 from .replicasets import ReplicaSets
+from .statefulsets import StatefulSets
+from .volumes import Claims
 
 __all__ = ["CONTROLLERS", "select_controllers"]
 
 _KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
-    "workloads": (Deployments, ReplicaSets),
     "pods": (Pods,),
+    "volumes": (Claims,),
+    "workloads": (CronJobs, Deployments, DaemonSets, Jobs, ReplicaSets, StatefulSets),
 }
 CONTROLLERS: Final = tuple(sorted(_KINDS))
 

@@ -1,12 +1,14 @@
-"""The one node of the cluster, which is pretended."""
+"""The one node of the cluster, which is pretended; and which Pods may be on a node."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from .client import Client, Object, Resource
+from .templates import has_selector
 
-__all__ = ["ADDRESS", "NODES", "NODE_NAME", "register_node"]
+__all__ = ["ADDRESS", "NODES", "NODE_NAME", "fits", "register_node"]
 
 ADDRESS: Final = "192.0.2.1"  # of those for documentation: nobody is there
 NODE_NAME: Final = "embedded"
@@ -19,6 +21,23 @@ _REASONS: Final = {
     "PIDPressure": "KubeletHasSufficientPID",
     "Ready": "KubeletReady",
 }
+
+
+def fits(pod_spec: Mapping[str, Any], node: Object) -> bool:
+    """Tell whether the selector and the affinity of a Pod's spec allow it to be on the node."""
+    labels = node["metadata"].get("labels") or {}
+    if not (pod_spec.get("nodeSelector") or {}).items() <= labels.items():
+        return False
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    names = {"metadata.name": node["metadata"]["name"]}
+    return any(
+        has_selector({"matchExpressions": term.get("matchFields")}, names)
+        and has_selector({"matchExpressions": term.get("matchExpressions")}, labels)
+        for term in required["nodeSelectorTerms"]
+    )
 
 
 async def register_node(client: Client) -> None:

@@ -20,7 +20,7 @@ import trio
 
 from .client import Object, Resource
 from .controller import Controller
-from .nodes import ADDRESS, NODE_NAME, register_node
+from .nodes import ADDRESS, NODE_NAME, NODES, fits, register_node
 from .templates import PODS, is_ready, set_condition
 
 __all__ = ["Pods"]
@@ -45,8 +45,8 @@ class Pods(Controller):
         """Register the node."""
         await register_node(self.client)
 
-    def forget(self, key: str) -> None:
-        """Take note that the Pod is gone."""
+    async def clear(self, key: str) -> None:
+        """Forget the Pod."""
         self._stages.pop(key, None)
 
     async def reconcile(self, obj: Object) -> float | None:
@@ -74,6 +74,9 @@ class Pods(Controller):
 
     async def _schedule(self, obj: Object) -> float | None:
         status, problem = obj.get("status") or {}, _annotation(obj, "unschedulable")
+        node = self.client.get(NODES, NODE_NAME)
+        if node is None or not fits(obj["spec"], node):
+            problem = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
         gates = obj["spec"].get("schedulingGates")
         if gates or problem:
             text = "Scheduling is blocked due to non-empty scheduling gates" if gates else problem

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from .client import Object, Resource
 from .controller import Controller
-from .templates import PODS, condition_of, has_selector, is_active, is_ready, make_pod, owner_reference
+from .templates import PODS, has_selector, is_active, is_ready, make_pod, owner_reference, until_available
 
 __all__ = ["REPLICASETS", "ReplicaSets", "victims"]
 
@@ -44,7 +44,8 @@ class ReplicaSets(Controller):
         active = [pod for pod in pods if is_active(pod)]
         labels = ((obj["spec"]["template"].get("metadata") or {}).get("labels") or {}).items()
         ready = [pod for pod in active if is_ready(pod)]
-        waits = [self._until_available(obj, pod) for pod in ready]
+        seconds, now = obj["spec"].get("minReadySeconds", 0), self.client.now()
+        waits = [until_available(pod, seconds, now=now) for pod in ready]
         counts = {
             "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
             "readyReplicas": len(ready),
@@ -58,12 +59,6 @@ class ReplicaSets(Controller):
         }
         await self.client.set_status(REPLICASETS, obj, status)
         return min((wait for wait in waits if wait > 0), default=None)
-
-    def _until_available(self, obj: Object, pod: Object) -> float:
-        """Return the seconds until the Pod, which is ready, counts as available."""
-        condition = condition_of(pod["status"], "Ready")
-        assert condition is not None
-        return float(obj["spec"].get("minReadySeconds", 0) - self.client.seconds_since(condition["lastTransitionTime"]))
 
 
 def victims(pods: list[Object], count: int) -> list[Object]:

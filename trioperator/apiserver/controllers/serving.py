@@ -78,12 +78,8 @@ class _Service:
         number, key = item
         controller = self._controllers[number]
         obj = self._client.get(controller.resource, key)
-        if obj is None:
-            self._failures.pop(item, None)
-            controller.forget(key)
-            return
         try:
-            again = await controller.reconcile(obj)
+            again = await (controller.clear(key) if obj is None else controller.reconcile(obj))
         except ApiError as error:
             _log.warning("The controller of %s cannot go on with %s: %s", controller.resource[1], key, error)
             again = self._backoff(item)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,8 +19,10 @@ __all__ = [
     "is_ready",
     "make_pod",
     "owner_reference",
+    "parse_time",
     "set_condition",
     "template_hash",
+    "until_available",
 ]
 
 PODS: Final[Resource] = ("", "pods")
@@ -73,6 +77,19 @@ def is_ready(pod: Object) -> bool:
     """Tell whether the Pod is ready."""
     condition = condition_of(pod.get("status") or {}, "Ready")
     return condition is not None and condition["status"] == "True"
+
+
+def until_available(pod: Object, seconds: float, *, now: datetime.datetime) -> float:
+    """Return the seconds until the Pod has been ready for so many; it is not available before. Never if not ready."""
+    condition = condition_of(pod.get("status") or {}, "Ready")
+    if condition is None or condition["status"] != "True":
+        return math.inf
+    return seconds - (now - parse_time(condition["lastTransitionTime"])).total_seconds()
+
+
+def parse_time(timestamp: str) -> datetime.datetime:
+    """Read a timestamp of the API."""
+    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
 
 
 def condition_of(status: Mapping[str, Any], name: str) -> Object | None:

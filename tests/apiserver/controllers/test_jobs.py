@@ -1,0 +1,275 @@
+"""Jobs and CronJobs, with Pods that run on the pretended node."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.apiserver.controllers.objects import Object, conditions, workload
+from trioperator.apiserver import Cluster
+from trioperator.apiserver.controllers.schedules import Schedule
+
+Z = datetime.UTC
+
+
+def job(name: str = "w", **options: Any) -> Object:
+    return workload("Job", name, group="batch", **{"restartPolicy": "Never", **options})
+
+
+def reasons(obj: Object) -> dict[str, str]:
+    return {item["type"]: item["reason"] for item in obj["status"].get("conditions", ())}
+
+
+async def run(cluster: Cluster, manifest: Object, seconds: float = 300) -> Object:
+    """Create the Job, let time pass, and return what has become of it."""
+    await cluster.create(manifest)
+    await trio.sleep(seconds)
+    return await cluster.get("jobs", manifest["metadata"]["name"])
+
+
+async def test_a_job_completes(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        obj = await run(cluster, job(), 1.5)
+        status = obj["status"]
+        assert (status["active"], status["ready"], "startTime" in status) == (1, 1, True)
+        await trio.sleep(2)
+        status = (await cluster.get("jobs", "w"))["status"]
+        (pod,) = await cluster.list("pods")
+    assert (status["succeeded"], status["ready"], status["terminating"]) == (1, 0, 0)
+    assert "active" not in status
+    assert "completionTime" in status
+    assert reasons({"status": status}) == {"SuccessCriteriaMet": "CompletionsReached", "Complete": "CompletionsReached"}
+    assert pod["status"]["phase"] == "Succeeded"
+    assert "finalizers" not in pod["metadata"]
+    assert pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "w"
+
+
+async def test_so_many_pods_run_at_once_and_in_all(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(job(completions=5, parallelism=2))
+        most = 0
+        for _ in range(100):
+            await trio.sleep(0.2)
+            phases = [obj["status"]["phase"] for obj in await cluster.list("pods")]
+            most = max(most, phases.count("Pending") + phases.count("Running"))
+        obj = await cluster.get("jobs", "w")
+    assert (most, len(phases), obj["status"]["succeeded"]) == (2, 5, 5)
+    assert conditions(obj)["Complete"] == "True"
+
+
+async def test_a_queue_of_work_is_done_when_one_has_succeeded_and_all_have_ended(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        obj = await run(cluster, job(parallelism=3))
+    assert (obj["status"]["succeeded"], conditions(obj)["Complete"]) == (3, "True")
+
+
+async def test_pods_with_indexes_have_each_its_own(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        obj = await run(cluster, job(completions=4, parallelism=2, completionMode="Indexed"))
+        pods = await cluster.list("pods")
+    assert obj["status"]["completedIndexes"] == "0-3"
+    label = "batch.kubernetes.io/job-completion-index"
+    assert sorted(pod["metadata"]["labels"][label] for pod in pods) == ["0", "1", "2", "3"]
+    assert sorted(pod["spec"]["hostname"] for pod in pods) == ["w-0", "w-1", "w-2", "w-3"]
+    assert pods[0]["spec"]["containers"][0]["env"] == [{"name": "JOB_COMPLETION_INDEX", "value": "0"}]
+
+
+async def test_a_job_goes_on_after_failures(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(job(notes={"exit_codes": "1,1,0"}))
+        counts: dict[int, float] = {}
+        began = trio.current_time()
+        while trio.current_time() < began + 60:
+            await trio.sleep(1)
+            counts.setdefault(len(await cluster.list("pods")), trio.current_time() - began)
+        obj = await cluster.get("jobs", "w")
+    assert (obj["status"]["failed"], obj["status"]["succeeded"]) == (2, 1)
+    assert [counts[2] - counts[1] >= 10, counts[3] - counts[2] >= 20] == [True, True]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+async def test_a_job_fails_after_its_limit(cluster: Cluster, autojump_clock: MockClock, policy: str) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        manifest = job(notes={"exit_codes": "1"}, backoffLimit=2, restartPolicy=policy)
+        obj = await run(cluster, manifest)
+        pods = await cluster.list("pods")
+    assert reasons(obj) == {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}
+    assert "active" not in obj["status"]
+    assert len(pods) == (3 if policy == "Never" else 0)
+
+
+async def test_a_job_fails_at_its_deadline(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        obj = await run(cluster, job(notes={"runs_for": "never"}, activeDeadlineSeconds=30), 25)
+        assert obj["status"]["active"] == 1
+        await trio.sleep(10)
+        obj = await cluster.get("jobs", "w")
+        assert reasons(obj) == {"FailureTarget": "DeadlineExceeded", "Failed": "DeadlineExceeded"}
+        assert await cluster.list("pods") == []
+
+
+async def test_a_job_is_suspended_and_resumed(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        obj = await run(cluster, job(notes={"runs_for": "50"}), 10)
+        await cluster.patch("jobs", "w", {"spec": {"suspend": True}})
+        await trio.sleep(10)
+        obj = await cluster.get("jobs", "w")
+        assert conditions(obj) == {"Suspended": "True"}
+        assert "startTime" not in obj["status"]
+        assert await cluster.list("pods") == []
+        await cluster.patch("jobs", "w", {"spec": {"suspend": False}})
+        await trio.sleep(100)
+        obj = await cluster.get("jobs", "w")
+    assert conditions(obj) == {"Suspended": "False", "SuccessCriteriaMet": "True", "Complete": "True"}
+    assert (obj["status"]["succeeded"], obj["status"].get("failed", 0)) == (1, 0)
+
+
+async def test_what_a_pod_has_done_counts_after_it_is_gone(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(job(completions=2, parallelism=1, notes={"runs_for": "10"}))
+        await trio.sleep(15)
+        for obj in await cluster.list("pods"):
+            if obj["status"]["phase"] == "Succeeded":
+                await cluster.delete("pods", obj["metadata"]["name"])
+        await trio.sleep(30)
+        status = (await cluster.get("jobs", "w"))["status"]
+    assert (status["succeeded"], status.get("failed", 0)) == (2, 0)
+
+
+async def test_a_finished_job_goes_when_its_time_is_up(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await run(cluster, job(ttlSecondsAfterFinished=100), 90)
+        await trio.sleep(30)
+        assert await cluster.list("jobs") == await cluster.list("pods") == []
+
+
+@pytest.mark.parametrize("policy", ["", "Background", "Foreground", "Orphan"])
+async def test_a_job_can_be_deleted_while_it_runs(cluster: Cluster, autojump_clock: MockClock, policy: str) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await run(cluster, job(notes={"runs_for": "never"}), 10)
+        await cluster.delete("jobs", "w", policy=policy)
+        await trio.sleep(10)
+        assert await cluster.list("jobs") == []
+        pods = await cluster.list("pods")
+    if policy in {"", "Orphan"}:
+        assert [obj["metadata"].get("finalizers") for obj in pods] == [None]
+    else:
+        assert pods == []
+
+
+# -------------------------------------------------------------------------------------------------------- CronJobs
+
+
+def cron_job(schedule: str, **options: Any) -> Object:
+    notes = options.pop("notes", None)
+    spec = job(**({"notes": notes} if notes else {}))["spec"]
+    made = {"schedule": schedule, "jobTemplate": {"spec": spec}, **options}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": made}
+
+
+async def count_jobs(cluster: Cluster, minutes: int) -> int:
+    """Return how many Jobs come within so many minutes."""
+    seen = set()
+    for _ in range(minutes * 4):
+        await trio.sleep(15)
+        seen |= {obj["metadata"]["name"] for obj in await cluster.list("jobs")}
+    return len(seen)
+
+
+async def test_a_cron_job_makes_jobs_when_they_are_due(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(cron_job("*/10 * * * *"))
+        assert await count_jobs(cluster, 60) == 6
+        jobs = await cluster.list("jobs")
+        status = (await cluster.get("cj", "c"))["status"]
+    assert len(jobs) == 3  # of those that have succeeded, by default
+    newest = max(jobs, key=lambda obj: str(obj["metadata"]["creationTimestamp"]))
+    moment = newest["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    assert status["lastScheduleTime"] == moment
+    number = int(datetime.datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()) // 60
+    assert newest["metadata"]["name"] == f"c-{number}"
+    assert status["lastSuccessfulTime"] == newest["status"]["completionTime"]
+    assert "active" not in status
+
+
+@pytest.mark.parametrize(("policy", "together", "in_all"), [("Allow", 6, 10), ("Forbid", 1, 2), ("Replace", 1, 10)])
+async def test_jobs_of_a_cron_job_overlap_or_not(
+    cluster: Cluster, autojump_clock: MockClock, policy: str, together: int, in_all: int
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await trio.sleep(60 - cluster.api.state.now().timestamp() % 60)
+        await cluster.create(cron_job("* * * * *", concurrencyPolicy=policy, notes={"runs_for": "330"}))
+        seen: set[str] = set()
+        most = 0
+        for _ in range(43):
+            await trio.sleep(15)
+            active = (await cluster.get("cj", "c"))["status"].get("active", [])
+            seen |= {item["name"] for item in active}
+            most = max(most, len(active))
+    assert (most, len(seen)) == (together, in_all)
+
+
+async def test_a_suspended_cron_job_rests(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(cron_job("* * * * *", suspend=True))
+        assert await count_jobs(cluster, 10) == 0
+
+
+async def test_a_schedule_that_is_nonsense_does_no_harm(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        try:
+            await cluster.create(cron_job("every day"))
+        except Exception as error:  # noqa: BLE001 - an API that looks into schedules is as good
+            assert "schedule" in str(error)  # noqa: PT017
+            return
+        assert await count_jobs(cluster, 10) == 0
+    assert "not understood" in caplog.text
+
+
+async def test_a_cron_job_that_was_asleep_makes_up_for_the_last_time_only(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(cron_job("0 * * * *"))
+    await trio.sleep(30 * 24 * 3600)
+    async with cluster.open_controllers("workloads", "pods"):
+        await trio.sleep(30)
+        assert len(await cluster.list("jobs")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "begin", "expected"),
+    [
+        ("* * * * *", (2024, 1, 1, 0, 0), (2024, 1, 1, 0, 1)),
+        ("*/15 * * * *", (2024, 1, 1, 0, 50), (2024, 1, 1, 1, 0)),
+        ("5,35 8-10/2 * * *", (2024, 1, 1, 8, 35), (2024, 1, 1, 10, 5)),
+        ("0 0 29 2 *", (2024, 3, 1, 0, 0), (2028, 2, 29, 0, 0)),
+        ("0 12 * * mon-fri", (2024, 1, 5, 12, 0), (2024, 1, 8, 12, 0)),
+        ("0 0 13 * 5", (2024, 1, 1, 0, 0), (2024, 1, 5, 0, 0)),
+        ("0 0 * * 7", (2024, 1, 1, 0, 0), (2024, 1, 7, 0, 0)),
+        ("30 6 ? JAN,jul ?", (2024, 1, 31, 7, 0), (2024, 7, 1, 6, 30)),
+        ("10/20 * * * *", (2024, 1, 1, 0, 31), (2024, 1, 1, 0, 50)),
+        ("@monthly", (2024, 1, 15, 0, 0), (2024, 2, 1, 0, 0)),
+        ("@Hourly", (2024, 1, 15, 0, 0), (2024, 1, 15, 1, 0)),
+    ],
+)
+def test_a_schedule_tells_what_comes_next(text: str, begin: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    moment = datetime.datetime(*begin, tzinfo=Z)  # type: ignore[arg-type,misc]
+    assert Schedule.parse(text).next_after(moment) == datetime.datetime(*expected, tzinfo=Z)  # type: ignore[arg-type,misc]
+
+
+def test_some_schedules_never_come() -> None:
+    assert Schedule.parse("0 0 31 2 *").next_after(datetime.datetime(2024, 1, 1, tzinfo=Z)) is None
+
+
+@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * * x", "*/0 * * * *", "5-1 * * * *"])
+def test_nonsense_is_no_schedule(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        Schedule.parse(text)

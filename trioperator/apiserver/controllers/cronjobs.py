@@ -1,0 +1,129 @@
+"""CronJobs: a Job each time that the schedule says."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import zoneinfo
+from typing import ClassVar, Final
+
+from .client import Object, Resource
+from .controller import Controller
+from .jobs import JOBS, finish_time
+from .schedules import Schedule
+from .templates import condition_of, owner_reference, parse_time
+
+__all__ = ["CRONJOBS", "CronJobs"]
+
+CRONJOBS: Resource = ("batch", "cronjobs")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class CronJobs(Controller):
+    """Make Jobs when they are due, and delete the oldest of those that have finished."""
+
+    resource: ClassVar[Resource] = CRONJOBS
+    owns: ClassVar[tuple[Resource, ...]] = (JOBS,)
+
+    async def reconcile(self, obj: Object) -> float | None:
+        if "deletionTimestamp" in obj["metadata"]:
+            return None
+        wait = None if obj["spec"].get("suspend") else await self._start_due(obj)
+        await self._clean_up(obj)
+        await self._tell(obj)
+        return wait
+
+    def _active(self, obj: Object) -> list[Object]:
+        jobs = self.client.owned(obj, JOBS)
+        return [job for job in jobs if finish_time(job) is None and "deletionTimestamp" not in job["metadata"]]
+
+    async def _start_due(self, obj: Object) -> float | None:
+        """Start the Job that is due; return the seconds until the next one."""
+        meta, spec = obj["metadata"], obj["spec"]
+        try:
+            schedule = Schedule.parse(spec["schedule"])
+            zone = zoneinfo.ZoneInfo(spec.get("timeZone") or "UTC")
+        except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
+            _log.warning("The schedule of %s/%s is not understood: %s", meta["namespace"], meta["name"], error)
+            return None
+        now = self.client.now()
+        last = (obj.get("status") or {}).get("lastScheduleTime") or meta["creationTimestamp"]
+        due = _last_due(schedule, parse_time(last).astimezone(zone), now.astimezone(zone))
+        next_time = schedule.next_after(now.astimezone(zone))
+        if due is not None and self._is_in_time(obj, due, now) and await self._may_start(obj):
+            await self._start(obj, due.astimezone(datetime.UTC))
+        return None if next_time is None else (next_time - now).total_seconds()
+
+    @staticmethod
+    def _is_in_time(obj: Object, due: datetime.datetime, now: datetime.datetime) -> bool:
+        seconds = obj["spec"].get("startingDeadlineSeconds")
+        return seconds is None or (now - due).total_seconds() <= seconds
+
+    async def _may_start(self, obj: Object) -> bool:
+        policy, active = obj["spec"].get("concurrencyPolicy", "Allow"), self._active(obj)
+        if policy == "Replace":
+            for job in active:
+                await self.client.delete(JOBS, job)
+        return policy != "Forbid" or not active
+
+    async def _start(self, obj: Object, due: datetime.datetime) -> None:
+        meta, template = obj["metadata"], obj["spec"]["jobTemplate"]
+        own = template.get("metadata") or {}
+        name = f"{meta['name']}-{int(due.timestamp()) // 60}"
+        moment = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+        job_meta: Object = {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner_reference(obj)]}
+        notes = {"batch.kubernetes.io/cronjob-scheduled-timestamp": moment}
+        job_meta["annotations"] = {**(own.get("annotations") or {}), **notes}
+        if own.get("labels"):
+            job_meta["labels"] = own["labels"]
+        if self.client.get(JOBS, f"{meta['namespace']}/{name}") is None:
+            job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": job_meta, "spec": template["spec"]}
+            await self.client.create(JOBS, job)
+        status = {**(obj.get("status") or {}), "lastScheduleTime": moment}
+        await self.client.set_status(CRONJOBS, obj, status)
+
+    async def _clean_up(self, obj: Object) -> None:
+        spec = obj["spec"]
+        limits = {
+            "Complete": spec.get("successfulJobsHistoryLimit", 3),
+            "Failed": spec.get("failedJobsHistoryLimit", 1),
+        }
+        for name, limit in limits.items():
+            jobs = [job for job in self.client.owned(obj, JOBS) if condition_of(job.get("status") or {}, name)]
+            jobs.sort(key=lambda job: (str(job["metadata"]["creationTimestamp"]), str(job["metadata"]["name"])))
+            for job in jobs[: max(0, len(jobs) - limit)]:
+                await self.client.delete(JOBS, job)
+
+    async def _tell(self, obj: Object) -> None:
+        meta = obj["metadata"]
+        obj = self.client.get(CRONJOBS, f"{meta['namespace']}/{meta['name']}") or obj
+        status = {key: value for key, value in (obj.get("status") or {}).items() if key != "active"}
+        active = [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": job["metadata"]["name"],
+                "namespace": meta["namespace"],
+                "uid": job["metadata"]["uid"],
+            }
+            for job in self._active(obj)
+        ]
+        if active:
+            status["active"] = active
+        ends = [(job.get("status") or {}).get("completionTime") for job in self.client.owned(obj, JOBS)]
+        newest = max([end for end in ends if end], default=status.get("lastSuccessfulTime"))
+        if newest:
+            status["lastSuccessfulTime"] = newest
+        await self.client.set_status(CRONJOBS, obj, status)
+
+
+def _last_due(schedule: Schedule, after: datetime.datetime, now: datetime.datetime) -> datetime.datetime | None:
+    """Return the last moment of the schedule until now; after a long time it is most likely among the latest."""
+    for begin in (max(after, now - datetime.timedelta(days=1)), after):
+        due, following = None, schedule.next_after(begin)
+        while following is not None and following <= now:
+            due, following = following, schedule.next_after(following)
+        if due is not None:
+            return due
+    return None

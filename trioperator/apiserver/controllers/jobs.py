@@ -1,0 +1,267 @@
+"""Jobs: Pods until enough of them have succeeded, or too many have failed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import trio
+
+from .client import Object, Resource
+from .controller import Controller
+from .templates import PODS, condition_of, is_active, is_ready, make_pod, parse_time
+
+__all__ = ["JOBS", "Jobs", "finish_time"]
+
+JOBS: Resource = ("batch", "jobs")
+
+_TRACKING: Final = "batch.kubernetes.io/job-tracking"
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_SHORTEST_BACKOFF: Final = 10
+_LONGEST_BACKOFF: Final = 600
+
+
+class Jobs(Controller):
+    """Run the Pods of Jobs, count how they end, and tell when it is enough."""
+
+    resource: ClassVar[Resource] = JOBS
+    owns: ClassVar[tuple[Resource, ...]] = (PODS,)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._failures: dict[str, tuple[int, float]] = {}  # by key: how many in a row, and when was the last
+
+    async def clear(self, key: str) -> None:
+        """Let the Pods go that were still to be counted."""
+        self._failures.pop(key, None)
+        namespace, _, name = key.partition("/")
+        for pod in self.client.all(PODS, namespace):
+            if _belonged(pod, name):
+                await self._release(pod)
+
+    async def reconcile(self, obj: Object) -> float | None:
+        status: Object = dict(obj.get("status") or {})
+        pods = self.client.owned(obj, PODS)
+        if "deletionTimestamp" in obj["metadata"] or finish_time(obj) is not None:
+            for pod in pods:
+                await self._release(pod)
+            return await self._expire(obj)
+        ended = self._take_in(obj, status, pods)
+        if obj["spec"].get("suspend"):
+            await self._stop(pods)
+            status.pop("startTime", None)
+            status = self._told(status, ("Suspended", "True", "JobSuspended", "Job suspended"))
+            wait = None
+        else:
+            status.setdefault("startTime", self.client.timestamp())
+            if condition_of(status, "Suspended") is not None:
+                status = self._told(status, ("Suspended", "False", "JobResumed", "Job resumed"))
+            status, wait = await self._go_on(obj, status, pods)
+        await self._tell(obj, status)
+        for pod in ended:
+            await self._release(pod)
+        return wait
+
+    # -- counting -------------------------------------------------------------------------------------------------
+
+    def _take_in(self, obj: Object, status: Object, pods: list[Object]) -> list[Object]:
+        """Add the Pods which have ended since the last time to the counts of the status; return them."""
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        fresh = [pod for pod in pods if _TRACKING in (pod["metadata"].get("finalizers") or ()) and not is_active(pod)]
+        for pod in fresh:
+            has_succeeded = pod["status"].get("phase") == "Succeeded"
+            field = "succeeded" if has_succeeded else "failed"
+            if has_succeeded:
+                self._failures.pop(key, None)
+                if obj["spec"].get("completionMode") == "Indexed":
+                    indexes = {*_indexes(status.get("completedIndexes", "")), _index_of(pod)}
+                    status["completedIndexes"] = _ranges(indexes)
+                    status["succeeded"] = len(indexes)
+                    continue
+            else:
+                self._failures[key] = (self._failures.get(key, (0, 0.0))[0] + 1, trio.current_time())
+            status[field] = status.get(field, 0) + 1
+        return fresh
+
+    async def _go_on(self, obj: Object, status: Object, pods: list[Object]) -> tuple[Object, float | None]:
+        """Finish the Job if it is time to, else see to it that as many Pods are at work as should be."""
+        spec = obj["spec"]
+        succeeded, failed, wanted = status.get("succeeded", 0), status.get("failed", 0), spec.get("completions")
+        active = [pod for pod in pods if is_active(pod)]
+        limit = spec.get("backoffLimit", 6)
+        restarts = sum(_restarts(pod) for pod in active)
+        deadline = self._until_deadline(obj, status)
+        if failed > limit or (restarts and restarts >= limit):
+            text = "Job has reached the specified backoff limit"
+            return await self._fail(status, active, "BackoffLimitExceeded", text), 0
+        if deadline is not None and deadline <= 0:
+            text = "Job was active longer than specified deadline"
+            return await self._fail(status, active, "DeadlineExceeded", text), 0
+        if (succeeded >= wanted) if wanted is not None else (succeeded and not active):
+            await self._stop(active)
+            text = "Reached expected number of succeeded pods"
+            for name in ("SuccessCriteriaMet", "Complete"):
+                status = self._told(status, (name, "True", "CompletionsReached", text))
+            return {**status, "completionTime": self.client.timestamp()}, 0
+        parallelism = spec.get("parallelism", 1)
+        if wanted is not None:
+            target = min(parallelism, wanted - succeeded)
+        else:
+            target = len(active) if succeeded else parallelism
+        await self._stop(active[: max(0, len(active) - target)])
+        wait = self._until_retry(obj) if len(active) < target else None
+        if wait is not None and wait <= 0:
+            wait = None
+            await self._create(obj, status, active, target - len(active))
+        return status, min((left for left in (wait, deadline) if left is not None), default=None)
+
+    def _until_deadline(self, obj: Object, status: Object) -> float | None:
+        seconds = obj["spec"].get("activeDeadlineSeconds")
+        if seconds is None:
+            return None
+        return float(seconds - (self.client.now() - parse_time(status["startTime"])).total_seconds())
+
+    def _until_retry(self, obj: Object) -> float:
+        """Return how long to wait after the last failure."""
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if key not in self._failures:
+            return 0
+        count, last = self._failures[key]
+        delay = min(_LONGEST_BACKOFF, _SHORTEST_BACKOFF << min(count - 1, 10))
+        return last + delay - trio.current_time()
+
+    # -- Pods -----------------------------------------------------------------------------------------------------
+
+    async def _create(self, obj: Object, status: Object, active: list[Object], count: int) -> None:
+        meta = obj["metadata"]
+        labels = {
+            "batch.kubernetes.io/controller-uid": meta["uid"],
+            "batch.kubernetes.io/job-name": meta["name"],
+            "controller-uid": meta["uid"],
+            "job-name": meta["name"],
+        }
+        if obj["spec"].get("manualSelector"):
+            labels = {}
+        indexes: list[int | None] = [None] * count
+        if obj["spec"].get("completionMode") == "Indexed":
+            taken = {*_indexes(status.get("completedIndexes", "")), *map(_index_of, active)}
+            free = [index for index in range(obj["spec"]["completions"]) if index not in taken]
+            indexes = list(free[:count])
+        for index in indexes:
+            pod = make_pod(obj, obj["spec"]["template"], labels=labels)
+            pod["metadata"]["finalizers"] = [_TRACKING]
+            if index is not None:
+                _give_index(pod, meta["name"], index)
+            await self.client.create(PODS, pod)
+
+    async def _stop(self, pods: list[Object]) -> None:
+        """Delete Pods that are not needed any more: they do not count."""
+        for pod in pods:
+            if is_active(pod):
+                await self._release(pod)
+                await self.client.delete(PODS, pod)
+
+    async def _release(self, pod: Object) -> None:
+        finalizers = pod["metadata"].get("finalizers") or []
+        if _TRACKING in finalizers:
+            kept = [item for item in finalizers if item != _TRACKING]
+            await self.client.merge(PODS, pod, {"metadata": {"finalizers": kept}})
+
+    # -- status ---------------------------------------------------------------------------------------------------
+
+    async def _fail(self, status: Object, active: list[Object], reason: str, message: str) -> Object:
+        await self._stop(active)
+        for name in ("FailureTarget", "Failed"):
+            status = self._told(status, (name, "True", reason, message))
+        return status
+
+    def _told(self, status: Object, condition: tuple[str, str, str, str]) -> Object:
+        """Return the status with the condition: its type, its status, its reason, its message."""
+        name, value, reason, message = condition
+        now = self.client.timestamp()
+        old = condition_of(status, name)
+        if old is not None and old["status"] == value:
+            return status
+        new = {"type": name, "status": value, "reason": reason, "message": message}
+        new |= {"lastProbeTime": now, "lastTransitionTime": now}
+        others = [item for item in status.get("conditions") or () if item["type"] != name]
+        return {**status, "conditions": [*others, new]}
+
+    async def _tell(self, obj: Object, status: Object) -> None:
+        pods = self.client.owned(obj, PODS)
+        active = [pod for pod in pods if is_active(pod)]
+        going = [pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not _has_ended(pod)]
+        status = {key: value for key, value in status.items() if key != "active"}
+        if active:
+            status["active"] = len(active)
+        status |= {"ready": sum(map(is_ready, active)), "terminating": len(going), "uncountedTerminatedPods": {}}
+        await self.client.set_status(JOBS, obj, status)
+
+    async def _expire(self, obj: Object) -> float | None:
+        """Delete the finished Job when its time is up."""
+        seconds, finished = obj["spec"].get("ttlSecondsAfterFinished"), finish_time(obj)
+        if seconds is None or finished is None or "deletionTimestamp" in obj["metadata"]:
+            return None
+        left = float(seconds - (self.client.now() - parse_time(finished)).total_seconds())
+        if left > 0:
+            return left
+        await self.client.delete(JOBS, obj, policy="Foreground")
+        return None
+
+
+def finish_time(obj: Object) -> str | None:
+    """Return since when the Job is complete, or has failed; None while it is not."""
+    for name in ("Complete", "Failed"):
+        condition = condition_of(obj.get("status") or {}, name)
+        if condition is not None and condition["status"] == "True":
+            return str(condition["lastTransitionTime"])
+    return None
+
+
+def _belonged(pod: Object, job: str) -> bool:
+    """Tell whether the Pod was made for a Job of that name, which is gone, and may have left it as an orphan."""
+    owners = [owner for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]
+    if owners:
+        return any(owner["kind"] == "Job" and owner["name"] == job for owner in owners)
+    return bool((pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-name") == job)
+
+
+def _has_ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def _restarts(pod: Object) -> int:
+    return sum(item.get("restartCount", 0) for item in (pod.get("status") or {}).get("containerStatuses") or ())
+
+
+def _give_index(pod: Object, job: str, index: int) -> None:
+    meta, spec = pod["metadata"], pod["spec"]
+    meta["generateName"] = f"{job}-{index}-"
+    meta["annotations"] = {**(meta.get("annotations") or {}), _INDEX: str(index)}
+    meta["labels"] = {**meta["labels"], _INDEX: str(index)}
+    spec["hostname"] = f"{job}-{index}"
+    variable = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
+    spec["containers"] = [{**item, "env": [*(item.get("env") or ()), variable]} for item in spec["containers"]]
+
+
+def _index_of(pod: Object) -> int:
+    return int((pod["metadata"].get("annotations") or {}).get(_INDEX) or 0)
+
+
+def _indexes(text: str) -> set[int]:
+    """Read ``0,2-4``."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _ranges(indexes: set[int]) -> str:
+    """Write ``0,2-4``."""
+    parts: list[tuple[int, int]] = []
+    for index in sorted(indexes):
+        if parts and parts[-1][1] == index - 1:
+            parts[-1] = (parts[-1][0], index)
+        else:
+            parts.append((index, index))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
