@@ -191,7 +191,24 @@ class Cluster:
         page = self.api.reader.list(self._kind(kind), namespace or "", query)
         return [_copy(stored.raw) for stored in page.items]
 
-    # -- running what follows -------------------------------------------------------------------------------------
+    # -- what follows from changes -------------------------------------------------------------------------------------
+
+    @property
+    def is_prompt(self) -> bool:
+        """Tell whether garbage is collected, and namespaces end, with the writes that cause it.
+
+        That is so at first. A test that wants to look at objects in between sets it to False; then it is done by
+        :meth:`tidy`, or soon after each change by the controller ``"garbage-collector"``.
+        """
+        return self.api.janitor.is_prompt
+
+    @is_prompt.setter
+    def is_prompt(self, value: bool) -> None:
+        self.api.janitor.is_prompt = value
+
+    def tidy(self) -> None:
+        """Collect garbage, and end namespaces, where that was left until now."""
+        self.api.janitor.tidy()
 
     @contextlib.asynccontextmanager
     async def open_controllers(self, *names: str, pace: Pace | None = None) -> AsyncIterator[None]:

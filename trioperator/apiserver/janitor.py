@@ -1,7 +1,8 @@
 """What the control plane does by itself after a write: garbage, ends of namespaces, custom resource definitions.
 
 The real controllers do the same, some time later. Here it is done before the answer to the write leaves, which makes
-tests deterministic: nothing is left to be waited for. No task and no time is involved.
+tests deterministic: nothing is left to be waited for. No task and no time is involved. Who wants to see what is there
+in between lets garbage and ends of namespaces wait until they are asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Janitor:
         self._deleter: Deleter | None = None
         self._places: dict[str, tuple[Table, str]] = {}  # objects by uid
         self._dependents: dict[str, dict[str, None]] = {}  # uids of dependents by the owner's uid, in order
+        self.is_prompt = True  # garbage is collected, and namespaces end, with the writes that cause it
         self._agenda: deque[Callable[[], None]] = deque()
+        self._chores: deque[Callable[[], None]] = deque()  # what waits to be asked for
         self._ending: set[str] = set()  # names of namespaces that are being deleted
         self._busy = False
         state.store.on_change.append(self._note)
@@ -55,6 +58,18 @@ class Janitor:
         finally:
             self._busy = False
 
+    def tidy(self) -> None:
+        """Do what was left until now because it need not be prompt."""
+        while self._chores:
+            self._agenda.extend(self._chores)
+            self._chores.clear()
+            self.settle()
+
+    @property
+    def _later(self) -> deque[Callable[[], None]]:
+        """Where garbage and ends of namespaces go."""
+        return self._agenda if self.is_prompt else self._chores
+
     # -- taking notes ---------------------------------------------------------------------------------------------
 
     def _note(self, table: Table, change: Change) -> None:
@@ -67,13 +82,13 @@ class Janitor:
             uid = old_meta["uid"]
             self._places.pop(uid, None)
             if dependents := self._dependents.get(uid):
-                self._agenda.extend(self._collection_of(dependent) for dependent in tuple(dependents))
+                self._later.extend(self._collection_of(dependent) for dependent in tuple(dependents))
         self._note_owners(old_meta, new_meta)
         resource = table.resource
         if resource == _NAMESPACES:
             if new is not None and "deletionTimestamp" in new_meta:
                 self._ending.add(change.key)
-                self._agenda.append(lambda: self._end_namespace(change.key))
+                self._later.append(lambda: self._end_namespace(change.key))
             elif new is None:
                 self._ending.discard(change.key)
         elif resource == _DEFINITIONS:
@@ -81,7 +96,7 @@ class Janitor:
         if new is None and old is not None:
             self._note_removal(resource, old_meta)
         elif "deletionTimestamp" in new_meta and _waits_for_collector(new_meta):
-            self._agenda.append(lambda: self._propagate(new_meta["uid"]))
+            self._later.append(lambda: self._propagate(new_meta["uid"]))
 
     def _note_owners(self, old_meta: Mapping[str, Any], new_meta: Mapping[str, Any]) -> None:
         before, after = old_meta.get("ownerReferences"), new_meta.get("ownerReferences")
@@ -96,16 +111,16 @@ class Janitor:
                     del self._dependents[owner["uid"]]
                 place = self._places.get(owner["uid"])
                 if place is not None and _waits_for_collector(place[0].objects[place[1]].obj["metadata"]):
-                    self._agenda.append(lambda owner_uid=owner["uid"]: self._propagate(owner_uid))  # type: ignore[misc]
+                    self._later.append(lambda owner_uid=owner["uid"]: self._propagate(owner_uid))  # type: ignore[misc]
         for owner in after or ():
             self._dependents.setdefault(owner["uid"], {})[uid] = None
         if after:
-            self._agenda.append(self._collection_of(uid))
+            self._later.append(self._collection_of(uid))
 
     def _note_removal(self, resource: tuple[str, str], meta: Mapping[str, Any]) -> None:
         namespace = meta.get("namespace")
         if namespace and namespace in self._ending:
-            self._agenda.append(lambda: self._end_namespace(namespace))
+            self._later.append(lambda: self._end_namespace(namespace))
         kind = self._state.catalog.by_resource(resource)
         if kind is not None and kind.custom is not None and kind.custom.terminating:
             self._agenda.append(lambda: self._end_definition(f"{kind.plural}.{kind.group}"))

@@ -134,6 +134,10 @@ class Client:
         except NotFoundError:
             pass  # somebody else was quicker
 
+    def tidy(self) -> None:
+        """Collect garbage, and end namespaces, where that was left until now."""
+        self._api.janitor.tidy()
+
     def _kind(self, resource: Resource) -> Kind:
         kind = self._state.catalog.by_resource(resource)
         assert kind is not None, resource

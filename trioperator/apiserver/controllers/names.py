@@ -7,10 +7,13 @@ from typing import Final
 
 from trioperator.errors import ConfigError
 
+from .accounts import ServiceAccounts
 from .controller import Controller
 from .cronjobs import CronJobs
 from .daemonsets import DaemonSets
 from .deployments import Deployments
+from .events import Events
+from .garbage import GarbageCollector
 from .jobs import Jobs
 from .pods import Pods
 from .replicasets import ReplicaSets
@@ -20,7 +23,10 @@ from .volumes import Claims
 __all__ = ["CONTROLLERS", "select_controllers"]
 
 _KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
+    "events": (Events,),
+    "garbage-collector": (GarbageCollector,),
     "pods": (Pods,),
+    "service-accounts": (ServiceAccounts,),
     "volumes": (Claims,),
     "workloads": (CronJobs, Deployments, DaemonSets, Jobs, ReplicaSets, StatefulSets),
 }

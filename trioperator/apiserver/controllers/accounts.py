@@ -1,0 +1,39 @@
+"""Service accounts: each namespace has a default one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from trioperator.errors import ConflictError
+
+from .client import Object, Resource
+from .controller import Controller
+
+__all__ = ["ServiceAccounts"]
+
+ACCOUNTS: Final[Resource] = ("", "serviceaccounts")
+NAMESPACES: Final[Resource] = ("", "namespaces")
+
+
+class ServiceAccounts(Controller):
+    """Create the account ``default`` in each namespace, also again when it is deleted."""
+
+    resource: ClassVar[Resource] = NAMESPACES
+
+    def concerned(self, resource: Resource, obj: Object) -> Iterable[str]:
+        """Return the namespace: this one, or that of the account."""
+        if resource == ACCOUNTS:
+            return (obj["metadata"]["namespace"],) if obj["metadata"]["name"] == "default" else ()
+        return super().concerned(resource, obj)
+
+    async def reconcile(self, obj: Object) -> float | None:
+        name = obj["metadata"]["name"]
+        if "deletionTimestamp" in obj["metadata"] or self.client.get(ACCOUNTS, f"{name}/default") is not None:
+            return None
+        meta = {"name": "default", "namespace": name}
+        try:
+            await self.client.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+        except ConflictError:
+            pass  # somebody else was quicker
+        return None
