@@ -170,11 +170,19 @@ class TestCluster:
 
     def test_all_options(self, parse_cluster: Callable[..., ClusterOptions]) -> None:
         expected = ClusterOptions(
-            host="::1", port=5, tls=False, data="d", kubeconfig="k", manifests=("a.yaml", "folder", "-")
+            host="::1",
+            port=5,
+            tls=False,
+            data="d",
+            kubeconfig="k",
+            manifests=("a.yaml", "folder", "-"),
+            authorization="rbac",
+            controllers=("pods", "workloads"),
         )
         options = ("--host", "::1", "--port", "5", "--no-tls", "--data", "d", "--kubeconfig", "k")
+        more = ("--authorization", "rbac", "--controllers", "pods, workloads")
         manifests = ("--apply", "a.yaml", "--apply", "folder", "--apply", "-")
-        assert parse_cluster(*options, *manifests) == expected
+        assert parse_cluster(*options, *manifests, *more) == expected
         variables = {
             "HOST": "::1",
             "PORT": "5",
@@ -182,6 +190,8 @@ class TestCluster:
             "DATA": "d",
             "KUBECONFIG": "k",
             "APPLY": "a.yaml folder -",
+            "AUTHORIZATION": "rbac",
+            "CONTROLLERS": "pods,workloads",
         }
         assert parse_cluster(**variables) == expected
 
@@ -191,6 +201,7 @@ class TestCluster:
             (("--port", "65536"), "65535"),
             (("--port", "x"), "--port"),
             (("--data",), "--data"),
+            (("--authorization", "none"), "'none' is not one of 'rbac', 'always-allow'"),
             (("x.py",), "unexpected extra argument"),
         ],
     )

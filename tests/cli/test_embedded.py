@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import pathlib
+import ssl
 from typing import Any
 
 import httpx
@@ -80,9 +82,15 @@ class TestRunEmbedded:
                 await operator.ready.wait()
                 [message] = [message for message in caplog.messages if "--kubeconfig=" in message]
                 path = pathlib.Path(message.partition("--kubeconfig=")[2].split()[0])
-                url = json.loads(await trio.Path(path).read_text())["clusters"][0]["cluster"]["server"]
+                config = json.loads(await trio.Path(path).read_text())
+                server = config["clusters"][0]["cluster"]
+                url = server["server"]
                 assert url in message
-                async with httpx.AsyncClient(base_url=url) as client:
+                authority = base64.b64decode(server["certificate-authority-data"]).decode()
+                context = ssl.create_default_context(cadata=authority)
+                async with httpx.AsyncClient(base_url=url, verify=context) as client:
+                    assert (await client.get("/api/v1/namespaces/default")).status_code == 401
+                    client.headers["Authorization"] = f"Bearer {config['users'][0]['user']['token']}"
                     assert (await client.get("/api/v1/namespaces/default")).status_code == 200
                 operator.stop.set()
         assert not await trio.Path(path).parent.exists()

@@ -90,6 +90,45 @@ async def test_a_data_file_keeps_the_objects_and_who_is_trusted(
     assert after == before
 
 
+@pytest.mark.parametrize("tls", [True, False])
+async def test_nobody_gets_in_without_the_kubeconfig(kubeconfig: pathlib.Path, tls: bool) -> None:
+    async with serving(ClusterOptions(tls=tls, kubeconfig=str(kubeconfig))), client_of(kubeconfig) as client:
+        assert (await client.get("/api/v1/namespaces")).status_code == 200
+        for authorization in ("", "Bearer none", "Basic eDp5"):
+            client.headers["Authorization"] = authorization
+            for path in ("/api/v1/namespaces", "/readyz", "/none"):
+                response = await client.get(path)
+                assert (response.status_code, response.json()["reason"]) == (401, "Unauthorized")
+
+
+async def test_access_can_be_by_roles(kubeconfig: pathlib.Path) -> None:
+    async with (
+        serving(ClusterOptions(authorization="rbac", kubeconfig=str(kubeconfig))),
+        client_of(kubeconfig) as client,
+    ):
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"
+        assert (await client.get(path)).status_code == 200
+        stranger = {"Impersonate-User": "stranger"}
+        response = await client.get(path, headers=stranger)
+        assert (response.status_code, response.json()["reason"]) == (403, "Forbidden")
+
+
+async def test_controllers_can_be_run(kubeconfig: pathlib.Path) -> None:
+    options = ClusterOptions(controllers=("all",), kubeconfig=str(kubeconfig))
+    labels = {"a": "b"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    async with serving(options), client_of(kubeconfig) as client:
+        assert (await client.post("/apis/apps/v1/namespaces/default/deployments", json=body)).status_code == 201
+        with trio.CancelScope() as scope:
+            query = {"watch": "1", "labelSelector": "a=b"}
+            async with client.stream("GET", "/api/v1/namespaces/default/pods", params=query) as response:
+                async for line in response.aiter_lines():
+                    assert json.loads(line)["type"] == "ADDED"
+                    scope.cancel()
+        assert scope.cancelled_caught
+
+
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("localhost", "localhost")])
 async def test_other_addresses_can_be_listened_on(kubeconfig: pathlib.Path, host: str, shown: str) -> None:
     if host == "::" and not pathlib.Path("/proc/net/if_inet6").exists():
@@ -106,6 +145,7 @@ async def test_other_addresses_can_be_listened_on(kubeconfig: pathlib.Path, host
         ({"data": "/"}, "The data file / cannot be opened: Is a directory."),
         ({"kubeconfig": "/dev/null"}, "is not the kubeconfig of an embedded cluster"),
         ({"host": "nowhere.invalid"}, "cannot listen on nowhere.invalid:0: "),
+        ({"controllers": ("kubelet",)}, "There is no controller 'kubelet': there are all, "),
         ({"manifests": ("nothing.yaml",)}, "The manifests of nothing.yaml cannot be read: No such file or directory."),
         ({"manifests": ("-",)}, "The API server refuses Pod A (document 1 of the standard input): "),
     ],

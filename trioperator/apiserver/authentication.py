@@ -10,7 +10,7 @@ from .messages import Request
 from .refusals import unauthorized
 from .texts import quote_all
 from .tokens import AUDIENCE, TokenError, Tokens
-from .users import ANONYMOUS, AUTHENTICATED, User
+from .users import ANONYMOUS, AUTHENTICATED, NOBODY, User
 
 __all__ = ["Authenticator"]
 
@@ -25,14 +25,13 @@ class Authenticator:
         self._tokens = tokens
 
     def authenticate(self, request: Request) -> User:
-        """Return who asks; refuse with 401 whoever shows a token that is not good."""
-        if not request.authorization:
-            return request.user
+        """Return who asks; refuse with 401 whoever shows a token that is not good, or none where one is required."""
         scheme, _, token = request.authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            return request.user
-        user = self._users.get(token) or self.review(token, (AUDIENCE,))[0]
+            user = None if request.user is NOBODY else request.user
+        else:
+            user = self._users.get(token) or self.review(token, (AUDIENCE,))[0]
         if user is None:
             request.user = ANONYMOUS
             raise unauthorized()

@@ -23,7 +23,7 @@ from .certificates import certified_user
 from .incoming import RequestParser
 from .messages import Request, Response
 from .refusals import render_status, too_late
-from .users import User
+from .users import ANONYMOUS, NOBODY, User
 from .watching import Watch
 
 if TYPE_CHECKING:
@@ -51,12 +51,14 @@ async def serve_cluster(
     host: str = "127.0.0.1",
     port: int = 0,
     tls: bool = False,
+    anonymous: bool = True,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the cluster on a port (0: any free one) until cancelled; the status tells the URL.
 
-    With ``tls`` the certificate is made by the cluster's own authority, and clients may show one of it, too.
-    Raises ConfigError if the port cannot be had.
+    With ``tls`` the certificate is made by the cluster's own authority, and clients may show one of it, too. Without
+    ``anonymous``, requests that carry no credentials get 401: :meth:`Cluster.kubeconfig` has some. Raises ConfigError
+    if the port cannot be had.
     """
     context, ca_data = None, ""
     if tls:
@@ -73,31 +75,30 @@ async def serve_cluster(
     url = f"{'https' if tls else 'http'}://{shown}:{bound}"
     cluster.authorities[url] = ca_data
     async with trio.open_nursery() as connections:
-        handler = partial(_serve_connection, cluster.api, context)
+        handler = partial(_serve_connection, cluster.api, context, ANONYMOUS if anonymous else NOBODY)
         # A connection is served in the inner nursery; cancelling this function ends all of them at once.
         await connections.start(partial(trio.serve_listeners, handler, listeners, handler_nursery=connections))
         task_status.started(url)
 
 
-async def _serve_connection(api: Api, context: ssl.SSLContext | None, raw: trio.SocketStream) -> None:
+async def _serve_connection(api: Api, context: ssl.SSLContext | None, user: User, raw: trio.SocketStream) -> None:
     stream: trio.abc.Stream = raw
-    user: User | None = None
     try:
         with contextlib.suppress(*_GONE):
             if context is not None:
                 stream = secured = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
                 with trio.fail_after(_HANDSHAKE_TIMEOUT):
                     await secured.do_handshake()
-                user = certified_user(secured.getpeercert())
+                user = certified_user(secured.getpeercert()) or user
             await serve_stream(api, stream, user=user)
     finally:
         await trio.aclose_forcefully(stream)
 
 
-async def serve_stream(api: Api, stream: trio.abc.Stream, *, user: User | None = None) -> None:
+async def serve_stream(api: Api, stream: trio.abc.Stream, *, user: User = ANONYMOUS) -> None:
     """Answer the requests that come by the stream, until there are no more. It is left to be closed.
 
-    ``user`` is whom the stream itself vouches for, if it does.
+    ``user`` is whom the stream itself vouches for.
     """
     with contextlib.suppress(*_GONE):
         await _Connection(api, stream, user).serve()
@@ -106,7 +107,7 @@ async def serve_stream(api: Api, stream: trio.abc.Stream, *, user: User | None =
 class _Connection:
     """One connection: its requests are answered in order, each within the time that its client has to send it."""
 
-    def __init__(self, api: Api, stream: trio.abc.Stream, user: User | None) -> None:
+    def __init__(self, api: Api, stream: trio.abc.Stream, user: User) -> None:
         self._api = api
         self._stream = stream
         self._parser = RequestParser(body_limit=api.body_limit, user=user)

@@ -12,7 +12,7 @@ from trioperator.errors import ApiError
 
 from .messages import IMPERSONATION, Request
 from .refusals import bad_request, too_large, too_large_head
-from .users import ANONYMOUS, User
+from .users import ANONYMOUS, NOBODY, User
 
 __all__ = ["HEAD_LIMIT", "RequestParser"]
 
@@ -24,10 +24,11 @@ class RequestParser:
 
     ``requests`` are those that have come as a whole, each with whether the connection is to be kept after it.
     ``refusal`` is set when nothing after them can be understood, or is too large; ``is_over`` when they ask for another
-    protocol, which nobody speaks here. ``begun`` counts the requests that have begun.
+    protocol, which nobody speaks here. ``begun`` counts the requests that have begun. ``user`` is whom the connection
+    vouches for.
     """
 
-    def __init__(self, *, body_limit: int, user: User | None = None) -> None:
+    def __init__(self, *, body_limit: int, user: User = ANONYMOUS) -> None:
         self.requests: deque[tuple[Request, bool]] = deque()
         self.refusal: ApiError | None = None
         self.is_over = False
@@ -35,7 +36,8 @@ class RequestParser:
         self.is_midway = False
         self.expects_sign = False  # the client waits for a 100 before it sends the body
         self._body_limit = body_limit
-        self._user = user  # by a certificate, which goes before tokens
+        self._user = user
+        self._takes_tokens = user in {ANONYMOUS, NOBODY}  # a certificate goes before them
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = False
         self._fed = 0  # bytes since the head has begun
@@ -115,8 +117,8 @@ class RequestParser:
             accept=headers.get(b"accept", b"").decode("latin-1"),
             content_type=headers.get(b"content-type", b"").decode("latin-1"),
             user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
-            authorization="" if self._user else headers.get(b"authorization", b"").decode("latin-1"),
-            user=self._user or ANONYMOUS,
+            authorization=headers.get(b"authorization", b"").decode("latin-1") if self._takes_tokens else "",
+            user=self._user,
             impersonation=tuple(self._impersonation),
             body=b"".join(self._body),
         )

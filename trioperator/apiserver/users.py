@@ -12,6 +12,7 @@ __all__ = [
     "ANONYMOUS",
     "AUTHENTICATED",
     "MASTERS",
+    "NOBODY",
     "UNAUTHENTICATED",
     "User",
     "service_account_groups",
@@ -46,6 +47,7 @@ class User:
 
 
 ANONYMOUS: Final = User(name="system:anonymous", groups=(UNAUTHENTICATED,))
+NOBODY: Final = User(name="")  # who shows no credentials where they are required: nobody is let in like that
 ADMIN: Final = User(name="kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
 
 

@@ -31,6 +31,13 @@ class LogFormatName(enum.StrEnum):
     JSON = "json"
 
 
+class AuthorizationName(enum.StrEnum):
+    """Name the ways of authorization as options do."""
+
+    RBAC = "rbac"
+    ALWAYS_ALLOW = "always-allow"
+
+
 def _option(*names: str, env: str | tuple[str, ...], **options: Any) -> Any:
     """Declare an option of the command `run`, and the environment variables that stand in for it."""
     variables = [f"TRIOPERATOR_RUN_{name}" for name in ((env,) if isinstance(env, str) else env)]
@@ -200,11 +207,31 @@ def cluster(
             help="Apply the manifests of a file, of a folder, or of the standard input (-); repeatable.",
         ),
     ] = None,
+    authorization: Annotated[
+        AuthorizationName,
+        _cluster_option("--authorization", env="AUTHORIZATION", help="Who may do what: see roles, or let everybody."),
+    ] = AuthorizationName.ALWAYS_ALLOW,
+    controllers: Annotated[
+        str,
+        _cluster_option(
+            "--controllers",
+            env="CONTROLLERS",
+            metavar="NAMES",
+            help="Run these controllers, separated by commas, or all; none by default.",
+        ),
+    ] = "",
 ) -> None:
     """Serve a Kubernetes API of its own, for kubectl and for operators elsewhere, until it is stopped."""
     from trioperator.cli.serving import ClusterOptions, run_cluster
 
     options = ClusterOptions(
-        host=host, port=port, tls=tls, data=data, kubeconfig=kubeconfig, manifests=tuple(manifests or ())
+        host=host,
+        port=port,
+        tls=tls,
+        data=data,
+        kubeconfig=kubeconfig,
+        manifests=tuple(manifests or ()),
+        authorization=authorization.value,
+        controllers=tuple(filter(None, (name.strip() for name in controllers.split(",")))),
     )
     raise typer.Exit(run_cluster(options, tell=typer.echo))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ async def run_embedded(
         url = str(await server.start(_serve, cluster, port))
         with _kubeconfig(cluster, url) as path:
             _logger.info("The embedded API server is at %s; elsewhere, kubectl --kubeconfig=%s talks to it.", url, path)
+            if url.startswith("http:"):
+                _logger.info("kubectl needs TLS to say who it is: pip install 'trioperator[tls]'.")
             await apply_manifests(cluster, early)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, name="manifests")
@@ -47,7 +50,9 @@ async def run_embedded(
 
 
 async def _serve(cluster: Cluster, port: int, *, task_status: trio.TaskStatus[str]) -> None:
-    await serve_cluster(cluster, port=port, task_status=task_status)
+    """Serve it for those only who can read its kubeconfig, by TLS where there are certificates to be had."""
+    tls = importlib.util.find_spec("trustme") is not None
+    await serve_cluster(cluster, port=port, tls=tls, anonymous=False, task_status=task_status)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,8 @@ class ClusterOptions:
     data: str | None = None
     kubeconfig: str | None = None
     manifests: tuple[str, ...] = ()
+    authorization: str = "always-allow"
+    controllers: tuple[str, ...] = ()
 
 
 def run_cluster(options: ClusterOptions, *, tell: Callable[[str], None] = print) -> int:
@@ -63,7 +65,7 @@ async def serve(options: ClusterOptions, manifests: Sequence[Manifest], *, tell:
     Raises ConfigError for what cannot be had or is refused, DataFileError if the data file cannot be written any more.
     """
     async with _open(options) as cluster, trio.open_nursery() as server:
-        start = functools.partial(serve_cluster, host=options.host, port=options.port, tls=options.tls)
+        start = functools.partial(serve_cluster, host=options.host, port=options.port, tls=options.tls, anonymous=False)
         url: str = await server.start(start, cluster)
         with _place_of(options.kubeconfig) as path:
             write_kubeconfig(path, cluster.kubeconfig(url))
@@ -74,11 +76,15 @@ async def serve(options: ClusterOptions, manifests: Sequence[Manifest], *, tell:
 
 @contextlib.asynccontextmanager
 async def _open(options: ClusterOptions) -> AsyncIterator[Cluster]:
-    if options.data is None:
-        yield Cluster()
-    else:
-        async with open_cluster(options.data) as cluster:
-            yield cluster
+    async with contextlib.AsyncExitStack() as stack:
+        if options.data is None:
+            cluster = Cluster(log_limit=0, authorization=options.authorization)
+        else:
+            opened = open_cluster(options.data, log_limit=0, authorization=options.authorization)
+            cluster = await stack.enter_async_context(opened)
+        if options.controllers:
+            await stack.enter_async_context(cluster.open_controllers(*options.controllers))
+        yield cluster
 
 
 @contextlib.contextmanager
