@@ -9,6 +9,7 @@ nobody's cluster shall be tested upon by accident.)
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import itertools
 import os
@@ -16,7 +17,7 @@ import pathlib
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import msgspec
@@ -125,6 +126,7 @@ class Target:
         self.client = client
         self.namespace = namespace
         self.is_real = is_real
+        self.headers: tuple[tuple[str, str], ...] = ()
 
     def path(self, plural: str, name: str = "", sub: str = "") -> str:
         """Return the path of the case's objects; those of the core group, of apps/v1, or of the cases' own kinds."""
@@ -138,11 +140,11 @@ class Target:
 
     async def request(self, method: str, path: str, body: Any = None, content_type: str = "", **params: Any) -> Answer:
         """Send a request; the body is an object, or bytes to be sent as they are."""
-        headers = {"Accept": params.pop("accept", "application/json")}
+        headers = [("Accept", params.pop("accept", "application/json")), *self.headers]
         content: bytes | None = None
         if body is not None:
             content = body if isinstance(body, bytes) else msgspec.json.encode(body)
-            headers["Content-Type"] = content_type or "application/json"
+            headers.append(("Content-Type", content_type or "application/json"))
         query = {key.rstrip("_"): value for key, value in params.items()}
         response = await self.client.request(method, path, content=content, headers=headers, params=query)
         try:
@@ -150,6 +152,12 @@ class Target:
         except msgspec.DecodeError:
             decoded = response.text
         return Answer(response.status_code, decoded, response.headers)
+
+    def sending(self, *headers: tuple[str, str]) -> Self:
+        """Return the same target, with more headers in each request."""
+        other = copy.copy(self)
+        other.headers = (*self.headers, *headers)
+        return other
 
     async def get(self, path: str, **params: Any) -> Answer:
         """Read."""
@@ -270,3 +278,98 @@ async def ensure_definition(target: Target, obj: dict[str, Any]) -> None:
 def unique() -> str:
     """Make a name that no other case uses."""
     return f"x{uuid.uuid4().hex[:8]}{next(_names)}"
+
+
+RBAC = "rbac.authorization.k8s.io"
+RBAC_PATH = f"/apis/{RBAC}/v1"
+
+
+def rule(verbs: str, resources: str, group: str = "", **more: Any) -> dict[str, Any]:
+    """Make a rule of a role; words are separated by commas."""
+    return {"verbs": verbs.split(","), "apiGroups": [group], "resources": resources.split(","), **more}
+
+
+class Guarded(Target):
+    """An API server that looks at roles and bindings. Names of users end with the case's namespace."""
+
+    def __init__(self, client: httpx.AsyncClient, namespace: str, *, is_real: bool) -> None:
+        super().__init__(client, namespace, is_real=is_real)
+        self.everywhere: list[str] = []  # paths of what has to be deleted apart from the namespace
+
+    def named(self, short: str) -> str:
+        """Return the name of a user, or of something cluster-wide, of the case."""
+        return f"{short}.{self.namespace}"
+
+    def acting(self, short: str, *groups: str) -> Self:
+        """Return the same target for a user."""
+        return self.sending(
+            ("Impersonate-User", self.named(short)), *(("Impersonate-Group", group) for group in groups)
+        )
+
+    def grants(self, plural: str, name: str = "") -> str:
+        """Return the path of roles or bindings."""
+        place = "" if plural.startswith("cluster") else f"/namespaces/{self.namespace}"
+        return f"{RBAC_PATH}{place}/{plural}/{name}".rstrip("/")
+
+    async def make_role(self, name: str, *rules: dict[str, Any], plural: str = "roles", **more: Any) -> Answer:
+        """Create a role."""
+        kind = {"roles": "Role", "clusterroles": "ClusterRole"}[plural]
+        obj = {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": {"name": name}, "rules": list(rules), **more}
+        return await self._make(plural, name, obj)
+
+    async def bind(
+        self, role: str, subject: dict[str, str], *, kind: str = "Role", plural: str = "rolebindings", name: str = ""
+    ) -> Answer:
+        """Create a binding of the role to the subject, named like the role if nothing else is said."""
+        binding = {"rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding"}[plural]
+        obj = {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": binding,
+            "metadata": {"name": name or role},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+            "subjects": [subject],
+        }
+        return await self._make(plural, name or role, obj)
+
+    async def _make(self, plural: str, name: str, obj: Any) -> Answer:
+        if plural.startswith("cluster"):
+            self.everywhere.append(self.grants(plural, name))
+        return await self.request("POST", self.grants(plural), obj)
+
+    async def give(self, short: str, *rules: dict[str, Any], everywhere: bool = False) -> Self:
+        """Give the rules to a user, wait until the user has them, and return the target for the user."""
+        prefix = "cluster" if everywhere else ""
+        role = self.named(f"{short}-role")
+        assert (await self.make_role(role, *rules, plural=f"{prefix}roles")).code == 201
+        kind = "ClusterRole" if everywhere else "Role"
+        subject = {"kind": "User", "name": self.named(short)}
+        assert (await self.bind(role, subject, kind=kind, plural=f"{prefix}rolebindings")).code == 201
+        user = self.acting(short)
+        await user.until_held(*rules)
+        return user
+
+    async def until_held(self, *rules: dict[str, Any]) -> None:
+        """Wait until the rules are among those that the user has."""
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+
+        def are_there(answer: Answer) -> bool:
+            status = answer.content["status"]
+            held = [*status["resourceRules"], *status["nonResourceRules"]]
+            return all(item in held for item in rules)
+
+        await self.eventually(lambda: self.request("POST", path, {"spec": {"namespace": self.namespace}}), are_there)
+
+
+@pytest.fixture
+async def guarded(kubeconfig: str) -> AsyncIterator[Guarded]:
+    """Make a target that looks at roles and bindings, with an empty namespace."""
+    is_real = bool(kubeconfig)
+    client = real_client(kubeconfig) if is_real else Cluster(seed=0, authorization="rbac").client()
+    async with client:
+        target = Guarded(client, f"case-{uuid.uuid4().hex[:10]}", is_real=is_real)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target.namespace}}
+        assert (await target.request("POST", "/api/v1/namespaces", namespace)).code == 201
+        yield target
+        if is_real:
+            for path in (*target.everywhere, f"/api/v1/namespaces/{target.namespace}"):
+                await target.delete(path)
