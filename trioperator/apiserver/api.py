@@ -14,10 +14,9 @@ from urllib.parse import unquote
 import msgspec
 
 from trioperator.errors import ApiError
-from trioperator.model.patch import apply_merge
 
-from . import documents, openapi, patching, scales
-from .decoding import WriteOptions, decode_body, decode_json, decode_object, read_write_options
+from . import documents, openapi, scales
+from .decoding import WriteOptions, decode_body, decode_object, read_write_options
 from .deleting import Deleter, parse_delete_options
 from .gate import Gate
 from .janitor import Janitor
@@ -33,6 +32,7 @@ from .refusals import (
     too_large,
     unknown_resource,
 )
+from .scaling import ScaleWriter
 from .state import State, trio_seconds
 from .storage import Stored
 from .token_requests import TOKEN_REQUEST
@@ -69,6 +69,7 @@ class Api:
         self.janitor = Janitor(state)
         self.reader = Reader(state)
         self.writer = Writer(state, settle=self.janitor.settle)
+        self.scale_writer = ScaleWriter(self.writer)
         self.deleter = Deleter(state, settle=self.janitor.settle)
         self.janitor.connect(self.deleter)
         self.writer.guard = gate.guard
@@ -251,7 +252,7 @@ class Api:
     async def _write(self, target: Target, request: Request, verb: str, view: View) -> Response:
         options = read_write_options(verb, request)
         if target.subresource == "scale":
-            response = await self._write_scale(target, request, verb, options)
+            response = await self._write_scale(target, request, options)
         else:
             written = await self._write_object(target, request, verb, options)
             response = self._shown(target.kind, written, view)
@@ -268,7 +269,7 @@ class Api:
                 namespace,
                 target.name,
                 body=request.body,
-                patch_type=request.content_type.partition(";")[0].strip(),
+                patch_type=request.media_type,
                 options=options,
                 subresource=target.subresource,
             )
@@ -279,25 +280,10 @@ class Api:
             return await self.writer.create(kind, namespace, sent, options)
         return await self.writer.replace(kind, namespace, target.name, sent, options, subresource=target.subresource)
 
-    async def _write_scale(self, target: Target, request: Request, verb: str, options: WriteOptions) -> Response:
-        kind = target.kind
-
-        def change(old: Stored) -> dict[str, Any]:
-            scale = scales.read_scale(kind, old)
-            patch_type = request.content_type.partition(";")[0].strip()
-            if verb == "update":
-                sent = decode_body(kind, request)
-            elif patch_type == patching.JSON:
-                sent = patching.apply_json_patch(msgspec.json.encode(scale), decode_json(request.body))
-            else:
-                sent = apply_merge(scale, decode_json(request.body))
-            if not isinstance(sent, dict):
-                raise bad_request("the object provided is unrecognized (must be of type Scale)")
-            return scales.with_scale(kind, old, sent)
-
-        place = (target.namespace, target.name)
+    async def _write_scale(self, target: Target, request: Request, options: WriteOptions) -> Response:
+        kind, place = target.kind, (target.namespace, target.name)
         self.state.require(kind, *place)
-        written = await self.writer.mutate(kind, place, change, options)
+        written = await self.scale_writer.write(kind, place, request, options)
         return Response.of(scales.read_scale(kind, _stored(kind, written)))
 
     async def _delete(self, target: Target, request: Request, view: View) -> Response:

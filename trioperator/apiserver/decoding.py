@@ -6,7 +6,7 @@ What comes out is in the stored form (see :func:`.strategies.shape`) and typed w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +18,19 @@ from .refusals import Cause, bad_request, invalid, invalid_value, unsupported_me
 from .strategies import shape
 from .unmarshal import UnmarshalError, unmarshal
 from .users import ADMIN, User
+from .yamls import YamlError, load_yaml
 
-__all__ = ["WriteOptions", "decode_body", "decode_json", "decode_object", "decode_patch", "read_write_options"]
+__all__ = [
+    "WriteOptions",
+    "decode_body",
+    "decode_json",
+    "decode_object",
+    "decode_patch",
+    "decode_wanted",
+    "read_write_options",
+]
 
+_MANAGER_LIMIT: Final = 128  # bytes
 _BODY_TYPES: Final = ("application/json", "application/yaml")
 
 
@@ -29,7 +39,7 @@ class WriteOptions:
     """The query parameters of a write; the handlers add the warnings that the client gets."""
 
     dry_run: bool = False
-    field_manager: str = ""
+    manager: str = ""  # who writes, as managedFields call them
     field_validation: str = "Warn"
     force: bool = False
     user: User = ADMIN
@@ -37,26 +47,59 @@ class WriteOptions:
 
 
 def read_write_options(verb: str, request: Request) -> WriteOptions:
-    """Read the options of a write from its query; refuse nonsense."""
+    """Read the options of a write from its query and headers; refuse nonsense."""
     query = request.query
+    is_apply = verb == "patch" and request.media_type == patching.APPLY
     title = f"{verb.capitalize()}Options"
     dry_run, manager = query.get("dryRun", ""), query.get("fieldManager", "")
     if dry_run not in {"", "All"}:
         text = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
         raise invalid(title, "meta.k8s.io", "", [Cause("dryRun", text, "FieldValueNotSupported")])
-    if len(manager) > 128:
-        text = "Too long: may not be more than 128 bytes"
-        raise invalid(title, "meta.k8s.io", "", [Cause("fieldManager", text, "FieldValueTooLong")])
+    causes = list(_check_manager(manager, is_required=is_apply))
+    if verb == "patch" and not is_apply and "force" in query:
+        text = "Forbidden: may not be specified for non-apply patch"
+        causes.insert(0, Cause("force", text, "FieldValueForbidden"))
+    if causes:
+        raise invalid(title, "meta.k8s.io", "", causes)
     validation = query.get("fieldValidation", "") or "Warn"
     if validation not in {"Ignore", "Warn", "Strict"}:
         text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         raise invalid(title, "meta.k8s.io", "", [Cause("fieldValidation", text, "FieldValueNotSupported")])
-    return WriteOptions(dry_run=bool(dry_run), field_manager=manager, field_validation=validation, user=request.user)
+    return WriteOptions(
+        dry_run=bool(dry_run),
+        manager=manager or _manager_of(request.user_agent),
+        field_validation=validation,
+        force=query.get("force", "").lower() in {"1", "t", "true"},
+        user=request.user,
+    )
+
+
+def _check_manager(manager: str, *, is_required: bool) -> Iterable[Cause]:
+    if is_required and not manager:
+        yield Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+    if len(manager.encode()) > _MANAGER_LIMIT:
+        text = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
+        yield Cause("fieldManager", text, "FieldValueTooLong")
+    at = 0
+    for letter in manager:
+        if not letter.isprintable():
+            text = f"invalid character U+{ord(letter):04X} (at position {at})"
+            yield invalid_value("fieldManager", manager, text)
+        at += len(letter.encode())
+
+
+def _manager_of(user_agent: str) -> str:
+    """Return the name of the program, where a client does not say who manages what it writes."""
+    name = user_agent.partition("/")[0]
+    if name.isascii() and name.isprintable() and len(name) <= _MANAGER_LIMIT:
+        return name
+    text = "".join(letter for letter in name if letter.isprintable()).encode()[:_MANAGER_LIMIT]
+    return text.decode(errors="ignore")
 
 
 def decode_body(kind: Kind, request: Request) -> Any:
     """Decode the object in the body, JSON or YAML."""
-    media = request.content_type.partition(";")[0].strip()
+    media = request.media_type
     if media not in {"", *_BODY_TYPES}:
         raise unsupported_media_type(_BODY_TYPES)
     try:
@@ -80,6 +123,23 @@ def decode_patch(body: bytes, patch_type: str) -> Any:
         text = f"json: cannot unmarshal {_json_name(patch)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding patch: {text}")
     return patch
+
+
+def decode_wanted(body: bytes, options: WriteOptions) -> dict[str, Any]:
+    """Decode what is to be applied, JSON or YAML."""
+    try:
+        wanted, problems = load_yaml(body)
+    except YamlError as error:
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from None
+    if wanted is not None and not isinstance(wanted, dict):
+        text = f"json: cannot unmarshal {_json_name(wanted)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {text}")
+    if problems and options.field_validation == "Strict":
+        text = "\n  ".join(["yaml: unmarshal errors:", *problems])
+        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {text}")
+    if problems and options.field_validation == "Warn":
+        options.warnings.extend(problems)
+    return wanted or {}
 
 
 def _integral(text: str) -> float | int:
@@ -135,11 +195,18 @@ def decode_object(
             else:
                 options.warnings.extend(texts)
     if problem is None:
+        if kind.custom is None and _metadata_of(sent).get("managedFields") == []:
+            obj["metadata"]["managedFields"] = []  # says to forget the managers, where an absent list says nothing
         return obj
     if not patched:
         raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
     shown = msgspec.json.encode(sent).decode() if merged is None else patching.go_text(merged)
     raise invalid("", "", "", [invalid_value("patch", shown, problem)])
+
+
+def _metadata_of(sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = sent.get("metadata")
+    return meta if isinstance(meta, dict) else {}
 
 
 def _metadata_problem(kind: Kind, meta: Any) -> str | None:

@@ -10,7 +10,15 @@ from .kinds import Catalog, Column, CustomTraits, Kind
 from .refusals import Cause, invalid_value
 from .schema import Structure, compile_schema
 
-__all__ = ["CLEANUP_FINALIZER", "check_definition", "fill_definition", "kinds_of", "naming_conflict", "set_condition"]
+__all__ = [
+    "CLEANUP_FINALIZER",
+    "check_definition",
+    "fill_definition",
+    "initial_status",
+    "kinds_of",
+    "naming_conflict",
+    "set_condition",
+]
 
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 _LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -19,7 +27,7 @@ _AGE: Final = Column(name="Age", type="date", path=".metadata.creationTimestamp"
 
 
 def fill_definition(obj: dict[str, Any]) -> None:
-    """Fill the defaults into a new definition, in place (nested parts are replaced, not changed)."""
+    """Fill the defaults into a definition, in place (nested parts are replaced, not changed)."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return
@@ -29,8 +37,14 @@ def fill_definition(obj: dict[str, Any]) -> None:
         names = {**names, "singular": names.get("singular") or kind.lower()}
         names["listKind"] = names.get("listKind") or f"{kind}List"
     obj["spec"] = {"conversion": {"strategy": "None"}, **spec, "names": names}
-    stored = [version.get("name") for version in _versions(spec) if version.get("storage")]
-    obj["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+
+def initial_status(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status of a new definition."""
+    spec = obj.get("spec")
+    versions = _versions(spec) if isinstance(spec, dict) else ()
+    stored = [version.get("name") for version in versions if version.get("storage")]
+    return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
 
 def _versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

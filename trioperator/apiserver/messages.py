@@ -33,6 +33,11 @@ class Request:
     impersonation: Sequence[tuple[str, str]] = ()  # the headers that begin with Impersonate-, in lower case
     body: bytes = b""
 
+    @property
+    def media_type(self) -> str:
+        """Return the type of the body, without its parameters."""
+        return self.content_type.partition(";")[0].strip()
+
 
 @dataclasses.dataclass(slots=True)
 class Response:

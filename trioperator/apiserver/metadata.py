@@ -35,6 +35,7 @@ _ITEMS: Final[Mapping[str, tuple[type, str]]] = {
     "annotations": (str, "string"),
     "finalizers": (str, "string"),
     "labels": (str, "string"),
+    "managedFields": (dict, "v1.ManagedFieldsEntry"),
     "ownerReferences": (dict, "v1.OwnerReference"),
 }
 _OWNER_FIELDS: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
@@ -96,7 +97,8 @@ def type_problem(meta: Mapping[str, Any]) -> str | None:
         if wanted is None or value is None:
             continue
         if not isinstance(value, wanted) or isinstance(value, bool):
-            return _unmarshal_text(value, field, {str: "string", int: "int64"}.get(wanted, field))
+            shown = f"[]{_ITEMS[field][1]}" if field == "managedFields" else field
+            return _unmarshal_text(value, field, {str: "string", int: "int64"}.get(wanted, shown))
         if field in _ITEMS:
             item_type, shown = _ITEMS[field]
             for item in value.values() if wanted is dict else value:

@@ -10,7 +10,7 @@ from .kinds import Kind
 from .refusals import Cause, invalid
 from .storage import Stored
 
-__all__ = ["read_scale", "with_scale"]
+__all__ = ["read_scale", "replicas_path", "with_scale"]
 
 _BUILTIN_PATHS = {
     "specReplicasPath": ".spec.replicas",
@@ -23,6 +23,11 @@ def _paths(kind: Kind) -> Mapping[str, str]:
     if kind.custom is not None:
         return kind.custom.scale or {}
     return _BUILTIN_PATHS
+
+
+def replicas_path(kind: Kind) -> str:
+    """Return the JSON path of the number of replicas that is wanted."""
+    return _paths(kind).get("specReplicasPath", ".spec.replicas")
 
 
 def read_scale(kind: Kind, stored: Stored) -> dict[str, Any]:
@@ -60,7 +65,7 @@ def with_scale(kind: Kind, stored: Stored, scale: Mapping[str, Any]) -> dict[str
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         cause = Cause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
         raise invalid("Scale", "autoscaling", name, [cause])
-    obj = put_at(stored.obj, _paths(kind).get("specReplicasPath", ".spec.replicas"), replicas)
+    obj = put_at(stored.obj, replicas_path(kind), replicas)
     meta = dict(stored.obj["metadata"])
     version = (scale.get("metadata") or {}).get("resourceVersion")
     if version is not None:

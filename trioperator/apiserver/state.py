@@ -75,7 +75,8 @@ class State:
 
     def timestamp(self, *, plus: float = 0) -> str:
         """Return the wall time as the API writes it."""
-        return (self.now() + datetime.timedelta(seconds=plus)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = self.now() + datetime.timedelta(seconds=plus) if plus else self.now()
+        return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
     def uid(self) -> str:
         """Make a new unique id."""

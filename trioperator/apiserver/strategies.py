@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from . import events, schema
 from .defaults import fill_defaults
-from .definitions import check_definition, fill_definition
+from .definitions import check_definition, fill_definition, initial_status
 from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
@@ -62,7 +62,14 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
         body = fill_grants(kind, body)
     elif kind.custom is None:
         body = fill_defaults(kind, body)
-    return {"apiVersion": kind.stored_api_version, "kind": kind.kind, "metadata": clean_metadata(meta), **body}
+    if kind.resource == ("", "secrets"):
+        _encode_secret(body)
+    elif kind.resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
+        fill_definition(body)
+    meta = clean_metadata(meta)
+    if kind.resource == ("", "namespaces") and meta.get("name"):
+        meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+    return {"apiVersion": kind.stored_api_version, "kind": kind.kind, "metadata": meta, **body}
 
 
 def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
@@ -80,10 +87,8 @@ def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
     if kind.resource == ("", "namespaces"):
         meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta.get("name", "")}
         obj["spec"] = {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]}
-    if kind.resource == ("", "secrets"):
-        _encode_secret(obj)
     if kind.group == "apiextensions.k8s.io":
-        fill_definition(obj)
+        obj["status"] = initial_status(obj)
 
 
 def _encode_secret(obj: dict[str, Any]) -> None:
@@ -101,8 +106,6 @@ def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, s
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if kind.resource == ("", "secrets"):
-        _encode_secret(new)
     if kind.resource == ("", "namespaces") and subresource != "finalize":
         new["spec"] = old.get("spec", {})
         new["metadata"]["labels"] = {
@@ -121,8 +124,10 @@ def _status_only(kind: Kind, new: dict[str, Any], old: Mapping[str, Any]) -> dic
     # The API takes metadata through the status subresource for most built-in kinds, and never for custom ones.
     if kind.custom is not None or kind.group == "apiextensions.k8s.io":
         meta = dict(old["metadata"])
-        if "resourceVersion" in new["metadata"]:
-            meta["resourceVersion"] = new["metadata"]["resourceVersion"]
+        meta.pop("managedFields", None)
+        meta |= {
+            field: new["metadata"][field] for field in ("managedFields", "resourceVersion") if field in new["metadata"]
+        }
     else:
         meta = dict(new["metadata"])
         kept = {"deployments": "labels", "pods": "ownerReferences"}.get(kind.plural)

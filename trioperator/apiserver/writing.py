@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from trioperator.errors import ApiError
+from trioperator.errors import ApiError, ConflictError
 from trioperator.model.patch import apply_merge
 
 from . import metadata, patching
-from .decoding import WriteOptions, decode_object, decode_patch
+from .decoding import WriteOptions, decode_object, decode_patch, decode_wanted
 from .kind_schemas import schema_of
 from .kinds import Kind
 from .refusals import (
@@ -33,6 +33,7 @@ from .refusals import (
 from .state import State
 from .storage import Stored
 from .strategies import check_change, check_object, prepare_create, prepare_update
+from .tracking import Tracker, as_stored, reuse_times, without_entries
 from .users import User
 from .views import as_served
 
@@ -73,6 +74,7 @@ class Writer:
 
     def __init__(self, state: State, *, settle: Callable[[], None]) -> None:
         self._state = state
+        self.tracker = Tracker(state)
         self._settle = settle
         self.admission: Admission | None = None
         self.guard: Guard | None = None
@@ -82,11 +84,15 @@ class Writer:
     async def create(self, kind: Kind, namespace: str, sent: Any, options: WriteOptions) -> Written:
         """Store a new object."""
         obj = decode_object(kind, sent, options)
-        meta = obj["metadata"]
-        self._match_namespace(kind, meta, namespace)
-        self._check_place(kind, namespace, meta)
-        if "resourceVersion" in meta:
+        self._match_namespace(kind, obj["metadata"], namespace)
+        self._check_place(kind, namespace, obj["metadata"])
+        if "resourceVersion" in obj["metadata"]:
             raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
+        self.tracker.created(kind, obj, options)
+        return await self._store_new(kind, namespace, obj, options)
+
+    async def _store_new(self, kind: Kind, namespace: str, obj: dict[str, Any], options: WriteOptions) -> Written:
+        meta = obj["metadata"]
         prefix = "" if meta.get("name") else str(meta.get("generateName") or "")
         if prefix:
             meta["name"] = metadata.generated_name(prefix, self._state.choose)
@@ -142,7 +148,9 @@ class Writer:
             uid = new["metadata"].get("uid")
             if uid and uid != old.uid:
                 raise conflict(kind, name, _uid_text(kind, old, uid))
-            return {**new, "metadata": dict(new["metadata"])}
+            result = {**new, "metadata": dict(new["metadata"])}
+            self.tracker.updated(kind, result, old.obj, options, subresource=subresource)
+            return result
 
         return await self._update(kind, (namespace, name), change, options, subresource=subresource)
 
@@ -158,9 +166,12 @@ class Writer:
         subresource: str = "",
     ) -> Written:
         """Change the object by a patch."""
-        accepted = (patching.JSON, patching.MERGE, *(() if kind.custom else (patching.STRATEGIC,)))
+        strategic = () if kind.custom else (patching.STRATEGIC,)
+        accepted = (patching.JSON, patching.MERGE, *strategic, patching.APPLY)
         if patch_type not in accepted:
             raise unsupported_media_type(accepted)
+        if patch_type == patching.APPLY:
+            return await self._apply(kind, (namespace, name), body, options, subresource=subresource)
         self._state.require(kind, namespace, name)
         patch = decode_patch(body, patch_type)
 
@@ -174,12 +185,44 @@ class Writer:
             else:
                 merged = patch
                 sent = patching.apply_strategic_patch(base, patch, schema_of(kind))
+            sent = without_entries(sent, old.obj)
             new = decode_object(kind, sent, options, patched=True, merged=merged)
             self._match_name(new["metadata"], name)
             self._match_namespace(kind, new["metadata"], namespace)
+            self.tracker.updated(kind, new, old.obj, options, subresource=subresource)
             return new
 
         return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+
+    async def _apply(
+        self, kind: Kind, place: tuple[str, str], body: bytes, options: WriteOptions, *, subresource: str
+    ) -> Written:
+        """Apply what is wanted to the object, which is created if it is not there."""
+        namespace, name = place
+        wanted = decode_wanted(body, options)
+
+        def decode(live: dict[str, Any] | None) -> dict[str, Any]:
+            sent, entries = self.tracker.applied(kind, live, wanted, options, subresource=subresource)
+            new = decode_object(kind, sent, options, patched=True)
+            if entries:
+                new["metadata"]["managedFields"] = as_stored(entries)
+            self._match_namespace(kind, new["metadata"], namespace)
+            self._match_name(new["metadata"], name)
+            return new
+
+        if not subresource and kind.key(*place) not in self._state.table(kind).objects:
+            new = decode(None)
+            if uid := new["metadata"].get("uid"):
+                text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                raise conflict(kind, name, text)
+            self._check_place(kind, namespace, new["metadata"])
+            try:
+                return await self._store_new(kind, namespace, new, options)
+            except ConflictError:
+                if kind.key(*place) not in self._state.table(kind).objects:
+                    raise
+                # Somebody else was quicker: what is wanted is applied to that.
+        return await self._update(kind, place, lambda old: decode(old.obj), options, subresource=subresource)
 
     async def mutate(
         self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], dict[str, Any]], options: WriteOptions
@@ -216,6 +259,7 @@ class Writer:
         causes = [*metadata.check_metadata_update(new["metadata"], old_meta), *check_change(kind, new, old.obj)]
         self._validate(kind, new, causes)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
+        reuse_times(new, old.obj)
         if new == old.obj and _encode(new) == _encode(old.obj):
             return Written(old.obj, old.raw)
         if options.dry_run:

@@ -145,7 +145,7 @@ class Client:
 
     @staticmethod
     def _options() -> WriteOptions:
-        return WriteOptions(field_manager="kube-controller-manager", user=MANAGER)
+        return WriteOptions(manager="kube-controller-manager", user=MANAGER)
 
     # -- time -----------------------------------------------------------------------------------------------------
 

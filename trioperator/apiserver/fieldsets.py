@@ -1,0 +1,266 @@
+"""Sets of fields of an object, in the very form in which ``managedFields`` show them (``FieldsV1``). Pure.
+
+A set is a tree of dicts. Its keys are elements of paths: ``f:<name>`` for a field, ``k:<keys as JSON>`` for an item of
+a list that is a map, ``v:<value as JSON>`` for an item of a list that is a set, ``i:<index>`` for one of any list. A
+path is in the set if its node is empty, or has the key ``.`` beside those of the paths below it. So nothing is
+converted when sets are read or written. Sets are never changed: what a function returns may share parts with what it
+was given.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+__all__ = [
+    "SELF",
+    "FieldSet",
+    "Path",
+    "contains",
+    "difference",
+    "exclude",
+    "insert",
+    "intersection",
+    "item_element",
+    "normalize",
+    "path_text",
+    "paths",
+    "union",
+    "value_element",
+]
+
+FieldSet = dict[str, Any]
+Path = tuple[str, ...]
+
+SELF: Final = "."  # the key that tells that a node with children is a member itself
+_NAMED: Final = "f:"
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+_decode: Final = msgspec.json.Decoder().decode
+_first: Final = operator.itemgetter(0)
+
+
+def item_element(keys: Mapping[str, Any]) -> str:
+    """Return the element of the item that has these keys, in a list that is a map."""
+    return f"k:{_encode(keys).decode()}"
+
+
+def value_element(value: Any) -> str:
+    """Return the element of the item, in a list that is a set."""
+    return f"v:{_encode(value).decode()}"
+
+
+# -- the algebra ---------------------------------------------------------------------------------------------------
+# In each function the roots are sets, where an empty dict is the empty set; below, an empty dict is a member.
+
+
+def union(one: FieldSet, other: FieldSet) -> FieldSet:
+    """Return the paths that are in one of the sets or in both."""
+    if not other or one is other:
+        return one
+    if not one:
+        return other
+    result = dict(one)
+    is_sorted = True
+    for key, node in other.items():
+        own = one.get(key)
+        if own is None:
+            result[key] = node
+            is_sorted = False
+        elif own is not node and key != SELF:
+            result[key] = _joined(own, node)
+    return result if is_sorted else _in_order(result)
+
+
+def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
+    if not one or not other:
+        larger = one or other
+        return larger if not larger or SELF in larger else {SELF: {}, **larger}
+    return union(one, other)
+
+
+def difference(one: FieldSet, other: FieldSet) -> FieldSet:
+    """Return the paths of the first set that are not in the second; what is below such a path stays."""
+    if not one or not other:
+        return one
+    result = one
+    for key, node in other.items():
+        own = one.get(key)
+        if own is None or key == SELF:
+            continue
+        left = _lessened(own, node)
+        if left is not own:
+            result = dict(result) if result is one else result
+            if left is None:
+                del result[key]
+            else:
+                result[key] = left
+    return result
+
+
+def _lessened(one: FieldSet, other: FieldSet) -> FieldSet | None:
+    """Return the node without the paths of the other one; None if nothing is left."""
+    is_member_of_other = not other or SELF in other
+    if not one:
+        return None if is_member_of_other else one
+    children = difference(one, other)
+    if is_member_of_other and SELF in children:
+        children = {key: node for key, node in children.items() if key != SELF}
+    return _settled(children)
+
+
+def _settled(node: FieldSet) -> FieldSet | None:
+    """Bring a node that was not empty into the form of nodes: a member alone is an empty dict, nothing is None."""
+    if not node:
+        return None
+    return {} if len(node) == 1 and SELF in node else node
+
+
+def exclude(one: FieldSet, other: FieldSet) -> FieldSet:
+    """Return the paths of the first set that are neither in the second nor below a path of it."""
+    result = one
+    for key, node in other.items():
+        own = one.get(key)
+        if own is None or key == SELF:
+            continue
+        left = None if not node or SELF in node else own if not own else _settled(exclude(own, node))
+        if left is not own:
+            result = dict(result) if result is one else result
+            if left is None:
+                del result[key]
+            else:
+                result[key] = left
+    return result
+
+
+def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
+    """Return the paths that are in both sets."""
+    if one is other:
+        return one
+    result = {}
+    for key, node in one.items():
+        there = other.get(key)
+        if there is None or key == SELF:
+            continue
+        common = intersection(node, there)
+        if (not node or SELF in node) and (not there or SELF in there):
+            result[key] = {SELF: {}, **common} if common else {}
+        elif common:
+            result[key] = common
+    return result
+
+
+def contains(one: FieldSet, path: Path) -> bool:
+    """Tell whether the path is in the set."""
+    node = one
+    for element in path:
+        below = node.get(element)
+        if below is None:
+            return False
+        node = below
+    return bool(path) and (not node or SELF in node)
+
+
+def insert(one: FieldSet, path: Path) -> FieldSet:
+    """Return the set with the path in it."""
+    node: FieldSet = {}
+    for element in reversed(path):
+        node = {element: node}
+    return union(one, node)
+
+
+def paths(one: FieldSet, prefix: Path = ()) -> Iterator[Path]:
+    """Return the paths in the set: at each place its own members first, then what is below them."""
+    for key in one:
+        if key != SELF and (not one[key] or SELF in one[key]):
+            yield (*prefix, key)
+    for key, node in one.items():
+        if key != SELF and node:
+            yield from paths(node, (*prefix, key))
+
+
+# -- texts and order -----------------------------------------------------------------------------------------------
+
+
+def path_text(path: Path) -> str:
+    """Return the path as messages show it: ``.spec.containers[name="x"].image``."""
+    return "".join(_element_text(element) for element in path)
+
+
+def _element_text(element: str) -> str:
+    content = element[2:]
+    match element[0]:
+        case "f":
+            return f".{content}"
+        case "k":
+            shown = (f"{name}={_encode(value).decode()}" for name, value in sorted(_decode(content).items()))
+            return f"[{','.join(shown)}]"
+        case "v":
+            return f"[={content}]"
+    return f"[{content}]"
+
+
+def _rank(element: str) -> tuple[int, Any]:
+    """Return the sorting key of the element: the node's own mark, fields, keys, values, indices."""
+    match element[0]:
+        case ".":
+            return 0, ""
+        case "f":
+            return 1, element
+        case "k":
+            return 2, [(name, _value_rank(value)) for name, value in sorted(_decode(element[2:]).items())]
+        case "v":
+            return 3, _value_rank(_decode(element[2:]))
+    return 4, int(element[2:])
+
+
+def _value_rank(value: Any) -> tuple[int, Any]:
+    if isinstance(value, bool):
+        return 2, value
+    if isinstance(value, (int, float)):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (3, str(value))
+
+
+def _in_order(node: FieldSet) -> FieldSet:
+    if all(key[0] in ".f" for key in node):
+        return dict(sorted(node.items(), key=_first))
+    return dict(sorted(node.items(), key=lambda item: _rank(item[0])))
+
+
+def normalize(fields: Any) -> FieldSet:
+    """Bring a set that a client sent into the form and order that all sets have here; raise ValueError if it is none.
+
+    Elements of unknown types are dropped, as a newer client may know them.
+    """
+    node = _normal_node(fields)
+    return {key: below for key, below in node.items() if key != SELF}
+
+
+def _normal_node(fields: Any) -> FieldSet:
+    if not isinstance(fields, Mapping):
+        raise ValueError("a set of fields must be an object")
+    result = {}
+    for key, below in fields.items():
+        element = SELF if key == SELF else _normal_element(key)
+        if element:
+            result[element] = {} if key == SELF else _normal_node(below)
+    return {} if len(result) == 1 and SELF in result else _in_order(result)
+
+
+def _normal_element(key: str) -> str:
+    mark, content = key[:2], key[2:]
+    if len(mark) < 2 or mark[1] != ":":
+        raise ValueError(f"missing colon: {key}")
+    if mark == "k:":
+        keys = _decode(content.encode())
+        if not isinstance(keys, dict):
+            raise ValueError(f"keys must be an object: {key}")
+        return item_element(keys)
+    if mark == "v:":
+        return value_element(_decode(content.encode()))
+    if mark == "i:":
+        return f"i:{int(content)}"
+    return key if mark == _NAMED else ""

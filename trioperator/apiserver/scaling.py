@@ -1,0 +1,80 @@
+"""Writing through the scale subresource: a ``Scale`` is changed, and what it says of replicas goes into its object."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.model.patch import apply_merge
+
+from . import patching, scales
+from .decoding import WriteOptions, decode_body, decode_json, decode_wanted
+from .kinds import Kind
+from .messages import Request
+from .ownership import Entry
+from .refusals import bad_request
+from .scale_tracking import SCALE_VERSION, entries_of_object, entries_of_scale, path_of_replicas
+from .storage import Stored
+from .tracking import as_stored, decoded
+from .writing import Writer, Written
+
+__all__ = ["ScaleWriter"]
+
+_SCALE: Final = Kind(
+    group="autoscaling",
+    version="v1",
+    plural="scales",
+    kind="Scale",
+    singular="scale",
+    namespaced=True,
+    list_kind="ScaleList",
+)
+assert _SCALE.api_version == SCALE_VERSION
+
+
+class ScaleWriter:
+    """The writes of scales of one cluster."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def write(self, kind: Kind, place: tuple[str, str], request: Request, options: WriteOptions) -> Written:
+        """Change the scale of the object by the request: a PUT, or a PATCH of any kind."""
+
+        def change(old: Stored) -> dict[str, Any]:
+            path = path_of_replicas(scales.replicas_path(kind))
+            entries = decoded(old.obj["metadata"].get("managedFields"))
+            scale = scales.read_scale(kind, old)
+            if own := entries_of_scale(entries, path):
+                scale["metadata"]["managedFields"] = as_stored(own)
+            new, own = self._changed(scale, request, options)
+            obj = scales.with_scale(kind, old, new)
+            entries = entries_of_object(entries, own, path, kind.api_version)
+            obj["metadata"].pop("managedFields", None)
+            if entries:
+                obj["metadata"]["managedFields"] = as_stored(entries)
+            return obj
+
+        return await self._writer.mutate(kind, place, change, options)
+
+    def _changed(
+        self, scale: dict[str, Any], request: Request, options: WriteOptions
+    ) -> tuple[dict[str, Any], list[Entry]]:
+        """Return what becomes of the scale, and its entries."""
+        tracker = self._writer.tracker
+        if request.method == "PATCH" and request.media_type == patching.APPLY:
+            wanted = decode_wanted(request.body, options)
+            return tracker.applied(_SCALE, scale, wanted, options, subresource="scale")
+        if request.method == "PUT":
+            sent = decode_body(_SCALE, request)
+        elif request.media_type == patching.JSON:
+            sent = patching.apply_json_patch(msgspec.json.encode(scale), decode_json(request.body))
+        else:
+            sent = apply_merge(scale, decode_json(request.body))
+        if not isinstance(sent, dict):
+            raise bad_request("the object provided is unrecognized (must be of type Scale)")
+        spec = {key: value for key, value in (sent.get("spec") or {}).items() if value != 0}  # zero is not said
+        new = {**sent, "metadata": dict(sent.get("metadata") or {}), "spec": spec}
+        tracker.updated(_SCALE, new, scale, options, subresource="scale")
+        return new, decoded(new["metadata"].pop("managedFields", None))
