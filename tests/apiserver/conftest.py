@@ -25,7 +25,8 @@ import pytest
 import trio
 import yaml
 
-from trioperator.apiserver import Cluster
+from trioperator.apiserver import Cluster, User
+from trioperator.apiserver.users import ANONYMOUS
 
 KUBECONFIG = os.environ.get("TRIOPERATOR_TEST_KUBECONFIG", "")
 MERGE = "application/merge-patch+json"
@@ -364,7 +365,13 @@ class Guarded(Target):
 async def guarded(kubeconfig: str) -> AsyncIterator[Guarded]:
     """Make a target that looks at roles and bindings, with an empty namespace."""
     is_real = bool(kubeconfig)
-    client = real_client(kubeconfig) if is_real else Cluster(seed=0, authorization="rbac").client()
+    if is_real:
+        client = real_client(kubeconfig)
+    else:
+        admin = User(name="admin", uid="admin", groups=("system:masters",))
+        cluster = Cluster(seed=0, authorization="rbac", tokens={"admin-token": admin})
+        client = cluster.client(user=ANONYMOUS)
+        client.headers["Authorization"] = "Bearer admin-token"
     async with client:
         target = Guarded(client, f"case-{uuid.uuid4().hex[:10]}", is_real=is_real)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target.namespace}}

@@ -39,6 +39,8 @@ class AccessReviews:
         if kind.namespaced and not namespace:
             raise unknown_resource()
         meta = {field: value for field, value in asked["metadata"].items() if value}
+        if kind.namespaced:
+            meta["namespace"] = namespace
         spec = _mapping(kind, asked, "spec")
         match kind.plural:
             case "selfsubjectreviews":
