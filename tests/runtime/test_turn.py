@@ -673,3 +673,43 @@ async def test_a_wrong_setting_in_a_startup_handler_keeps_the_operator_from_star
 
     with pytest.raises(trioperator.ActivityError, match="write_delay"):
         await trioperator.operator(registry=bench.registry, transport=bench.cluster.transport())
+
+
+async def test_a_storage_of_ones_own_is_flushed_after_each_batch(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[str] = []
+
+    class Outside(trioperator.ProgressStorage):
+        """Keep records beside the objects."""
+
+        def __init__(self) -> None:
+            self.records: dict[tuple[str, str], trioperator.ProgressRecord] = {}
+
+        def fetch(self, *, key: str, body: trioperator.Body) -> trioperator.ProgressRecord | None:
+            return self.records.get((body.meta.uid or "", key))
+
+        def store(
+            self, *, key: str, record: trioperator.ProgressRecord, body: trioperator.Body, patch: dict[str, Any]
+        ) -> None:
+            self.records[body.meta.uid or "", key] = record
+            calls.append(f"store {key}")
+
+        def purge(self, *, key: str, body: trioperator.Body, patch: dict[str, Any]) -> None:
+            self.records.pop((body.meta.uid or "", key), None)
+            calls.append(f"purge {key}")
+
+        def flush(self) -> None:
+            calls.append("flush")
+
+    @on.create("widgets", id="one", registry=bench.registry)
+    async def one(retry: int) -> None:
+        if not retry:
+            raise trioperator.TemporaryError("later", delay=5)
+
+    @on.create("widgets", id="two", registry=bench.registry)
+    async def two() -> None: ...
+
+    bench.settings.persistence.progress_storage = Outside()
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(10)
+    assert calls == ["store one", "store two", "flush", "purge one", "purge two", "flush"]

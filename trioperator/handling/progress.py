@@ -68,7 +68,7 @@ class ProgressStorage(abc.ABC):
         return essence
 
     def flush(self) -> None:  # noqa: B027 -- may be left out
-        """Write what is held back."""
+        """Write what is held back: all records of an object have been stored or purged."""
 
 
 def field_of(field: FieldSpec, name: str) -> FieldPath:

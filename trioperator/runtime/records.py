@@ -71,6 +71,7 @@ class Records:
         """Have stored how far the handlers have come."""
         for handler_id, state in unfinished.states.items():
             self._progress.store(key=handler_id, record=state.to_record(), body=body, patch=patch)
+        self._progress.flush()
         if self._seen is not None and unfinished.seen is not None:
             self._seen.store(body=body, patch=patch, essence=msgspec.json.decode(unfinished.seen))
 
@@ -82,6 +83,7 @@ class Records:
             states += known.unfinished.states.values()
         for key in dict.fromkeys((*ids, *(ref for state in states for ref in state.subrefs))):
             self._progress.purge(key=key, body=body, patch=patch)
+        self._progress.flush()
         if self._seen is not None and annotations_of(body):
             purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
 
