@@ -1,6 +1,7 @@
-"""The defaults that the API fills into the built-in kinds which operators create most. Pure.
+"""The defaults that the API fills into built-in kinds, by the types that hold them: see the API's reference. Pure.
 
-Kinds that are not here are stored as they are sent.
+What is empty but always shown (``resources: {}``) is in the schemas; here is what has a meaning. A type is named by its
+group, version and name. Functions change the object in place: it has just been read, and is nobody else's.
 """
 
 from __future__ import annotations
@@ -8,149 +9,280 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .kinds import Kind
-
 __all__ = ["fill_defaults"]
 
 Object = dict[str, Any]
 
+_RBAC: Final = "rbac.authorization.k8s.io"
+_PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_WEBHOOK: Final = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}
+_CONTAINER: Final = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+_MODE: Final = {"defaultMode": 0o644}
+_PORT: Final = {"protocol": "TCP"}
 
-def fill_defaults(kind: Kind, body: Object) -> Object:
-    """Return the body (an object without its head and metadata) with the defaults of its kind; never changes it."""
-    fill = _FILLERS.get(kind.resource)
-    spec = body.get("spec")
-    if fill is not None and isinstance(spec, dict):
-        return {**body, "spec": fill(spec)}
-    return {**_TOP_LEVEL[kind.resource], **body} if kind.resource in _TOP_LEVEL else body
-
-
-def _pod(spec: Object) -> Object:
-    filled: Object = {
-        "restartPolicy": "Always",
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "securityContext": {},
-        "schedulerName": "default-scheduler",
-        **spec,
-    }
-    for field in ("containers", "initContainers"):
-        if isinstance(spec.get(field), list):
-            filled[field] = [_container(item) if isinstance(item, dict) else item for item in spec[field]]
-    return filled
-
-
-def _own_pod(spec: Object) -> Object:
-    return {"priority": 0, "enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority", **_pod(spec)}
-
-
-def _container(item: Object) -> Object:
-    image = str(item.get("image") or "")
-    tag = image.rpartition("/")[2].partition(":")[2]
-    filled: Object = {
-        "resources": {},
-        "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",
-        "imagePullPolicy": "Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent",
-        **item,
-    }
-    if isinstance(item.get("ports"), list):
-        filled["ports"] = [{"protocol": "TCP", **port} if isinstance(port, dict) else port for port in item["ports"]]
-    return filled
-
-
-def _templated(spec: Object, defaults: Mapping[str, Any]) -> Object:
-    filled = {**defaults, **spec}
-    template = spec.get("template")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        filled["template"] = {**template, "spec": _pod(template["spec"])}
-    return filled
-
-
-def _deployment(spec: Object) -> Object:
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
-    defaults = {"replicas": 1, "strategy": rolling, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
-    return _templated(spec, defaults)
-
-
-def _stateful_set(spec: Object) -> Object:
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
-    defaults = {
-        "replicas": 1,
-        "podManagementPolicy": "OrderedReady",
-        "updateStrategy": rolling,
-        "revisionHistoryLimit": 10,
-        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-    }
-    return _templated(spec, defaults)
-
-
-def _daemon_set(spec: Object) -> Object:
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
-    return _templated(spec, {"updateStrategy": rolling, "revisionHistoryLimit": 10})
-
-
-def _job(spec: Object) -> Object:
-    defaults: Object = {"backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False}
-    if "completions" not in spec and "parallelism" not in spec:
-        defaults |= {"completions": 1, "parallelism": 1}
-    elif "parallelism" not in spec:
-        defaults["parallelism"] = 1
-    return _templated(spec, {**defaults, "podReplacementPolicy": "TerminatingOrFailed"})
-
-
-def _cron_job(spec: Object) -> Object:
-    defaults = {
+_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "admissionregistration.v1.MutatingWebhook": {**_WEBHOOK, "reinvocationPolicy": "Never"},
+    "admissionregistration.v1.RuleWithOperations": {"scope": "*"},
+    "admissionregistration.v1.ServiceReference": {"port": 443},
+    "admissionregistration.v1.ValidatingWebhook": _WEBHOOK,
+    "apiregistration.v1.ServiceReference": {"port": 443},
+    "apps.v1.DaemonSetSpec": {"revisionHistoryLimit": 10},
+    "apps.v1.DeploymentSpec": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
+    "apps.v1.ReplicaSetSpec": {"replicas": 1},
+    "apps.v1.StatefulSetSpec": {"replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10},
+    "autoscaling.v1.HorizontalPodAutoscalerSpec": {"minReplicas": 1},
+    "autoscaling.v2.HorizontalPodAutoscalerSpec": {"minReplicas": 1},
+    "autoscaling.v2.HorizontalPodAutoscalerStatus": {"currentMetrics": None},
+    "batch.v1.CronJobSpec": {
         "concurrencyPolicy": "Allow",
         "suspend": False,
         "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1,
-    }
-    filled = {**defaults, **spec}
-    template = spec.get("jobTemplate")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        filled["jobTemplate"] = {**template, "spec": _templated(template["spec"], {})}
-    return filled
-
-
-def _service(spec: Object) -> Object:
-    filled: Object = {"sessionAffinity": "None", "type": "ClusterIP", **spec}
-    if isinstance(spec.get("ports"), list):
-        filled["ports"] = [
-            {"protocol": "TCP", "targetPort": port.get("port"), **port} if isinstance(port, dict) else port
-            for port in spec["ports"]
-        ]
-    if filled["type"] != "ExternalName":
-        filled.setdefault("internalTrafficPolicy", "Cluster")
-    return filled
-
-
-def _volume(spec: Object) -> Object:
-    return {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", **spec}
-
-
-def _network_policy(spec: Object) -> Object:
-    return {"policyTypes": ["Ingress", *(["Egress"] if spec.get("egress") else [])], **spec}
-
-
-def _claim(spec: Object) -> Object:
-    return {"volumeMode": "Filesystem", **spec}
-
-
-_TOP_LEVEL: Final[Mapping[tuple[str, str], Object]] = {
-    ("", "secrets"): {"type": "Opaque"},
-    ("scheduling.k8s.io", "priorityclasses"): {"preemptionPolicy": "PreemptLowerPriority"},
-    ("storage.k8s.io", "storageclasses"): {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
+    },
+    "core.v1.ConfigMapVolumeSource": _MODE,
+    "core.v1.ContainerPort": _PORT,
+    "core.v1.DownwardAPIVolumeSource": _MODE,
+    "core.v1.EndpointPort": _PORT,
+    "core.v1.Event": {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None},
+    "core.v1.HTTPGetAction": {"path": "/", "scheme": "HTTP"},
+    "core.v1.HostPathVolumeSource": {"type": ""},
+    "core.v1.ISCSIVolumeSource": {"iscsiInterface": "default"},
+    "core.v1.ObjectFieldSelector": {"apiVersion": "v1"},
+    "core.v1.PersistentVolumeClaimSpec": {"volumeMode": "Filesystem"},
+    "core.v1.PersistentVolumeClaimStatus": {"phase": "Pending"},
+    "core.v1.PersistentVolumeSpec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"},
+    "core.v1.PersistentVolumeStatus": {"phase": "Pending"},
+    "core.v1.NamespaceStatus": {"phase": "Active"},
+    "core.v1.PodSpec": {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+    },
+    "core.v1.PodStatus": {"phase": "Pending"},
+    "core.v1.Probe": _PROBE,
+    "core.v1.ProjectedVolumeSource": _MODE,
+    "core.v1.ReplicationControllerSpec": {"replicas": 1},
+    "core.v1.ResourceFieldSelector": {"divisor": "0"},
+    "core.v1.Secret": {"type": "Opaque"},
+    "core.v1.SecretVolumeSource": _MODE,
+    "core.v1.ServiceAccountTokenProjection": {"expirationSeconds": 3600},
+    "core.v1.ServicePort": _PORT,
+    "core.v1.ServiceSpec": {"sessionAffinity": "None", "type": "ClusterIP"},
+    "discovery.v1.EndpointPort": {"name": "", "protocol": "TCP"},
+    "events.v1.Event": {"deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None, "eventTime": None},
+    "networking.v1.NetworkPolicyPort": _PORT,
+    "rbac.v1.ClusterRole": {"rules": None},
+    "rbac.v1.Role": {"rules": None},
+    "scheduling.v1.PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
+    "storage.v1.CSIDriverSpec": {
+        "attachRequired": True,
+        "podInfoOnMount": False,
+        "storageCapacity": False,
+        "fsGroupPolicy": "ReadWriteOnceWithFSType",
+        "requiresRepublish": False,
+        "seLinuxMount": False,
+    },
+    "storage.v1.StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
 }
-_FILLERS: Final[Mapping[tuple[str, str], Callable[[Object], Object]]] = {
-    ("", "pods"): _own_pod,
-    ("", "services"): _service,
-    ("", "persistentvolumeclaims"): _claim,
-    ("", "persistentvolumes"): _volume,
-    ("apps", "deployments"): _deployment,
-    ("apps", "replicasets"): lambda spec: _templated(spec, {"replicas": 1}),
-    ("apps", "statefulsets"): _stateful_set,
-    ("apps", "daemonsets"): _daemon_set,
-    ("batch", "jobs"): _job,
-    ("batch", "cronjobs"): _cron_job,
-    ("networking.k8s.io", "networkpolicies"): _network_policy,
+
+
+def fill_defaults(type_name: str) -> Callable[[Object], None] | None:
+    """Return what fills the defaults of the type into a new object, in place; None if the type has none."""
+    values, derive = _VALUES.get(type_name, {}), _DERIVED.get(type_name)
+    if not values and derive is None:
+        return None
+
+    def fill(obj: Object) -> None:
+        for field, value in values.items():
+            obj.setdefault(field, value)
+        if derive is not None:
+            derive(obj)
+
+    return fill
+
+
+# -- Pods ----------------------------------------------------------------------------------------------------------
+
+
+def _container(container: Object) -> None:
+    image = str(container.get("image") or "")
+    tag = image.rpartition("/")[2].partition(":")[2]
+    is_newest = tag in {"", "latest"} and "@" not in image
+    for field, value in _CONTAINER.items():
+        container.setdefault(field, value)
+    container.setdefault("imagePullPolicy", "Always" if is_newest else "IfNotPresent")
+
+
+def _pod_spec(spec: Object) -> None:
+    spec.setdefault("securityContext", {})
+    if spec.get("serviceAccountName"):
+        spec["serviceAccount"] = spec["serviceAccountName"]
+
+
+def _pod(pod: Object) -> None:
+    spec = pod["spec"]
+    spec.setdefault("priority", 0)
+    spec.setdefault("enableServiceLinks", True)
+    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container["resources"]
+        if "limits" in resources:
+            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+        for port in container.get("ports") or () if spec.get("hostNetwork") else ():
+            port.setdefault("hostPort", port.get("containerPort"))
+    tolerations = spec.get("tolerations") or []
+    spec["tolerations"] = [*tolerations, *_tolerations({item.get("key") for item in tolerations})]
+
+
+def _tolerations(tolerated: set[str | None]) -> list[Object]:
+    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    rest = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    return [{"key": key, **rest} for key in keys if not {key, None, ""} & tolerated]
+
+
+# -- what makes Pods -----------------------------------------------------------------------------------------------
+
+
+def _deployment_strategy(strategy: Object) -> None:
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.get("rollingUpdate") or {}
+        strategy["rollingUpdate"] = {"maxUnavailable": "25%", "maxSurge": "25%", **rolling}
+
+
+def _daemon_set_strategy(strategy: Object) -> None:
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0, **(strategy.get("rollingUpdate") or {})}
+
+
+def _stateful_set_strategy(strategy: Object) -> None:
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        strategy["rollingUpdate"] = {"partition": 0, **(strategy.get("rollingUpdate") or {})}
+
+
+def _stateful_set(spec: Object) -> None:
+    policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Retain", "whenScaled": "Retain", **policy}
+    for claim in spec.get("volumeClaimTemplates") or ():
+        claim.setdefault("kind", "PersistentVolumeClaim")
+        claim.setdefault("apiVersion", "v1")
+
+
+def _replication_controller(controller: Object) -> None:
+    if not controller["spec"].get("minReadySeconds"):
+        controller["spec"].pop("minReadySeconds", None)  # the schema has it, and the API does not show it
+    labels = (controller["spec"].get("template") or {}).get("metadata", {}).get("labels")
+    if labels:
+        controller["spec"].setdefault("selector", labels)
+        controller["metadata"].setdefault("labels", labels)
+
+
+def _job(job: Object) -> None:
+    spec = job["spec"]
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+
+
+# -- scaling -------------------------------------------------------------------------------------------------------
+
+_CPU: Final = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+_SCALE_UP: Final = (("Pods", 4), ("Percent", 100))
+_SCALE_DOWN: Final = (("Percent", 100),)
+
+
+def _autoscaler(spec: Object) -> None:
+    spec.setdefault("metrics", [{"type": "Resource", "resource": _CPU}])
+    behavior = spec.get("behavior")
+    if behavior is not None:
+        scale_up = {"stabilizationWindowSeconds": 0, **_scaling_rules(_SCALE_UP)}
+        behavior["scaleUp"] = {**scale_up, **(behavior.get("scaleUp") or {})}
+        behavior["scaleDown"] = {**_scaling_rules(_SCALE_DOWN), **(behavior.get("scaleDown") or {})}
+
+
+def _scaling_rules(policies: tuple[tuple[str, int], ...]) -> Object:
+    items = [{"type": name, "value": value, "periodSeconds": 15} for name, value in policies]
+    return {"selectPolicy": "Max", "policies": items}
+
+
+# -- others --------------------------------------------------------------------------------------------------------
+
+
+def _service(spec: Object) -> None:
+    if spec.get("clusterIP"):
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
+    for port in spec.get("ports") or ():
+        port.setdefault("targetPort", port.get("port"))
+    if spec["sessionAffinity"] == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
+    if spec["type"] == "ExternalName":
+        return
+    spec.setdefault("internalTrafficPolicy", "Cluster")
+    spec.setdefault("ipFamilies", ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if spec["type"] in {"LoadBalancer", "NodePort"}:
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def _webhook(webhook: Object) -> None:
+    webhook.setdefault("namespaceSelector", {})
+    webhook.setdefault("objectSelector", {})
+
+
+def _network_policy(spec: Object) -> None:
+    spec.setdefault("policyTypes", ["Ingress", *(["Egress"] if spec.get("egress") else [])])
+
+
+def _subject(subject: Object) -> None:
+    if subject.get("kind") in {"Group", "User"}:
+        subject.setdefault("apiGroup", _RBAC)
+
+
+def _role_ref(ref: Object) -> None:
+    ref["apiGroup"] = ref.get("apiGroup") or _RBAC
+
+
+def _limit_range_item(item: Object) -> None:
+    if item.get("type") == "Container" and item.get("max"):
+        item["default"] = {**item["max"], **(item.get("default") or {})}
+    if item.get("type") == "Container" and item.get("default"):
+        requests = {**item["default"], **(item.get("min") or {}), **(item.get("defaultRequest") or {})}
+        item["defaultRequest"] = requests
+
+
+def _flow_schema(spec: Object) -> None:
+    spec["matchingPrecedence"] = spec["matchingPrecedence"] or 1000
+
+
+def _driver(spec: Object) -> None:
+    spec.setdefault("volumeLifecycleModes", ["Persistent"])
+
+
+_DERIVED: Final[Mapping[str, Callable[[Object], None]]] = {
+    "admissionregistration.v1.MutatingWebhook": _webhook,
+    "admissionregistration.v1.ValidatingWebhook": _webhook,
+    "apps.v1.DaemonSetUpdateStrategy": _daemon_set_strategy,
+    "apps.v1.DeploymentStrategy": _deployment_strategy,
+    "apps.v1.StatefulSetSpec": _stateful_set,
+    "apps.v1.StatefulSetUpdateStrategy": _stateful_set_strategy,
+    "autoscaling.v2.HorizontalPodAutoscalerSpec": _autoscaler,
+    "batch.v1.Job": _job,
+    "core.v1.Container": _container,
+    "core.v1.EphemeralContainer": _container,
+    "core.v1.LimitRangeItem": _limit_range_item,
+    "core.v1.Pod": _pod,
+    "core.v1.PodSpec": _pod_spec,
+    "core.v1.ReplicationController": _replication_controller,
+    "core.v1.ServiceSpec": _service,
+    "flowcontrol.v1.FlowSchemaSpec": _flow_schema,
+    "networking.v1.NetworkPolicySpec": _network_policy,
+    "rbac.v1.RoleRef": _role_ref,
+    "rbac.v1.Subject": _subject,
+    "storage.v1.CSIDriverSpec": _driver,
 }

@@ -5,43 +5,18 @@ These rules are the same for every way of writing (create, update, any patch), s
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from . import events, schema
-from .defaults import fill_defaults
-from .definitions import check_definition, fill_definition, initial_status
+from .builtin_rules import encode_secret, prepare_changed, prepare_new
+from .definitions import check_definition, fill_definition
 from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
 from .roles import RBAC, check_grants, check_grants_update, fill_grants
 
 __all__ = ["check_change", "check_object", "prepare_create", "prepare_update", "shape"]
-
-# These kinds keep the status that they are created with.
-_STATUS_ON_CREATE: Final = frozenset({("", "nodes")})
-_INITIAL_STATUS: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
-    ("", "namespaces"): {"phase": "Active"},
-    ("", "persistentvolumeclaims"): {"phase": "Pending"},
-    ("", "persistentvolumes"): {"phase": "Pending"},
-    ("", "pods"): {"phase": "Pending", "qosClass": "BestEffort"},
-    ("", "services"): {"loadBalancer": {}},
-    ("apps", "daemonsets"): {
-        "currentNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberReady": 0,
-    },
-    ("apps", "statefulsets"): {"replicas": 0, "availableReplicas": 0},
-    ("networking.k8s.io", "ingresses"): {"loadBalancer": {}},
-    ("policy", "poddisruptionbudgets"): {
-        "disruptionsAllowed": 0,
-        "currentHealthy": 0,
-        "desiredHealthy": 0,
-        "expectedPods": 0,
-    },
-}
 
 
 def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
@@ -60,10 +35,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
         body = schema.default(structure, schema.prune(structure, body, unknown))
     elif kind.group == RBAC:
         body = fill_grants(kind, body)
-    elif kind.custom is None:
-        body = fill_defaults(kind, body)
     if kind.resource == ("", "secrets"):
-        _encode_secret(body)
+        encode_secret(body)
     elif kind.resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
         fill_definition(body)
     meta = clean_metadata(meta)
@@ -73,29 +46,16 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
 
 
 def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
-    """Set what the server decides about a new object; *obj* is shaped, and changed in place."""
-    if "status" in kind.subresources:
-        if kind.custom is not None:
-            obj.pop("status", None)
-        elif kind.resource not in _STATUS_ON_CREATE:
-            obj["status"] = dict(_INITIAL_STATUS.get(kind.resource, {}))
+    """Set what the server decides about a new object; *obj* is shaped, has a uid, and is changed in place."""
     meta = obj["metadata"]
     for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         meta.pop(field, None)
     if kind.has_generation:
         meta["generation"] = 1
-    if kind.resource == ("", "namespaces"):
-        meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta.get("name", "")}
-        obj["spec"] = {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]}
-    if kind.group == "apiextensions.k8s.io":
-        obj["status"] = initial_status(obj)
-
-
-def _encode_secret(obj: dict[str, Any]) -> None:
-    texts = obj.pop("stringData", None) or {}
-    if texts:
-        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in texts.items()}
-        obj["data"] = {**(obj.get("data") or {}), **encoded}
+    if kind.custom is None:
+        prepare_new(kind, obj)
+    elif "status" in kind.subresources:
+        obj.pop("status", None)
 
 
 def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, subresource: str) -> dict[str, Any]:
@@ -108,10 +68,8 @@ def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, s
             new["status"] = old["status"]
     if kind.resource == ("", "namespaces") and subresource != "finalize":
         new["spec"] = old.get("spec", {})
-        new["metadata"]["labels"] = {
-            **(new["metadata"].get("labels") or {}),
-            "kubernetes.io/metadata.name": new["metadata"].get("name", ""),
-        }
+    if kind.custom is None and subresource in {"", "finalize"}:
+        prepare_changed(kind, new, old)
     if kind.has_generation and subresource != "status" and _is_new_generation(kind, new, old):
         new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
     return new

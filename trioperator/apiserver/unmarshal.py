@@ -2,6 +2,7 @@
 
 Unknown fields are dropped and told; what has another type than it must have is refused with the words of the real
 server. Nulls, and lists and maps that are empty, are as good as absent. Quantities and times get their one spelling.
+What the API fills in is filled in: what is always there by the schema, and what :mod:`.defaults` knows.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from .defaults import fill_defaults
 from .kind_schemas import Node, definition, definition_of, reference
 from .kinds import Kind
 from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
-__all__ = ["UnmarshalError", "unmarshal"]
+__all__ = ["UnmarshalError", "new_status", "unmarshal"]
 
 
 class UnmarshalError(Exception):
@@ -99,15 +101,22 @@ def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[st
     return result
 
 
+def new_status(kind: Kind) -> dict[str, Any]:
+    """Return the status of a new object of a built-in kind."""
+    status: dict[str, Any] = unmarshal(kind, {}, []).get("status") or {}
+    return status
+
+
 @functools.cache
 def _definition_type(name: str) -> _Type:
     *_, version, short = name.split(".")
     if short in _SPECIAL:
         return _SPECIAL[short]
     schema = definition(name)
-    if "properties" in schema:
-        return _Type(f"{version}.{short}", _struct_reader(f"{version}.{short}", schema), zero={})
-    return _node_type(schema)
+    if "properties" not in schema:
+        return _node_type(schema)
+    fill = fill_defaults(".".join(name.split(".")[-3:]))
+    return _Type(f"{version}.{short}", _Struct(f"{version}.{short}", schema, fill).read, zero={})
 
 
 def _node_type(node: Node) -> _Type:
@@ -124,36 +133,54 @@ def _node_type(node: Node) -> _Type:
     return _ANYTHING
 
 
-def _struct_reader(type_name: str, schema: Node) -> Reader:
-    owner = type_name.rpartition(".")[2]
-    properties: Mapping[str, Node] = schema["properties"]
-    required = frozenset(schema.get("required") or ())
-    types: dict[str, _Type] = {}  # filled as fields are met: definitions may hold themselves
+class _Struct:
+    """A type with fields. The types of its fields are made as fields are met: definitions may hold themselves."""
 
-    def read(value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
+    def __init__(self, name: str, schema: Node, fill: Callable[[dict[str, Any]], None] | None) -> None:
+        self._name = name
+        self._nodes: Mapping[str, Node] = schema["properties"]
+        self._types: dict[str, _Type] = {}
+        self._required = frozenset(schema.get("required") or ())
+        self._fill = fill
+
+    @functools.cached_property
+    def _always(self) -> dict[str, tuple[Any, _Type]]:
+        """Return the fields that are always there, if only as something empty."""
+        nodes = self._nodes.items()
+        return {field: (node["default"], _node_type(node)) for field, node in nodes if "default" in node}
+
+    def read(self, value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _MismatchError(value, type_name, is_struct=True)
+            raise _MismatchError(value, self._name, is_struct=True)
         result = {}
         for key, item in value.items():
-            field_type = types.get(key)
+            field_type = self._types.get(key) or self._find(key)
+            where = f"{path}.{key}" if path else key
             if field_type is None:
-                if key not in properties:
-                    unknown.append(f"{path}.{key}" if path else key)
-                    continue
-                field_type = types[key] = _node_type(properties[key])
-            if item is None:
-                continue
-            try:
-                new = field_type.read(item, f"{path}.{key}" if path else key, unknown)
-            except _MismatchError as error:
-                error.owner = error.owner or owner
-                error.fields.append(key)
-                raise
-            if new or not field_type.drops_empty or key in required:
-                result[key] = new
+                unknown.append(where)
+            elif item is not None:
+                new = self._read_field(key, field_type, item, where, unknown)
+                if new or not field_type.drops_empty or key in self._required:
+                    result[key] = new
+        for key, (zero, field_type) in self._always.items():
+            if key not in result:
+                result[key] = field_type.read(zero, "", unknown)
+        if self._fill is not None:
+            self._fill(result)
         return result
 
-    return read
+    def _find(self, key: str) -> _Type | None:
+        if key in self._nodes and key not in self._types:
+            self._types[key] = _node_type(self._nodes[key])
+        return self._types.get(key)
+
+    def _read_field(self, key: str, field_type: _Type, item: Any, where: str, unknown: list[str]) -> Any:
+        try:
+            return field_type.read(item, where, unknown)
+        except _MismatchError as error:
+            error.owner = error.owner or self._name.rpartition(".")[2]
+            error.fields.append(key)
+            raise
 
 
 def _list_type(item_type: _Type) -> _Type:
@@ -163,7 +190,7 @@ def _list_type(item_type: _Type) -> _Type:
         if not isinstance(value, list):
             raise _MismatchError(value, name)
         return [
-            item_type.zero if item is None else item_type.read(item, f"{path}[{at}]", unknown)
+            item_type.read(item_type.zero if item is None else item, f"{path}[{at}]", unknown)
             for at, item in enumerate(value)
         ]
 
@@ -177,7 +204,7 @@ def _map_type(item_type: _Type) -> _Type:
         if not isinstance(value, dict):
             raise _MismatchError(value, name)
         return {
-            key: item_type.zero if item is None else item_type.read(item, f"{path}.{key}", unknown)
+            key: item_type.read(item_type.zero if item is None else item, f"{path}.{key}", unknown)
             for key, item in value.items()
         }
 

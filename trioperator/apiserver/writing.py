@@ -17,6 +17,7 @@ from trioperator.errors import ApiError, ConflictError
 from trioperator.model.patch import apply_merge
 
 from . import metadata, patching
+from .builtin_rules import assign_addresses
 from .decoding import WriteOptions, decode_object, decode_patch, decode_wanted
 from .kind_schemas import schema_of
 from .kinds import Kind
@@ -96,9 +97,10 @@ class Writer:
         prefix = "" if meta.get("name") else str(meta.get("generateName") or "")
         if prefix:
             meta["name"] = metadata.generated_name(prefix, self._state.choose)
-        prepare_create(kind, obj)
         meta["uid"] = self._state.uid()
         meta["creationTimestamp"] = self._state.timestamp()
+        prepare_create(kind, obj)
+        self._assign(kind, obj)
         if self.admission is not None:
             admitted = await self.admission.admit("CREATE", kind, obj, old=None, options=options)
             obj = admitted if admitted is not None else obj
@@ -248,6 +250,7 @@ class Writer:
             old_meta = old.obj["metadata"]
             metadata.carry_over(new["metadata"], old_meta)
             new = prepare_update(kind, new, old.obj, subresource=subresource)
+            self._assign(kind, new)
             if self.admission is not None:
                 admitted = await self.admission.admit("UPDATE", kind, new, old=old.obj, options=options)
                 if table.objects.get(key) is not old:
@@ -288,6 +291,10 @@ class Writer:
             raise conflict(kind, name)
 
     # -- what all have in common ----------------------------------------------------------------------------------
+
+    def _assign(self, kind: Kind, obj: dict[str, Any]) -> None:
+        if kind.resource == ("", "services"):
+            assign_addresses(obj, [stored.obj for stored in self._state.table(kind).objects.values()])
 
     @staticmethod
     def _match_name(meta: Mapping[str, Any], name: str) -> None:
