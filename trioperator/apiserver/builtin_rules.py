@@ -107,9 +107,9 @@ def _new_job(obj: Object) -> None:
         spec["template"] = template
         if "selector" not in spec:
             spec["selector"] = {"matchLabels": by_uid}
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-    if labels and not meta.get("labels"):
-        meta["labels"] = labels
+    shown = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if shown and not meta.get("labels"):
+        meta["labels"] = shown
 
 
 # -- services ------------------------------------------------------------------------------------------------------
