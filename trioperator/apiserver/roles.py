@@ -11,29 +11,12 @@ from .kinds import Kind
 from .metadata import segment_problem, subdomain_problem
 from .refusals import Cause
 
-__all__ = ["RBAC", "check_grants", "check_grants_update", "fill_grants"]
+__all__ = ["RBAC", "check_grants", "check_grants_update"]
 
 RBAC: Final = "rbac.authorization.k8s.io"
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 
 Object = dict[str, Any]
-
-
-def fill_grants(kind: Kind, body: Object) -> Object:
-    """Return the body of a role or a binding with its defaults."""
-    if kind.plural in {"roles", "clusterroles"}:
-        return {**body, "rules": body.get("rules") or None}
-    body = {**body, "roleRef": {"apiGroup": RBAC, "kind": "", "name": "", **(body.get("roleRef") or {})}}
-    if body.get("subjects"):
-        body["subjects"] = [_fill_subject(subject) for subject in body["subjects"]]
-    return body
-
-
-def _fill_subject(subject: Object) -> Object:
-    filled = {"kind": "", "name": "", **subject}
-    if filled["kind"] in {"User", "Group"} and not filled.get("apiGroup"):
-        filled["apiGroup"] = RBAC
-    return filled
 
 
 def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[Cause]:

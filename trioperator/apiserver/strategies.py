@@ -14,7 +14,7 @@ from .definitions import check_definition, fill_definition
 from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
-from .roles import RBAC, check_grants, check_grants_update, fill_grants
+from .roles import RBAC, check_grants, check_grants_update
 
 __all__ = ["check_change", "check_object", "prepare_create", "prepare_update", "shape"]
 
@@ -33,8 +33,6 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     structure = kind.custom.structure if kind.custom else None
     if structure is not None:
         body = schema.default(structure, schema.prune(structure, body, unknown))
-    elif kind.group == RBAC:
-        body = fill_grants(kind, body)
     if kind.resource == ("", "secrets"):
         encode_secret(body)
     elif kind.resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
