@@ -181,6 +181,8 @@ class Background:
 
     async def _see_off(self, run: Run) -> None:
         """Follow a run to its end, by the stages of its termination."""
+        if run.ended.is_set():
+            return
         handler, logger = run.handler, run.logger
         backoff, timeout, polling = run.patience
         logger.debug("%s is signalled to exit gracefully.", handler)

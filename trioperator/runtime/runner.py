@@ -38,9 +38,7 @@ class Runner:
 
     async def serve(self, run: Run) -> None:
         """Call a daemon or a timer, until it has nothing more to do or is told to stop."""
-        cause = run.background.cause
-        assert cause is not None
-        current_cause.set(cause)  # the task is the run's own
+        current_cause.set(run.cause)  # the task is the run's own
         delay = self._initial_delay(run)
         if isinstance(run.handler, TimerHandler):
             await self._serve_timer(run, run.handler, delay)
@@ -72,13 +70,10 @@ class Runner:
     async def _wait(self, run: Run, due: float) -> float | None:
         """Wait until a call is due, and the object has been left unchanged; give that time, or None to stop."""
         while True:
-            if isinstance(run.handler, TimerHandler):
-                due = after_idling(run.handler, due, changed=run.background.changed)
+            due = _put_off(run, due)
             if not await run.stopper.wait_until(due):
                 return None
-            if not isinstance(run.handler, TimerHandler):
-                return due
-            if after_idling(run.handler, due, changed=run.background.changed) <= due:
+            if _put_off(run, due) == due:
                 return due
 
     async def _complete(self, run: Run) -> Outcome | None:
@@ -94,8 +89,7 @@ class Runner:
 
     async def _attempt(self, run: Run, attempt: Attempt) -> Outcome:
         """Call the function once, and wait until what it wants stored is stored, so that it cannot get ahead of it."""
-        handler, cause = run.handler, run.background.cause
-        assert cause is not None
+        handler, cause = run.handler, run.cause
         patch = Patch()
         kwargs = {"stopped": run.stopper.stopped, **cause.kwargs_for(handler, patch)}
         outcome = None
@@ -108,11 +102,8 @@ class Runner:
         finally:
             if outcome is not None or handler.is_async:  # a thread that was left to itself may still be writing to it
                 written = self._deliver(run, patch, None if outcome is None else outcome.result)
-        if (
-            written is not None
-            and not run.stopper.is_set
-            and not (outcome.final and isinstance(handler, DaemonHandler))
-        ):
+        is_last = run.stopper.is_set or (outcome.final and isinstance(handler, DaemonHandler))
+        if written is not None and not is_last:
             await written.wait()
         return outcome
 
@@ -121,11 +112,10 @@ class Runner:
         wanted = deliver_result(result, handler_id=run.handler.id)
         if not patch and not wanted:
             return None
-        known, cause = run.known, run.background.cause
-        assert cause is not None
+        known = run.known
         if known.gone:
             return None
-        collect(known, merge_patches(patch, wanted), patch.fns, by=str(run.handler), logger=cause.logger)
+        collect(known, merge_patches(patch, wanted), patch.fns, by=str(run.handler), logger=run.logger)
         written = trio.Event()
         known.awaited.append(written)
         known.call()
@@ -142,8 +132,7 @@ class Runner:
             )
 
     def _initial_delay(self, run: Run) -> float:
-        delay, cause = run.handler.initial_delay, run.background.cause
-        assert cause is not None
+        delay, cause = run.handler.initial_delay, run.cause
         if not callable(delay):
             return delay or 0.0
         try:
@@ -156,6 +145,11 @@ class Runner:
 
     def _offset(self, run: Run, timer: TimerHandler) -> float:
         return spread(timer, run.known.uid, limit=self._spread) if run.known.initial else 0.0
+
+
+def _put_off(run: Run, due: float) -> float:
+    handler = run.handler
+    return after_idling(handler, due, changed=run.background.changed) if isinstance(handler, TimerHandler) else due
 
 
 def _next_scheduled(schedule: Schedule, after: datetime.datetime) -> tuple[datetime.datetime, float | None]:

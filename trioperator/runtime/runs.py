@@ -26,13 +26,15 @@ class Run:
     it was ``abandoned``.
     """
 
-    __slots__ = ("_news", "abandoned", "background", "ended", "handler", "key", "known", "scope", "stopper")
+    __slots__ = ("_news", "abandoned", "background", "cause", "ended", "handler", "key", "known", "scope", "stopper")
 
     def __init__(self, known: Known, handler: BackgroundHandler, key: Hashable, background: ObjectBackground) -> None:
+        assert background.cause is not None
         self.known = known
         self.handler = handler
         self.key = key
         self.background = background
+        self.cause = background.cause
         self.stopper = Stopper(is_async=handler.is_async)
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
@@ -47,8 +49,7 @@ class Run:
     @property
     def logger(self) -> Logger:
         """Give the logger that is bound to the object."""
-        assert self.background.cause is not None
-        return self.background.cause.logger
+        return self.cause.logger
 
     @property
     def patience(self) -> tuple[float | None, float | None, float | None]:
