@@ -18,7 +18,7 @@ from tests.bench.environments import KOPF, find_kopf, find_trioperator
 from tests.bench.objects import clear_objects, prepare, remove_all_traces
 from tests.bench.processes import Framework, RunFailed
 from tests.bench.report import Results, render_table, write_json
-from tests.bench.scenarios import SCENARIOS, Run, Sizes
+from tests.bench.scenarios import ONE_STYLE, SCENARIOS, Run, Sizes
 from tests.bench.servers import ApiServer, ServerFailed, find_assets, open_embedded, open_given, open_real
 
 
@@ -74,7 +74,7 @@ def run_all(options: argparse.Namespace, server: ApiServer, folder: pathlib.Path
     sizes = Sizes().scaled(options.objects)
     for number in range(options.rounds):
         for scenario in options.scenarios:
-            for style in options.styles if scenario != "start" else options.styles[:1]:
+            for style in options.styles if scenario not in ONE_STYLE else options.styles[:1]:
                 in_turn = frameworks if number % 2 == 0 else frameworks[::-1]
                 for framework in in_turn:
                     where = folder / f"{number + 1}-{scenario}-{style}-{framework.name}"

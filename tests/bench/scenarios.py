@@ -18,7 +18,7 @@ from tests.bench.objects import clear_objects, count_objects
 from tests.bench.processes import Framework, OperatorProcess, RunFailed, open_operator
 from tests.bench.servers import ApiServer
 
-__all__ = ["SCENARIOS", "Figures", "Run", "Sizes"]
+__all__ = ["ONE_STYLE", "SCENARIOS", "Figures", "Run", "Sizes"]
 
 Figures = dict[str, float]
 """The figures of one phase by name; seconds, MiB, milliseconds or numbers of requests, as the name says."""
@@ -236,6 +236,45 @@ def measure_indexing(run: Run) -> dict[str, Figures]:
     return phases
 
 
+def measure_daemons(run: Run) -> dict[str, Figures]:
+    """Have a daemon spawned for each object, and stopped by the deletion of the object."""
+    phases: dict[str, Figures] = {}
+    count = run.sizes.objects
+    with run.operator("daemons") as operator:
+        operator.wait_until_idle()
+        at_start = operator.memory()
+        phase = _Phase(run, operator)
+        load = run.load("create", count)
+        operator.wait_for("spawn", count)
+        phases["spawn daemons"] = phase.end(began=load.began, what="spawn")
+        phases["spawn daemons"]["growth MiB"] = operator.memory() - at_start
+        phase = _Phase(run, operator)
+        load = run.load("delete", count)
+        operator.wait_for("stop", count)
+        run.wait_until_gone()
+        phases["stop daemons"] = phase.end(began=load.began, what="stop")
+    return phases
+
+
+def measure_timers(run: Run) -> dict[str, Figures]:
+    """Have a timer called each second for each object, for some seconds."""
+    count, seconds = run.sizes.objects, 10
+    with run.operator("timers") as operator:
+        operator.wait_until_idle()
+        run.load("create", count)
+        operator.wait_for("tick", count)
+        time.sleep(3)  # until what came with the creation is over
+        operator.journal.forget()
+        cpu, began = operator.cpu(), time.monotonic()
+        time.sleep(seconds)
+        cpu, passed = operator.cpu() - cpu, time.monotonic() - began
+        operator.journal.read()
+        ticks = operator.journal.counts["tick"]
+        figures = {"cpu s per s": cpu / passed, "ticks per s": ticks / passed, "cpu ms per tick": cpu * 1000 / ticks}
+        figures["memory MiB"] = operator.memory()
+    return {"timers": figures}
+
+
 SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "start": measure_start,
     "lifecycle": measure_lifecycle,
@@ -243,4 +282,9 @@ SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "events": measure_events,
     "latency": measure_latency,
     "indexing": measure_indexing,
+    "daemons": measure_daemons,
+    "timers": measure_timers,
 }
+
+ONE_STYLE = frozenset({"start", "daemons"})
+"""The scenarios that are the same in both styles: daemons are always async, since each sync one takes a thread."""

@@ -1,7 +1,7 @@
 """The operator that both frameworks run, as it is: only features of Kopf's documentation.
 
 The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
-``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events`` or ``indexing``), and
+``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons`` or ``timers``), and
 ``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for which object, and when.
 """
 
@@ -125,3 +125,29 @@ if HANDLERS == "indexing" and STYLE == "async":
     async def ready_async(name: str | None, **_: Any) -> None:
         """Note that all objects are indexed."""
         note("ready", name)
+
+
+if HANDLERS == "daemons":
+
+    @kopf.daemon(*RESOURCE)
+    async def accompany(name: str | None, stopped: Any, **_: Any) -> None:
+        """Note the beginning and the end."""
+        note("spawn", name)
+        await stopped.wait()
+        note("stop", name)
+
+
+if HANDLERS == "timers" and STYLE == "sync":
+
+    @kopf.timer(*RESOURCE, interval=1)
+    def tick(name: str | None, **_: Any) -> None:
+        """Note each call."""
+        note("tick", name)
+
+
+if HANDLERS == "timers" and STYLE == "async":
+
+    @kopf.timer(*RESOURCE, interval=1)
+    async def tick_async(name: str | None, **_: Any) -> None:
+        """Note each call."""
+        note("tick", name)

@@ -186,8 +186,8 @@ class Handler:
         return ErrorsMode.TEMPORARY
 
     @property
-    def is_silent(self) -> bool:
-        """Tell whether its successes are too many, and too small, to be told of."""
+    def is_routine(self) -> bool:
+        """Tell whether its successes are too many to be told of, but for those after errors."""
         return False
 
 
@@ -239,7 +239,7 @@ class IndexHandler(ResourceHandler):
         return ErrorsMode.IGNORED
 
     @property
-    def is_silent(self) -> bool:
+    def is_routine(self) -> bool:
         return True
 
 
@@ -312,6 +312,10 @@ class TimerHandler(BackgroundHandler):
 
     def __str__(self) -> str:
         return f"Timer {self.id!r}"
+
+    @property
+    def is_routine(self) -> bool:
+        return True
 
 
 def check_signature(handler: Handler, known: frozenset[str]) -> None:

@@ -96,8 +96,9 @@ class Invoker:
             return refused
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
+        kwargs = {**own, **kwargs}  # and nothing is kept of the given ones: daemons are many, and run for long
         try:
-            result = await self._call(handler, handler.signature.pick({**own, **kwargs}), runtime, after)
+            result = await self._call(handler, handler.signature.pick(kwargs), runtime, after)
         except BaseException as raised:
             error = _principal(raised)
             if error is None:
@@ -109,8 +110,8 @@ class Invoker:
             outcome = judge(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
             _report(handler, error, outcome, logger)
             return outcome
-        if not handler.is_silent:
-            logger.info("%s succeeded.", handler)
+        log = logger.debug if handler.is_routine and not attempt.retry else logger.info
+        log("%s succeeded.", handler)
         return Outcome(final=True, result=result)
 
     async def _call(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from typing import Any
 
 import trio
@@ -73,8 +72,11 @@ class DaemonStopped:
         return f"<{type(self).__name__}: {self._reason}>"
 
     async def _wait(self, timeout: float | None) -> None:
-        with trio.move_on_after(math.inf if timeout is None else timeout):
+        if timeout is None:
             await self._event.wait()
+        else:
+            with trio.move_on_after(timeout):
+                await self._event.wait()
 
 
 class AsyncDaemonStopped(DaemonStopped):
@@ -114,7 +116,7 @@ class SyncDaemonStopped(DaemonStopped):
     def _wait_elsewhere(self, timeout: float | None) -> None:
         try:
             trio.from_thread.run(self._wait, timeout, trio_token=self._token)
-        except trio.RunFinishedError:  # nobody is left to set the flag, or to need it
+        except (trio.RunFinishedError, trio.Cancelled):  # Trio has ended: nobody is left who could set the flag
             self._reason = self._reason or DaemonStoppingReason.OPERATOR_EXITING
 
 
@@ -143,6 +145,6 @@ class Stopper:
 
     async def wait_until(self, due: float) -> bool:
         """Wait for a time on Trio's clock, and tell whether it was reached: else there is a reason to stop."""
-        with trio.move_on_at(due):
+        with trio.CancelScope(deadline=due):  # all that move_on_at() does, at half the cost
             await self.stopped._event.wait()
         return self.stopped._reason is None

@@ -91,14 +91,18 @@ class Runner:
         """Call the function once, and wait until what it wants stored is stored, so that it cannot get ahead of it."""
         handler, cause = run.handler, run.cause
         patch = Patch()
-        kwargs = {"stopped": run.stopper.stopped, **cause.kwargs_for(handler, patch)}
         outcome = None
         invoker = self._timer_invoker
         if isinstance(handler, DaemonHandler):
             invoker = self._daemon_invoker
             self._check_threads(run)
         try:
-            outcome = await invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+            outcome = await invoker.invoke(
+                handler,
+                {"stopped": run.stopper.stopped, **cause.kwargs_for(handler, patch)},
+                attempt=attempt,
+                logger=cause.logger,
+            )
         finally:
             if outcome is not None or handler.is_async:  # a thread that was left to itself may still be writing to it
                 written = self._deliver(run, patch, None if outcome is None else outcome.result)

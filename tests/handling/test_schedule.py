@@ -1,0 +1,89 @@
+"""The moments at which timers with cron= are due."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import zoneinfo
+
+import pytest
+
+from trioperator.handling.schedule import Schedule, parse_schedule
+
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+
+
+def moments(schedule: Schedule, start: str, count: int) -> list[str]:
+    moment: datetime.datetime | None = datetime.datetime.fromisoformat(start)
+    found = []
+    for _ in range(count):
+        assert moment is not None
+        moment = schedule.next_after(moment)
+        assert moment is not None
+        found.append(moment.isoformat())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("*/20 * * * *", ["2026-01-31T22:20:00+00:00", "2026-01-31T22:40:00+00:00", "2026-01-31T23:00:00+00:00"]),
+        ("30 8 * * MON-FRI", ["2026-02-02T08:30:00+00:00", "2026-02-03T08:30:00+00:00", "2026-02-04T08:30:00+00:00"]),
+        ("0 0 L * *", ["2026-02-28T00:00:00+00:00", "2026-03-31T00:00:00+00:00", "2026-04-30T00:00:00+00:00"]),
+        ("@hourly", ["2026-01-31T23:00:00+00:00", "2026-02-01T00:00:00+00:00", "2026-02-01T01:00:00+00:00"]),
+        (" @Daily ", ["2026-02-01T00:00:00+00:00", "2026-02-02T00:00:00+00:00", "2026-02-03T00:00:00+00:00"]),
+    ],
+)
+def test_a_schedule_gives_one_moment_after_another(expression: str, expected: list[str]) -> None:
+    assert moments(parse_schedule(expression), "2026-01-31T22:00:00+00:00", 3) == expected
+
+
+def test_a_moment_of_the_schedule_is_not_its_own_next() -> None:
+    assert moments(parse_schedule("0 * * * *"), "2026-01-31T22:00:00.000001+00:00", 1) == ["2026-01-31T23:00:00+00:00"]
+    assert moments(parse_schedule("0 * * * *"), "2026-01-31T22:00:00+00:00", 1) == ["2026-01-31T23:00:00+00:00"]
+
+
+@pytest.mark.parametrize("timezone", ["Europe/Berlin", BERLIN])
+def test_fixed_hours_are_neither_lost_nor_doubled_when_clocks_change(timezone: str | datetime.tzinfo) -> None:
+    schedule = parse_schedule("30 2 * * *", timezone)
+    assert moments(schedule, "2026-03-28T12:00:00+00:00", 2) == [
+        "2026-03-29T03:00:00+02:00",
+        "2026-03-30T02:30:00+02:00",
+    ]
+    assert moments(schedule, "2026-10-24T12:00:00+00:00", 2) == [
+        "2026-10-25T02:30:00+02:00",
+        "2026-10-26T02:30:00+01:00",
+    ]
+
+
+def test_intervals_go_on_when_clocks_change() -> None:
+    found = moments(parse_schedule("*/30 * * * *", BERLIN), "2026-10-24T23:00:00+00:00", 8)
+    instants = [datetime.datetime.fromisoformat(text) for text in found]
+    assert all(b - a == datetime.timedelta(minutes=30) for a, b in itertools.pairwise(instants))
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("* * * *", "Wrong number of fields"),
+        ("61 * * * *", "Bad minute"),
+        ("* * * * NEVER", "Bad day-of-week"),
+        ("", "Wrong number of fields"),
+        ("@fortnightly", "Wrong number of fields"),
+    ],
+)
+def test_what_is_no_cron_expression_is_refused(expression: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"is no cron expression .{why}.*five fields"):
+        parse_schedule(expression)
+
+
+@pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6 *"])
+def test_a_day_that_never_comes_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="cron expression"):
+        parse_schedule(expression)
+
+
+@pytest.mark.parametrize("timezone", ["Europe/Atlantis", "../etc", "", "Europe"])
+def test_a_time_zone_that_is_not_there_is_refused(timezone: str) -> None:
+    with pytest.raises(ValueError, match=r"There is no time zone .*Europe/Berlin.*tzdata"):
+        parse_schedule("* * * * *", timezone)

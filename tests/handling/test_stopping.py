@@ -1,0 +1,134 @@
+"""The flag by which daemons and timers are told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trioperator.handling.stopping import (
+    AsyncDaemonStopped,
+    DaemonStopped,
+    DaemonStoppingReason,
+    Stopper,
+    SyncDaemonStopped,
+)
+from trioperator.threads import run_in_thread
+
+EXITING, DELETED = DaemonStoppingReason.OPERATOR_EXITING, DaemonStoppingReason.RESOURCE_DELETED
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_flag_is_false_until_there_is_a_reason_and_reasons_add_up(is_async: bool) -> None:
+    stopper = Stopper(is_async=is_async)
+    stopped = stopper.stopped
+    assert isinstance(stopped, AsyncDaemonStopped if is_async else SyncDaemonStopped)
+    assert isinstance(stopped, DaemonStopped)
+    assert (bool(stopped), stopped.is_set(), stopped.reason, stopper.is_set) == (False, False, None, False)
+    stopper.stop(EXITING)
+    assert (bool(stopped), stopped.is_set(), stopped.reason, stopper.is_set) == (True, True, EXITING, True)
+    stopper.stop(DELETED)
+    assert stopped.reason == EXITING | DELETED
+    assert "OPERATOR_EXITING" in repr(stopped)
+
+
+async def test_an_async_flag_is_awaited_with_or_without_a_limit(autojump_clock: MockClock) -> None:
+    stopper = Stopper(is_async=True)
+    stopped = stopper.stopped
+    began = trio.current_time()
+    assert await stopped.wait(10) is stopped
+    assert not stopped
+    assert trio.current_time() == began + 10
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stopped.wait)
+        await trio.sleep(5)
+        stopper.stop(EXITING)
+    assert trio.current_time() == began + 15
+    assert await stopped.wait(10) is stopped
+    assert trio.current_time() == began + 15
+
+
+async def test_a_sync_flag_blocks_its_thread_in_virtual_time(autojump_clock: MockClock) -> None:
+    stopper = Stopper(is_async=False)
+    stopped = stopper.stopped
+    seen: list[Any] = []
+
+    def work() -> None:
+        seen.append(stopped.wait(3600) is stopped)
+        seen.append(bool(stopped))
+        while not stopped.wait(60):
+            seen.append("beat")
+        seen.append(stopped.wait() is stopped)
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: run_in_thread(work, limiter=trio.CapacityLimiter(1)))
+        await trio.sleep(3600 + 150)
+        stopper.stop(EXITING)
+    assert seen == [True, False, "beat", "beat", True]
+    assert trio.current_time() == began + 3750
+
+
+async def test_a_sync_flag_can_be_waited_for_in_any_thread() -> None:
+    stopper = Stopper(is_async=False)
+    seen: list[Any] = []
+
+    def work() -> None:
+        seen.append(stopper.stopped.wait(0.01) is stopper.stopped)
+        stopper.stopped.wait()
+        seen.append(stopper.stopped.reason)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    await trio.sleep(0.05)
+    stopper.stop(DELETED)
+    await trio.to_thread.run_sync(thread.join)
+    assert seen == [True, DELETED]
+
+
+def test_a_sync_flag_is_set_for_threads_that_outlive_the_operator() -> None:
+    seen: list[Any] = []
+    begun = threading.Event()
+
+    async def main() -> threading.Thread:
+        stopper = Stopper(is_async=False)
+
+        def work() -> None:
+            begun.set()
+            stopper.stopped.wait()
+            seen.append(bool(stopper.stopped))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        await trio.to_thread.run_sync(begun.wait)
+        return thread
+
+    trio.run(main).join(10)
+    assert seen == [True]
+
+
+def test_a_sync_flag_outlives_its_run() -> None:
+    async def main() -> Stopper:
+        return Stopper(is_async=False)
+
+    stopper = trio.run(main)
+    began = time.monotonic()
+    assert stopper.stopped.wait(30)
+    assert time.monotonic() - began < 20
+
+
+async def test_a_stopper_waits_for_a_time_or_a_reason(autojump_clock: MockClock) -> None:
+    stopper = Stopper(is_async=True)
+    due = trio.current_time() + 10
+    assert await stopper.wait_until(due)
+    assert trio.current_time() == due
+    assert await stopper.wait_until(due - 5)
+    stopper.stop(EXITING)
+    assert not await stopper.wait_until(due + 100)
+    assert trio.current_time() == due
+    assert stopper.has(EXITING)
+    assert not stopper.has(DELETED)
