@@ -1,4 +1,7 @@
-"""``python -m tests.bench``: choose what to measure, run it in rounds, print the table."""
+"""``python -m tests.bench``: choose what to measure, run it in rounds, print the table.
+
+``python -m tests.bench embedded`` measures the embedded API server itself: see :mod:`tests.bench.figures`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from collections.abc import Iterator
 if __package__ in {None, ""}:  # run as a folder: `python tests/bench`
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
 
+from tests.bench import figures
 from tests.bench.environments import KOPF, find_kopf, find_trioperator
 from tests.bench.objects import clear_objects, prepare, remove_all_traces
 from tests.bench.processes import Framework, RunFailed
@@ -100,6 +104,8 @@ def _find_frameworks(options: argparse.Namespace) -> list[Framework]:
 
 def main() -> int:
     """Measure and print. Returns 1 if anything that was to be measured has failed, 0 otherwise, missed goals or not."""
+    if sys.argv[1:2] == ["embedded"]:
+        return figures.main(sys.argv[2:])
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that everything is taken down
     results = Results(scale=options.objects)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import ssl
 from functools import partial
 from http import HTTPStatus
@@ -112,9 +113,14 @@ class _Connection:
         self._stream = stream
         self._parser = RequestParser(body_limit=api.body_limit, user=user)
         self._due = trio.current_time() + _IDLE_TIMEOUT
+        self._patience = trio.CancelScope()
 
     async def serve(self) -> None:
-        """Answer requests until the client has had enough, or cannot be understood."""
+        """Answer requests until the client has had enough, cannot be understood, or takes no answers."""
+        with self._patience:
+            await self._serve()
+
+    async def _serve(self) -> None:
         parser = self._parser
         while True:
             while parser.requests:
@@ -151,13 +157,17 @@ class _Connection:
     async def _send(self, data: bytes) -> None:
         """Send piece by piece. Who takes none of it for too long has gone, as far as the server knows."""
         if len(data) <= _PIECE:
-            with trio.fail_after(_STALL_TIMEOUT):
-                await self._stream.send_all(data)
+            await self._send_piece(data)
             return
         view = memoryview(data)
         for at in range(0, len(data), _PIECE):
-            with trio.fail_after(_STALL_TIMEOUT):
-                await self._stream.send_all(view[at : at + _PIECE])
+            await self._send_piece(view[at : at + _PIECE])
+
+    async def _send_piece(self, piece: bytes | memoryview) -> None:
+        # One scope for the connection, with a deadline that moves, is several times cheaper than one for each piece.
+        self._patience.deadline = trio.current_time() + _STALL_TIMEOUT
+        await self._stream.send_all(piece)
+        self._patience.deadline = math.inf
 
     async def _refuse(self, refusal: ApiError) -> None:
         """Answer what cannot be served. What still comes is read for a while, lest the answer is lost with a reset."""

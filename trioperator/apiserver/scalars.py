@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+import functools
 import re
 from typing import Final
 
@@ -80,11 +81,13 @@ _MICRO_TIME: Final = (*_DATE, *_CLOCK, ("05", r"\d\d"), (".000000", r"\.\d{6}"),
 _RANGES: Final = {"01": ("month", 1, 12), "02": ("day", 1, 31), "15": ("hour", 0, 23), "04": ("minute", 0, 59)}
 
 
+@functools.lru_cache(maxsize=1024)  # an object's times are read with each change of it
 def canonical_time(text: str) -> str:
     """Return the time in UTC, in seconds."""
     return f"{_moment(text, _TIME):%Y-%m-%dT%H:%M:%SZ}"
 
 
+@functools.lru_cache(maxsize=1024)
 def canonical_micro_time(text: str) -> str:
     """Return the time in UTC, in microseconds."""
     return f"{_moment(text, _MICRO_TIME):%Y-%m-%dT%H:%M:%S.%fZ}"

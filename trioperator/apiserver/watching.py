@@ -83,6 +83,7 @@ class Watch:
         self._over = False
         self._with_head = True  # the first table of a watch tells its columns
         self._shared = f"{kind.version}:{view.form}"
+        self._is_raw = view.is_plain and kind.is_stored_version  # so that objects go out as they are stored
         self._begin()
 
     def _begin(self) -> None:
@@ -109,21 +110,26 @@ class Watch:
 
     async def receive(self) -> bytes | None:
         """Return the next lines; wait for them if there are none yet."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        has_waited = False
         while not self._over or self._initial is not None:
             chunk = self._ready()
             if chunk:
                 await self._state.saved()
+                if not has_waited:
+                    await trio.lowlevel.cancel_shielded_checkpoint()  # what was taken is not to be lost
                 return chunk
             if self._over:
                 break
             with trio.move_on_at(min(self._deadline, self._bookmark_at)):
                 await self._table.changed.park()
+                has_waited = True
                 continue
             self._bookmark_at = trio.current_time() + BOOKMARK_INTERVAL
             self._over = trio.current_time() >= self._deadline
             if self._options.bookmarks:
                 return self._bookmark(self._state.store.revision)
+        await trio.lowlevel.cancel_shielded_checkpoint()
         return None
 
     def _ready(self) -> bytes:
@@ -163,6 +169,8 @@ class Watch:
         return self._shared_line(change, "DELETED", change.gone) if before else None
 
     def _shared_line(self, change: Change, event: str, stored: Stored) -> bytes:
+        if self._is_raw and stored.raw.startswith(self._kind.raw_head):
+            return _frame(event, stored.raw)
         if self._view.form == "table":
             return self._line(event, stored)
         return change.line(event, self._shared, lambda: self._line(event, stored))
@@ -171,7 +179,7 @@ class Watch:
         content = self._view.render(self._kind, stored, head=self._with_head)
         if self._view.form == "table":
             self._with_head = False
-        return b'{"type":"%b","object":%b}\n' % (event.encode(), content)
+        return _frame(event, content)
 
     def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
         meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
@@ -183,6 +191,10 @@ class Watch:
     @staticmethod
     def _error(error: ApiError) -> bytes:
         return _encode({"type": "ERROR", "object": render_status(error)}) + b"\n"
+
+
+def _frame(event: str, content: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (event.encode(), content)
 
 
 def _join(lines: Iterator[bytes]) -> bytes:
