@@ -123,6 +123,38 @@ async def test_discovery_and_schemas_are_understood(kubectl: Kubectl) -> None:
     assert "KIND:       Shape" in await kubectl("explain", "shapes")
 
 
+async def test_built_in_kinds_are_explained(kubectl: Kubectl) -> None:
+    text = await kubectl("explain", "pod.spec.containers")
+    assert "FIELD: containers <[]Container>" in text
+    assert "enum: Always, IfNotPresent, Never" in text
+    text = await kubectl("explain", "deployment", "--recursive")
+    assert "          imagePullPolicy\t<string>" in text
+    assert "replicas\t<integer>" in text
+    assert "VERSION:    v1" in await kubectl("explain", "hpa.spec", "--api-version=autoscaling/v1")
+
+
+async def test_custom_kinds_are_explained_with_their_descriptions(cluster: Cluster, kubectl: Kubectl) -> None:
+    size = {"type": "integer", "description": "How large it is."}
+    spec = {"type": "object", "description": "What it shall be.", "properties": {"size": size}, "required": ["size"]}
+    schema = {"openAPIV3Schema": {"type": "object", "description": "A tool.", "properties": {"spec": spec}}}
+    await cluster.apply(definition("tools", "Tool", schema=schema))
+    text = await kubectl("explain", "tools.spec")
+    assert "What it shall be." in text
+    assert "size\t<integer> -required-\n    How large it is." in text
+    assert "labels\t<map[string]string>" in await kubectl("explain", "tool", "--recursive")
+
+
+@pytest.mark.parametrize("verb", ["create", "apply"])
+async def test_mistakes_in_built_in_kinds_are_found(cluster: Cluster, kubectl: Kubectl, verb: str) -> None:
+    mistaken = DEPLOYMENT.replace("replicas", "replicsa")
+    with pytest.raises(AssertionError, match=r'strict decoding error: unknown field "spec\.replicsa"'):
+        await kubectl(verb, "-f", "-", text=mistaken)
+    with pytest.raises(AssertionError, match=r"cannot unmarshal string into Go struct field DeploymentSpec"):
+        await kubectl(verb, "-f", "-", text=DEPLOYMENT.replace("replicas: 2", "replicas: many"))
+    assert 'unknown field "spec.replicsa"' in await kubectl(verb, "--validate=warn", "-f", "-", text=mistaken)
+    assert (await cluster.get("deployments", "d"))["spec"]["replicas"] == 1
+
+
 async def test_an_unknown_field_is_refused_as_kubectl_asks_for_it(cluster: Cluster, kubectl: Kubectl) -> None:
     strict = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
     await cluster.apply(definition("stricts", "Strict", schema=strict))

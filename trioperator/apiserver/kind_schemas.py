@@ -19,13 +19,23 @@ import msgspec
 if TYPE_CHECKING:
     from .kinds import Kind
 
-__all__ = ["DATA", "OBJECT_META", "Node", "definition", "definition_of", "reference", "resolve", "schema_of"]
+__all__ = [
+    "DATA",
+    "OBJECT_META",
+    "REFERENCE",
+    "Node",
+    "definition",
+    "definition_of",
+    "reference",
+    "resolve",
+    "schema_of",
+]
 
 Node = Mapping[str, Any]
 
 DATA: Final = pathlib.Path(__file__).with_name("data") / "schemas.json.gz"
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_PREFIX: Final = "#/components/schemas/"
+REFERENCE: Final = "#/components/schemas/"
 _HEAD: Final[Node] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
 
 
@@ -68,7 +78,7 @@ def reference(node: Node) -> str | None:
             return None
         node = parts[0]
     target = node.get("$ref")
-    return str(target).removeprefix(_PREFIX) if target else None
+    return str(target).removeprefix(REFERENCE) if target else None
 
 
 @functools.cache
@@ -91,6 +101,6 @@ def _data() -> _Data:
 
 
 def _with_metadata(schema: Node) -> Node:
-    metadata = {"allOf": [{"$ref": f"{_PREFIX}{OBJECT_META}"}]}
+    metadata = {"allOf": [{"$ref": f"{REFERENCE}{OBJECT_META}"}]}
     properties = {**_HEAD, **(schema.get("properties") or {}), "metadata": metadata}
     return {**schema, "properties": properties}
