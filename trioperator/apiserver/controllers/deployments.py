@@ -67,6 +67,8 @@ class Deployments(Controller):
 
     async def _create(self, obj: Object) -> Object:
         spec, meta = obj["spec"], obj["metadata"]
+        wanted, (surge, _) = spec["replicas"], limits(spec)
+        total = sum(item["spec"]["replicas"] for item in self._sets(obj))
         mark = {_HASH: template_hash(spec["template"])}
         template = spec["template"]
         labels = {**((template.get("metadata") or {}).get("labels") or {}), **mark}
@@ -79,7 +81,7 @@ class Deployments(Controller):
             "ownerReferences": [owner_reference(obj)],
         }
         new: Object = {
-            "replicas": 0,
+            "replicas": max(0, min(wanted, wanted + surge - total)),
             "selector": selector,
             "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
         }
