@@ -133,3 +133,13 @@ async def test_names_that_do_not_exist_are_refused(cluster: Cluster) -> None:
 def test_all_are_all() -> None:
     assert set(select_controllers(["all"])) == set(select_controllers(CONTROLLERS))
     assert select_controllers(["pods", "pods"]) == select_controllers(["pods"])
+
+
+async def test_the_shortest_of_waits_comes_to_an_end(cluster: Cluster, run: Service, autojump_clock: MockClock) -> None:
+    autojump_clock.jump(1e6)
+    await cluster.create({**SETTING, "data": {"again": "1e-12"}})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        await trio.sleep(0.0105)
+        nursery.cancel_scope.cancel()
+    assert len(Settings.seen) == 11

@@ -24,6 +24,7 @@ from .controller import Controller, Pace
 __all__ = ["serve_controllers"]
 
 _log: Final = logging.getLogger(__name__)
+_SHORTEST_WAIT: Final = 0.001
 _SHORTEST_DELAY: Final = 1.0  # seconds until an object is looked at again that something was refused for
 _LONGEST_DELAY: Final = 300.0
 
@@ -89,7 +90,8 @@ class _Service:
         else:
             self._failures.pop(item, None)
         if again is not None and math.isfinite(again):
-            self._agenda.add(item, after=again)
+            # Less than that may not move the clock at all, by the limits of floating point.
+            self._agenda.add(item, after=max(again, _SHORTEST_WAIT) if again > 0 else 0)
 
     def _backoff(self, item: _Item) -> float:
         failures = self._failures[item] = self._failures.get(item, 0) + 1
