@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from trioperator.apiserver import Cluster, open_cluster
+from trioperator.apiserver import Cluster, datafile, open_cluster
 from trioperator.apiserver.datafile import DataFile
 from trioperator.errors import ConfigError, DataFileError
 
@@ -151,9 +151,9 @@ class Disk:
         self.error: OSError | None = None
         self.gate = threading.Event()
         self.gate.set()
-        self._sync = os.fdatasync
+        self._sync = datafile._sync
         self._token = trio.lowlevel.current_trio_token()
-        monkeypatch.setattr(os, "fdatasync", self)
+        monkeypatch.setattr(datafile, "_sync", self)
 
     def __call__(self, descriptor: int) -> None:
         self.syncs += 1

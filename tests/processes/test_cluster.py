@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import ssl
@@ -169,6 +170,27 @@ def test_a_killed_cluster_has_all_that_was_acknowledged(start_cluster: StartClus
             known = dict(found)
     assert len(inodes) > 1, "the file was never begun anew"
     assert cluster.program.stop() == 0
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can limit other processes")
+def test_a_full_disk_ends_it_with_an_error_and_loses_nothing(
+    start_cluster: StartCluster, tmp_path: pathlib.Path
+) -> None:
+    data = tmp_path / "data"
+    cluster = start_cluster("--data", data)
+    with cluster.client() as client:
+        assert client.post(CONFIG_MAPS, json={"metadata": {"name": "first"}}).status_code == 201
+        room = data.stat().st_size + 200
+        resource.prlimit(cluster.program.process.pid, resource.RLIMIT_FSIZE, (room, room))
+        with pytest.raises(httpx.TransportError):
+            client.post(CONFIG_MAPS, json={"metadata": {"name": "second"}, "data": {"x": "x" * 1000}})
+    assert cluster.program.process.wait(30) == 1
+    assert f"The data file {data} cannot be written: File too large." in cluster.program.output
+    assert "Traceback" not in cluster.program.output
+    cluster = start_cluster("--data", data)
+    assert "The last write" in cluster.program.output
+    with cluster.client() as client:
+        assert [item["metadata"]["name"] for item in client.get(CONFIG_MAPS).json()["items"]] == ["first"]
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")

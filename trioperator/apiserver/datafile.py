@@ -32,6 +32,8 @@ _GROWTH: Final = 8 * 1024 * 1024  # bytes of changes before the file is begun an
 _PORTION: Final = 500  # objects in one frame of a file that is begun anew
 _COPY: Final = ".new"  # what the file is called until it takes the place of the old one
 
+_sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
 _Name: TypeAlias = tuple[str, str, str]  # group, plural, key
 
 
@@ -176,7 +178,7 @@ class DataFile:
     def _append(self, frame: bytes) -> None:
         os.lseek(self._descriptor, self._size, os.SEEK_SET)
         _write_all(self._descriptor, [frame])
-        os.fdatasync(self._descriptor)
+        _sync(self._descriptor)
         self._size += len(frame)
 
     def _begin_anew(self, revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> None:
