@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator.threads import run_in_thread, time_passes
+from trioperator.threads import run_in_thread, run_to_the_end, time_passes
 
 WORK = 0.05  # seconds of real time
 
@@ -206,4 +206,95 @@ async def test_a_run_within_a_thread_has_a_time_of_its_own(autojump_clock: MockC
         return trio.current_time()
 
     assert await call(lambda: trio.run(main, clock=MockClock(autojump_threshold=0))) == 5
+    assert trio.current_time() == 0
+
+
+async def test_a_thread_that_is_told_of_a_cancellation_is_waited_for() -> None:
+    scope = trio.CancelScope()
+    told = threading.Event()
+
+    def heedless() -> str:
+        scope_cancelled.wait(10)
+        try:
+            trio.from_thread.check_cancelled()
+        except trio.Cancelled:
+            told.set()
+        return "done"
+
+    scope_cancelled = threading.Event()
+    limiter = trio.CapacityLimiter(1)
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel(reason="test")
+            await trio.testing.wait_all_tasks_blocked()
+            assert limiter.borrowed_tokens == 1
+            scope_cancelled.set()
+
+        nursery.start_soon(cancel)
+        assert await run_to_the_end(heedless, limiter=limiter, scope=scope) == "done"
+    assert told.is_set()
+    assert limiter.borrowed_tokens == 0
+
+
+async def test_a_thread_that_heeds_a_cancellation_gives_nothing() -> None:
+    scope = trio.CancelScope()
+
+    def heeding() -> str:
+        while True:
+            trio.from_thread.check_cancelled()
+            time.sleep(0.001)
+
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel(reason="test")
+
+        nursery.start_soon(cancel)
+        assert await run_to_the_end(heeding, limiter=trio.CapacityLimiter(1), scope=scope) is None
+
+
+async def test_a_thread_that_was_not_begun_is_not_waited_for() -> None:
+    scope = trio.CancelScope()
+    scope.cancel(reason="test")
+    assert await run_to_the_end(lambda: "never", limiter=trio.CapacityLimiter(1), scope=scope) is None
+    limiter = trio.CapacityLimiter(1)
+    waiting = trio.CancelScope()
+    async with limiter, trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            waiting.cancel(reason="test")
+
+        nursery.start_soon(cancel)
+        assert await run_to_the_end(lambda: "never", limiter=limiter, scope=waiting) is None
+
+
+async def test_another_cancellation_abandons_the_thread() -> None:
+    release = threading.Event()
+    with trio.move_on_after(0.01) as outer:
+        await run_to_the_end(lambda: release.wait(10), limiter=trio.CapacityLimiter(1), scope=trio.CancelScope())
+    assert outer.cancelled_caught
+    release.set()
+
+
+async def test_a_told_thread_holds_the_time_until_it_has_ended(autojump_clock: MockClock) -> None:
+    scope = trio.CancelScope()
+    scope_cancelled = threading.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            scope.cancel(reason="test")
+            scope_cancelled.set()
+
+        def work() -> None:
+            scope_cancelled.wait(10)
+            time.sleep(WORK)
+
+        nursery.start_soon(cancel)
+        with hour() as waiting:
+            await run_to_the_end(work, limiter=trio.CapacityLimiter(1), scope=scope)
+        assert not waiting.cancelled_caught
     assert trio.current_time() == 0

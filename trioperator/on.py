@@ -41,6 +41,7 @@ from trioperator.handling.options import (
     take_background,
     take_durations,
     take_filtering,
+    take_interruptible,
     take_retrying,
     take_selecting,
 )
@@ -264,6 +265,7 @@ def _change(
 ) -> Decorator:
     restrictions = take_selecting(name, selector, options)
     retrying = take_retrying(name, options)
+    interruptible = take_interruptible(name, options)
     extras = {key: options[key] for key in ("old", "new") if options.get(key) is not None}
 
     def register(fn: F) -> F:
@@ -277,6 +279,7 @@ def _change(
             **restrictions,
             deleted=bool(options.get("deleted")),
             optional=bool(options.get("optional")),
+            interruptible=interruptible,
             **extras,
         )
         _registry(options).append(handler)

@@ -14,9 +14,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar, cast
 
+import outcome
 import trio
 
-__all__ = ["run_in_thread", "time_passes"]
+__all__ = ["run_in_thread", "run_to_the_end", "time_passes"]
 
 T = TypeVar("T")
 
@@ -28,20 +29,71 @@ async def run_in_thread(fn: Callable[[], T], *, limiter: trio.CapacityLimiter) -
     time goes on. Waiting for the limiter does not hold the time. Cancellation abandons the thread, which then holds
     nothing any more. Raises what the function raises.
     """
+    thread = _make_thread()
+    try:
+        return await _run(fn, limiter=limiter, thread=thread)
+    finally:
+        if thread is not None:
+            thread.end()
+
+
+async def run_to_the_end(fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope) -> T | None:
+    """Call the function in a thread that is told of the cancellation of *scope*, and is waited for all the same.
+
+    In the thread, ``trio.from_thread.check_cancelled()`` raises then. Gives what the function returns, and None if it
+    ends by that ``trio.Cancelled`` or was not called at all. Any other cancellation abandons the thread.
+    """
+    ended: list[outcome.Outcome[T]] = []
+    entry = _Entry(limiter)
+    thread = _make_thread()
+    try:
+        with scope:
+            gate = cast(trio.CapacityLimiter, entry)
+            await _run(lambda: ended.append(outcome.capture(fn)), limiter=gate, thread=thread)
+        if not entry.begun:
+            return None
+        await entry.ended.wait()
+    finally:
+        if thread is not None:
+            thread.end()
+    result = ended[0]
+    if scope.cancel_called and isinstance(result, outcome.Error) and isinstance(result.error, trio.Cancelled):
+        return None
+    return result.unwrap()
+
+
+def _make_thread() -> _Thread | None:
     standstill = _find_standstill()
-    if standstill is None:
+    return None if standstill is None else _Thread(standstill)
+
+
+async def _run(fn: Callable[[], T], *, limiter: trio.CapacityLimiter, thread: _Thread | None) -> T:
+    if thread is None:
         return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=True)
-    thread = _Thread(standstill)
 
     def call() -> T:
         _thread.set(thread)
         return fn()
 
-    try:
-        gate = cast(trio.CapacityLimiter, _Gate(limiter, thread))
-        return await trio.to_thread.run_sync(call, limiter=gate, abandon_on_cancel=True)
-    finally:
-        thread.end()
+    gate = cast(trio.CapacityLimiter, _Gate(limiter, thread))
+    return await trio.to_thread.run_sync(call, limiter=gate, abandon_on_cancel=True)
+
+
+class _Entry:
+    """A capacity limiter in front of a thread: it knows whether the thread was begun, and when it has ended."""
+
+    def __init__(self, limiter: trio.CapacityLimiter) -> None:
+        self._limiter = limiter
+        self.begun = False
+        self.ended = trio.Event()
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        await self._limiter.acquire_on_behalf_of(borrower)
+        self.begun = True
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        self._limiter.release_on_behalf_of(borrower)
+        self.ended.set()
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ Every seed is a life of one object. A failing one is named in the assertion: run
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -59,7 +60,7 @@ def seen_in(meta: Any, spec: Any) -> Seen:
 class Life:
     """Be the life of one object, with all that happens to it."""
 
-    def __init__(self, seed: int, *, restarting: bool, reverting: bool) -> None:
+    def __init__(self, seed: int, *, restarting: bool, reverting: bool, parted: bool = False) -> None:
         self.seed = seed
         self.restarting = restarting
         self.reverting = reverting
@@ -82,8 +83,12 @@ class Life:
         self.deletions = 0
         self.peace = False
         self.foreign: dict[str, str] = {}
+        self.handlers = [f"{id}{part}" for id in HANDLERS for part in (("", "/a", "/b") if parted else ("",))]
         for id in HANDLERS:
-            self._add_handler(id)
+            if parted:
+                self._add_handler_in_parts(id)
+            else:
+                self._add_handler(id)
         self._add_delete_handler()
 
     def _add_handler(self, id: str) -> None:
@@ -96,6 +101,25 @@ class Life:
                 patch.status[id] = retry
             self.runs.append(Run(id, self.life, seen, next(self.orders)))
             return {"seen": str(seen)} if self.random.random() < 0.2 else None
+
+    def _add_handler_in_parts(self, id: str) -> None:
+        """Add a handler with sub-handlers, which may be interrupted when the object changes."""
+        on_change: Literal["finish", "cancel"] = "cancel" if self.random.random() < 0.5 else "finish"
+
+        @on.create("widgets", id=id, backoff=3, on_change=on_change, registry=self.registry)
+        @on.update("widgets", id=id, backoff=3, on_change=on_change, registry=self.registry)
+        async def handle(spec: Any, meta: Any, retry: int, **_: Any) -> None:
+            seen = seen_in(meta, spec)
+            for part in ("a", "b"):
+                trioperator.register(functools.partial(self._part, f"{id}/{part}", seen), id=part, backoff=3)
+            await trioperator.execute()
+            await self._go_through(retry)
+            self.runs.append(Run(id, self.life, seen, next(self.orders)))
+
+    async def _part(self, id: str, seen: Any, retry: int) -> Any:
+        await self._go_through(retry)
+        self.runs.append(Run(id, self.life, seen, next(self.orders)))
+        return {"seen": str(seen)} if self.random.random() < 0.2 else None
 
     def _add_delete_handler(self) -> None:
         @on.delete("widgets", id="delete", backoff=3, registry=self.registry)
@@ -255,7 +279,7 @@ class Life:
         body = await self.cluster.get("widgets", "w")
         meta = body["metadata"]
         final = seen_in(meta, body["spec"])
-        for id in HANDLERS:
+        for id in self.handlers:
             runs = [run for run in self.runs if run.handler == id]
             assert runs, f"seed {self.seed}: {id} has never succeeded"
             assert runs[-1].seen == final, f"seed {self.seed}: {id} has last seen {runs[-1].seen}, and not {final}"
@@ -276,7 +300,7 @@ class Life:
 
         Twice it may be: a handler that saw a change which an earlier one did not sees it again together with that.
         """
-        for id, life in itertools.product(HANDLERS, range(1, self.life + 1)):
+        for id, life in itertools.product(self.handlers, range(1, self.life + 1)):
             seen = [run.seen for run in self.runs if (run.handler, run.life) == (id, life)]
             often = {each: seen.count(each) for each in seen if seen.count(each) > 2}
             assert not often, f"seed {self.seed}: {id} was called over and over for the same: {often}"
@@ -329,6 +353,12 @@ async def test_nothing_is_lost_when_the_operator_is_restarted_amid_all_this(
 async def test_nothing_is_lost_when_others_change_their_minds(autojump_clock: MockClock) -> None:
     for seed in range(40, 100):
         await live(seed, restarting=False, reverting=True)
+
+
+@pytest.mark.parametrize("restarting", [False, True])
+async def test_nothing_is_lost_in_parts_that_are_interrupted(restarting: bool, autojump_clock: MockClock) -> None:
+    for seed in range(12):
+        await live(seed, restarting=restarting, reverting=False, parted=True)
 
 
 async def test_a_change_amid_the_handling_is_seen_by_all_even_after_a_restart(

@@ -247,7 +247,8 @@ class IndexHandler(ResourceHandler):
 class ChangeHandler(ResourceHandler):
     """Be called when a change is detected, with its progress stored until it has ended.
 
-    ``reason=None`` stands for any change (``on.field``, and ``on.resume`` together with ``initial``).
+    ``reason=None`` stands for any change (``on.field``, and ``on.resume`` together with ``initial``). A call of an
+    ``interruptible`` one is cancelled when the object is changed or deleted.
     """
 
     reason: Reason | None = None
@@ -255,6 +256,7 @@ class ChangeHandler(ResourceHandler):
     deleted: bool = False
     optional: bool = False
     needs_change: bool = False
+    interruptible: bool = False
     old: Any = None
     new: Any = None
 

@@ -6,9 +6,11 @@ cancellation (and what ends the process) passes through. Sync functions run in t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import inspect
+import math
 import types
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,8 +21,9 @@ from trioperator.clock import wall_now
 from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryError, UnfinishedSubhandlersError
 from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
+from trioperator.handling.interruption import InterruptedAttempt, Interruption
 from trioperator.handling.outcome import Outcome, check_limits, judge
-from trioperator.threads import run_in_thread
+from trioperator.threads import run_in_thread, run_to_the_end
 
 if TYPE_CHECKING:
     from trioperator.logs import Logger
@@ -59,10 +62,15 @@ _MACHINERY = frozenset({"trioperator", "trio", "outcome"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attempt:
-    """Tell which attempt of a handler it is: how many were made before, and when the first one began."""
+    """Tell which attempt of a handler it is: how many were made before, and when the first one began.
+
+    ``after`` is a part of it, to be done when the function has returned; ``interruption`` is a way to cancel it alone.
+    """
 
     retry: int
     started: datetime.datetime
+    after: Callable[[], Awaitable[None]] | None = None
+    interruption: Interruption | None = None
 
 
 class Invoker:
@@ -72,21 +80,12 @@ class Invoker:
         self._limiter = limiter
         self._backoff = backoff
 
-    async def invoke(
-        self,
-        handler: Handler,
-        kwargs: Mapping[str, Any],
-        *,
-        attempt: Attempt,
-        logger: Logger,
-        after: Callable[[], Awaitable[None]] | None = None,
-    ) -> Outcome:
+    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """Make one attempt of *handler* and tell how it has ended.
 
-        What is to be done *after* the function has returned is a part of the attempt, with the same limits.
-
         An async function that outlives the handler's ``timeout=`` is cancelled at its next checkpoint; a sync one can
-        not be, and is judged when it returns. Cancellation abandons the thread of a sync function.
+        not be, and is judged when it returns. Cancellation abandons the thread of a sync function; an interruption does
+        not, and the outcome counts if the function does not heed it.
         """
         now = wall_now()
         runtime = (now - attempt.started).total_seconds()
@@ -98,8 +97,11 @@ class Invoker:
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
         kwargs = {**own, **kwargs}  # and nothing is kept of the given ones: daemons are many, and run for long
         try:
-            result = await self._call(handler, handler.signature.pick(kwargs), runtime, after)
+            result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
         except BaseException as raised:
+            if attempt.interruption is not None and _is_interrupted(raised, attempt.interruption):
+                _report_interruption(handler, raised, attempt.interruption, logger)
+                return Outcome(final=False, interrupted=True)
             error = _principal(raised)
             if error is None:
                 cancelled = _only_cancellation(handler, raised, logger)
@@ -114,32 +116,51 @@ class Invoker:
         log("%s succeeded.", handler)
         return Outcome(final=True, result=result)
 
-    async def _call(
-        self,
-        handler: Handler,
-        kwargs: Mapping[str, Any],
-        runtime: float,
-        after: Callable[[], Awaitable[None]] | None,
-    ) -> Any:
+    async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float, attempt: Attempt) -> Any:
         began = trio.current_time()
-        if handler.is_async:
-            result = handler.fn(**kwargs)
-        else:
-            # Boxed, because Trio takes no coroutine from a thread, and sync functions that wrap async ones give one.
-            (result,) = await run_in_thread(lambda: (handler.fn(**kwargs),), limiter=self._limiter)
-        if handler.timeout is None:
-            return await _complete(result, after)
-        with trio.move_on_at(began + handler.timeout - runtime):
-            return await _complete(result, after)
-        raise HandlerTimeoutError(f"{handler} has timed out after {handler.timeout:g} seconds.")
+        result = handler.fn(**kwargs) if handler.is_async else await self._call_in_thread(handler, kwargs, attempt)
+        if attempt.interruption is None and handler.timeout is None:
+            return await _complete(result, attempt)  # without a scope, as there may be thousands of daemons
+        with contextlib.nullcontext() if attempt.interruption is None else attempt.interruption.make_scope():
+            with trio.move_on_at(math.inf if handler.timeout is None else began - runtime + handler.timeout):
+                return await _complete(result, attempt)
+            raise HandlerTimeoutError(f"{handler} has timed out after {handler.timeout:g} seconds.")
+        raise InterruptedAttempt
+
+    async def _call_in_thread(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt) -> Any:
+        # Boxed, because Trio takes no coroutine from a thread, and sync functions that wrap async ones give one.
+        def call() -> tuple[Any]:
+            return (handler.fn(**kwargs),)
+
+        if attempt.interruption is None:
+            (result,) = await run_in_thread(call, limiter=self._limiter)
+            return result
+        try:
+            returned = await run_to_the_end(call, limiter=self._limiter, scope=attempt.interruption.make_scope())
+        finally:
+            attempt.interruption.leave_scope()
+        if returned is None:
+            raise InterruptedAttempt
+        return returned[0]
 
 
-async def _complete(result: Any, after: Callable[[], Awaitable[None]] | None) -> Any:
+async def _complete(result: Any, attempt: Attempt) -> Any:
+    """Await what the function has given, and do what comes after it."""
     if inspect.iscoroutine(result):
         result = await result
-    if after is not None:
-        await after()
+    if attempt.after is not None:
+        await attempt.after()
     return result
+
+
+def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
+    return isinstance(raised, InterruptedAttempt) or (interruption.was_heeded and isinstance(raised, Exception))
+
+
+def _report_interruption(handler: Handler, raised: BaseException, interruption: Interruption, logger: Logger) -> None:
+    logger.info("%s is interrupted: %s.", handler, interruption.reason)
+    if not isinstance(raised, InterruptedAttempt):
+        logger.error("%s failed while it was cancelled: %s", handler, raised, exc_info=raised)
 
 
 def _only_cancellation(

@@ -9,7 +9,7 @@ import datetime
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from trioperator.handling.handler import ErrorsMode, is_async
 from trioperator.handling.registry import OperatorRegistry
@@ -19,6 +19,7 @@ from trioperator.model.resource import Selector
 __all__ = [
     "ActivityOptions",
     "BackgroundOptions",
+    "ChangeOptions",
     "CreateOptions",
     "DaemonOptions",
     "DeleteOptions",
@@ -38,6 +39,7 @@ __all__ = [
     "take_background",
     "take_durations",
     "take_filtering",
+    "take_interruptible",
     "take_retrying",
     "take_selecting",
 ]
@@ -99,8 +101,18 @@ class EventOptions(IdentityOptions, SelectorOptions, FilterOptions, total=False)
     """Options of ``event``."""
 
 
-class CreateOptions(EventOptions, RetryOptions, total=False):
-    """Options of ``create``."""
+class ChangeOptions(EventOptions, RetryOptions, total=False):
+    """Options of all handlers of objects that are tried again."""
+
+
+class CreateOptions(ChangeOptions, total=False):
+    """Options of ``create``.
+
+    ``on_change`` says what becomes of a call in progress when the object is changed or deleted: ``"finish"`` lets it
+    end, ``"cancel"`` cancels it at its next checkpoint and calls the handler anew.
+    """
+
+    on_change: Literal["finish", "cancel"] | None
 
 
 class IndexOptions(EventOptions, RetryOptions, total=False):
@@ -120,13 +132,13 @@ class UpdateOptions(CreateOptions, total=False):
     new: Any
 
 
-class DeleteOptions(CreateOptions, total=False):
+class DeleteOptions(ChangeOptions, total=False):
     """Options of ``delete``: with ``optional=True`` no finalizer is put on the object for it."""
 
     optional: bool | None
 
 
-class BackgroundOptions(CreateOptions, total=False):
+class BackgroundOptions(ChangeOptions, total=False):
     """Options of ``daemon`` and ``timer``.
 
     ``initial_delay`` is in seconds, or a function that tells it; with ``finalizer=False`` no finalizer is put on the
@@ -204,6 +216,14 @@ def take_retrying(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
             raise ValueError(f"{name} has {key}={value!r}: it has to be a number, and not a negative one.")
     return given
+
+
+def take_interruptible(name: str, options: Mapping[str, Any]) -> bool:
+    """Take the option that says whether a change of the object cancels a call in progress."""
+    wanted = options.get("on_change")
+    if wanted not in (None, "finish", "cancel"):
+        raise ValueError(f"{name} has on_change={wanted!r}: it has to be 'finish' or 'cancel'.")
+    return wanted == "cancel"
 
 
 def take_selecting(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Outcome:
 
     ``final`` says that there will be no other attempt; else the next one is due in ``delay`` seconds.
     A final outcome with an error is a failure; an ignored error is a success without a result. An attempt that only
-    ``waits`` for sub-handlers does not count as one.
+    ``waits`` for sub-handlers does not count as one, nor does one that was ``interrupted``.
     """
 
     final: bool
@@ -32,6 +32,7 @@ class Outcome:
     error: Exception | None = None
     delay: float = 0.0
     waits: bool = False
+    interrupted: bool = False
 
     @property
     def succeeded(self) -> bool:

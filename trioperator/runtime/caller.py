@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,24 +63,28 @@ class Caller:
         return await self.make(Call(known, cause, handler), attempt)
 
     async def make(self, call: Call, attempt: Attempt, subhandlers: Subhandlers | None = None) -> Outcome:
-        """Make one attempt of a handler that may have sub-handlers, which are a part of it."""
+        """Make one attempt of a handler that may have sub-handlers, which are a part of it.
+
+        What an interrupted one wants stored is dropped.
+        """
         cause, handler = call.cause, call.handler
         token = current_cause.set(cause)
         own_token = current_subhandlers.set(subhandlers)
         if subhandlers is not None:
             subhandlers.begin()
+            attempt = dataclasses.replace(attempt, after=subhandlers.conclude)
         try:
             outcome = await self._invoker.invoke(
                 handler,
                 cause.kwargs_for(handler, call.patch),
                 attempt=attempt,
                 logger=cause.logger,
-                after=None if subhandlers is None else subhandlers.conclude,
             )
         finally:
             current_subhandlers.reset(own_token)
             current_cause.reset(token)
-        call.conclude(outcome.result)
+        if not outcome.interrupted:
+            call.conclude(outcome.result)
         return outcome
 
 

@@ -68,6 +68,10 @@ class Detector:
         )
         return Change(cause=cause, encoded=encoded, finalized=finalized)
 
+    def encode(self, known: Known, body: Mapping[str, Any]) -> bytes:
+        """Encode the essence of an object."""
+        return encode_essence(self.reduce(known, Body(body)))
+
     def reduce(self, known: Known, body: Body) -> BodyEssence:
         """Reduce an object to its essence, with the fields that handlers of its kind look at."""
         fields = known.table.kind.handlers.extra_fields

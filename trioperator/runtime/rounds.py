@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import trio
 
 from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt
 from trioperator.handling.lifecycles import Lifecycle, choose
 from trioperator.handling.settle import HandlerState, settle, take_over
@@ -19,6 +21,7 @@ from trioperator.handling.subhandlers import Subhandlers
 from trioperator.model.patch import preview
 from trioperator.runtime.caller import Call, Caller
 from trioperator.runtime.detector import Change
+from trioperator.runtime.listener import Listener
 from trioperator.runtime.records import Records
 from trioperator.runtime.saver import Saver, Saving
 from trioperator.runtime.table import Known, Unfinished
@@ -33,6 +36,9 @@ TITLES: Final[Mapping[Reason, str]] = {
     Reason.RESUME: "resuming",
 }
 
+# How often in a row a handler is called anew because of news, before it may finish in spite of them.
+_INTERRUPTIONS = 3
+
 
 class Rounds:
     """Call handlers and keep account of how they end. Set ``stopping`` to have rounds end after the handler at work."""
@@ -43,10 +49,12 @@ class Rounds:
         caller: Caller,
         saver: Saver,
         records: Records,
+        encode: Callable[[Known, Mapping[str, Any]], bytes],
         settings: OperatorSettings,
         lifecycle: Lifecycle,
     ) -> None:
         self.caller = caller
+        self.encode = encode
         self.lifecycle = lifecycle
         self.write_delay = settings.persistence.write_delay
         self.backoff = settings.execution.default_backoff
@@ -72,6 +80,7 @@ class Rounds:
             purpose=cause.reason,
             states=_with_subhandlers(take_over(selected, states, reason=cause.reason, now=wall_now()), states),
             save_at=None if before is None else before.save_at,
+            interruptions={} if before is None else before.interruptions,
             seen=seen,
             also_seen=also_seen,
         )
@@ -109,6 +118,7 @@ class _Round:
         self._seen = seen
         self._saving = saving
         self._at_work: list[str] = []
+        self._interrupted = False
 
     async def run(self, handlers: Sequence[ChangeHandler], cause: ChangeCause, lifecycle: Lifecycle) -> None:
         """Call those of *handlers* that are due, each once, in the order and the groups of *lifecycle*."""
@@ -131,7 +141,7 @@ class _Round:
         """Tell whether to call no more handlers now: at least one sees each state, so that it goes on for ever."""
         if self._saving is None:
             return False
-        return self._rounds.stopping or (called and self._known.has_newer())
+        return self._interrupted or self._rounds.stopping or (called and self._known.has_newer())
 
     def _put_off(self, handlers: Sequence[ChangeHandler], cause: ChangeCause) -> None:
         """Take note that a lifecycle wants none of the handlers now: it is asked again after a while."""
@@ -151,22 +161,42 @@ class _Round:
         inner = cause.narrowed_to(handler.field)
 
         async def run(handlers: Sequence[ChangeHandler], *, lifecycle: Lifecycle | None) -> float | None:
-            call.collect()
-            self._show_wanted(cause)
+            if not handler.interruptible:  # else it may still be dropped
+                call.collect()
+                self._show_wanted(cause)
             return await self._run_subhandlers(handlers, inner, lifecycle or own_lifecycle)
 
         own_lifecycle = lifecycle
         self._at_work.append(handler.id)
         try:
-            outcome = await self._rounds.caller.make(
-                call, Attempt(retry=state.retries, started=state.started), Subhandlers(handler, inner, run)
-            )
+            with self._listening(handler, cause) as interruption:
+                attempt = Attempt(retry=state.retries, started=state.started, interruption=interruption)
+                outcome = await self._rounds.caller.make(call, attempt, Subhandlers(handler, inner, run))
         finally:
             self._at_work.remove(handler.id)
+        if outcome.interrupted:
+            self._interrupted = True
+            self._unfinished.interruptions[handler.id] = self._unfinished.interruptions.get(handler.id, 0) + 1
+            return
+        self._unfinished.interruptions.pop(handler.id, None)
         self._move(handler, settle(self._unfinished.states[handler.id], outcome, now=wall_now()))
         if outcome.succeeded and self._seen is not None:
             self._unfinished.note_seen(self._seen)
         self._show_wanted(cause)
+
+    @contextlib.contextmanager
+    def _listening(self, handler: ChangeHandler, cause: ChangeCause) -> Iterator[Interruption | None]:
+        """Have the call in the block interrupted by news of its object, if its handler wants that: but not for ever."""
+        count = self._unfinished.interruptions.get(handler.id, 0)
+        if not handler.interruptible or self._saving is None or count >= _INTERRUPTIONS:
+            yield None
+            return
+        interruption = Interruption()
+        self._known.listener = Listener(self._known, cause, interruption, self._rounds.encode).hear
+        try:
+            yield interruption
+        finally:
+            self._known.listener = None
 
     def _move(self, handler: ChangeHandler, state: HandlerState) -> None:
         """Put a handler's new state on account: it is stored soon."""

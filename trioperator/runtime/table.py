@@ -10,7 +10,7 @@ import collections
 import copy
 import dataclasses
 import enum
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -55,6 +55,24 @@ class Notice:
     object: RawObject | None = None
     body: Mapping[str, Any] | None = None
 
+    @property
+    def generation(self) -> int | None:
+        """Give the object's generation, where it has one."""
+        if self.object is not None:
+            return self.object.generation
+        generation = self._metadata.get("generation")
+        return generation if isinstance(generation, int) else None
+
+    @property
+    def deleting(self) -> bool:
+        """Tell whether the object is being deleted."""
+        return self.object.deleting if self.object is not None else bool(self._metadata.get("deletionTimestamp"))
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = (self.body or {}).get("metadata") or {}
+        return metadata
+
     def decode(self) -> Mapping[str, Any]:
         """Give the object, decoded."""
         if self.body is not None:
@@ -68,6 +86,7 @@ class Unfinished:
     """Remember a cause that has not ended: in this process, and ahead of what is stored on the object.
 
     ``save_at`` is set while states are ahead of the stored ones: they have to be stored by then (on Trio's clock).
+    ``interruptions`` counts for handler ids how often in a row their calls were cancelled because of news.
     ``seen`` is the essence that the first handler to end well has seen, ``also_seen`` another one that a later one has:
     as soon as all have ended, what has changed since is handled once more, by all.
     """
@@ -75,6 +94,7 @@ class Unfinished:
     purpose: Reason
     states: dict[str, HandlerState] = dataclasses.field(default_factory=dict)
     save_at: float | None = None
+    interruptions: dict[str, int] = dataclasses.field(default_factory=dict)
     seen: bytes | None = None
     also_seen: bytes | None = None
 
@@ -123,6 +143,7 @@ class Known:
         "indexed",
         "initial",
         "last",
+        "listener",
         "name",
         "namespace",
         "not_before",
@@ -158,6 +179,7 @@ class Known:
         self._memo: Any = None
         self.handled: int | None = None  # a hash of the essence that this process has handled last
         self.astray: bytes | None = None  # another essence, if some handler has seen that last
+        self.listener: Callable[[Notice], None] | None = None  # hears of news while a handler is at work
         self.stripped: bytes | None = None  # that essence itself, where somebody takes it off the object
         self.last: RawObject | None = None  # the last state, for kinds with optional delete handlers
         self.gone = False
@@ -219,6 +241,8 @@ class Known:
         """Take a server's answer for the newest state."""
         self.body = body
         self.table.wrote(self, body)
+        if self.listener is not None:
+            self.listener(Notice("MODIFIED", self.version, body=body))
         if self.background is not None:
             self.background.renew(body, pending=self.pending, own=True)
 
@@ -357,6 +381,8 @@ class ObjectTable:
         if known.notices and not self._count and not self.kind.handlers.events and known.notices[-1].type != "DELETED":
             known.notices.pop()  # only the newest state counts where nobody looks at raw events
         known.notices.append(notice)
+        if known.listener is not None and (notice.type == "DELETED" or notice.version > known.version):
+            known.listener(notice)
         if self._held is None:
             self._queue.add(known)
         else:

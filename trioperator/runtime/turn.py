@@ -80,6 +80,7 @@ class TurnTaker:
             caller=self._caller,
             saver=self._saver,
             records=self._records,
+            encode=self._detector.encode,
             settings=settings,
             lifecycle=get_default_lifecycle() if lifecycle is None else lifecycle,
         )
