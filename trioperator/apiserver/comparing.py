@@ -5,7 +5,6 @@ What both versions of an object share is passed by, so a small change of a large
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -38,18 +37,19 @@ _HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})
 _OWNERLESS_META: Final = frozenset(element[2:] for element in OWNERLESS["f:metadata"])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
     """What one way of writing an object cannot change: whole parts of it, and fields of its metadata."""
 
-    parts: frozenset[str] = frozenset()
-    metadata: frozenset[str] = frozenset()
+    __slots__ = ("fields", "has_metadata", "metadata", "parts")
 
-    @property
-    def fields(self) -> FieldSet:
-        """Return that as a set of fields."""
-        meta = {"f:metadata": {f"f:{name}": _LEAF for name in self.metadata}} if self.metadata else {}
-        return {**meta, **{f"f:{name}": _LEAF for name in self.parts}}
+    def __init__(self, *parts: str, metadata: tuple[str, ...] = ()) -> None:
+        self.fields: FieldSet = {f"f:{name}": _LEAF for name in parts}
+        if metadata:
+            self.fields["f:metadata"] = {f"f:{name}": _LEAF for name in metadata}
+        # What nobody owns is left out, too; metadata has a comparison of its own.
+        self.parts = _HEAD.union(parts)
+        self.metadata = _OWNERLESS_META.union(metadata)
+        self.has_metadata = "metadata" not in parts
 
 
 class Comparison(NamedTuple):
@@ -63,57 +63,37 @@ def compare(root: FieldType, old: Mapping[str, Any], new: Mapping[str, Any], sco
     """Compare two versions of an object as far as its fields can be owned."""
     changed: FieldSet = {}
     removed: FieldSet = {}
-    parts = [name for name in {**old, **new} if name not in _HEAD and name not in scope.parts]
-    for name in parts:
-        before, after = old.get(name, _ABSENT), new.get(name, _ABSENT)
-        if before is not after:
-            _compare_field(root, name, (before, after), changed, removed)
-    if "metadata" not in scope.parts:
-        before, after = old.get("metadata") or {}, new.get("metadata") or {}
-        _compare_metadata(root.fields["metadata"], before, after, (changed, removed), scope.metadata)
+    _compare_maps(root, old, new, changed, removed, scope.parts)
+    before, after = old.get("metadata") or {}, new.get("metadata") or {}
+    if before is not after and scope.has_metadata:
+        meta: tuple[FieldSet, FieldSet] = ({}, {})
+        _compare_maps(root.fields["metadata"], before, after, *meta, scope.metadata)
+        if meta[0]:
+            changed["f:metadata"] = meta[0]
+        if meta[1]:
+            removed["f:metadata"] = meta[1]
     return Comparison(changed, removed)
 
 
-def _compare_metadata(
+def _compare_maps(
     node: FieldType,
     old: Mapping[str, Any],
     new: Mapping[str, Any],
-    result: tuple[FieldSet, FieldSet],
-    fixed: frozenset[str],
+    changed: FieldSet,
+    removed: FieldSet,
+    fixed: frozenset[str] = frozenset(),
 ) -> None:
-    changed: FieldSet = {}
-    removed: FieldSet = {}
-    for name in {**old, **new}:
-        before, after = old.get(name, _ABSENT), new.get(name, _ABSENT)
-        if before is not after and name not in _OWNERLESS_META and name not in fixed:
-            _compare_field(node, name, (before, after), changed, removed)
-    if changed:
-        result[0]["f:metadata"] = changed
-    if removed:
-        result[1]["f:metadata"] = removed
-
-
-def _compare_maps(
-    node: FieldType, old: Mapping[str, Any], new: Mapping[str, Any], changed: FieldSet, removed: FieldSet
-) -> None:
+    """Compare the fields of two maps but the *fixed* ones, and add to the sets what was changed and removed."""
     for name, after in new.items():
         before = old.get(name, _ABSENT)
-        if before is not after:
-            _compare_field(node, name, (before, after), changed, removed)
-    for name, before in old.items():
-        if name not in new:
-            removed[f"f:{name}"] = _whole(node.field(name), before)
-
-
-def _compare_field(node: FieldType, name: str, pair: tuple[Any, Any], changed: FieldSet, removed: FieldSet) -> None:
-    old, new = pair
-    below = node.field(name)
-    if old is _ABSENT:
-        changed[f"f:{name}"] = _whole(below, new)
-    elif new is _ABSENT:
-        removed[f"f:{name}"] = _whole(below, old)
-    else:
-        _compare_values(below, f"f:{name}", pair, changed, removed)
+        if before is not after and name not in fixed:
+            if before is _ABSENT:
+                changed[f"f:{name}"] = _whole(node.field(name), after)
+            else:
+                _compare_values(node.field(name), f"f:{name}", (before, after), changed, removed)
+    for name in old:
+        if name not in new and name not in fixed:
+            removed[f"f:{name}"] = _whole(node.field(name), old[name])
 
 
 def _compare_values(node: FieldType, element: str, pair: tuple[Any, Any], changed: FieldSet, removed: FieldSet) -> None:

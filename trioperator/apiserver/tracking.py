@@ -50,12 +50,12 @@ _BARE_STATUS: Final = frozenset(
 )
 # What writes cannot change, by way: the main resource, the status subresource.
 _EVERYTHING: Final = Scope()
-_BUT_STATUS: Final = Scope(frozenset({"status"}))
-_STATUS: Final = Scope(frozenset({"spec"}))
-_STATUS_ALONE: Final = Scope(frozenset({"spec", "metadata"}))
+_BUT_STATUS: Final = Scope("status")
+_STATUS: Final = Scope("spec")
+_STATUS_ALONE: Final = Scope("spec", "metadata")
 _STATUS_SCOPES: Final[Mapping[tuple[str, str], Scope]] = {
-    ("", "pods"): Scope(frozenset({"spec"}), frozenset({"deletionTimestamp", "ownerReferences"})),
-    ("apps", "deployments"): Scope(frozenset({"spec"}), frozenset({"labels"})),
+    ("", "pods"): Scope("spec", metadata=("deletionTimestamp", "ownerReferences")),
+    ("apps", "deployments"): Scope("spec", metadata=("labels",)),
     **dict.fromkeys(_BARE_STATUS, _STATUS_ALONE),
 }
 
