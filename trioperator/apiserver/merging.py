@@ -88,8 +88,8 @@ def _merge_lists(node: FieldType, live: list[Any], wanted: list[Any]) -> list[An
 # -- pruning -------------------------------------------------------------------------------------------------------
 
 
-def prune(node: FieldType, merged: Any, *, last: FieldSet, owned: FieldSet) -> Any:
-    """Return the merged value without the fields that its applier had (*last*) and nobody has now (*owned*).
+def prune(node: FieldType, merged: dict[str, Any], *, last: FieldSet, owned: FieldSet) -> dict[str, Any]:
+    """Return the merged object without the fields that its applier had (*last*) and nobody has now (*owned*).
 
     What is not a field of its own goes with the last of the fields in it.
     """
@@ -97,11 +97,11 @@ def prune(node: FieldType, merged: Any, *, last: FieldSet, owned: FieldSet) -> A
         return merged
     everything = _with_structs(node, fields_of(node, merged))
     last = _with_structs(node, last)
-    pruned = _removed(node, merged, last)
+    pruned = _without_fields(node, merged, last)
     kept = union(_with_structs(node, fields_of(node, pruned)), _with_structs(node, owned))
-    pruned = _removed(node, merged, difference(everything, kept))
+    pruned = _without_fields(node, merged, difference(everything, kept))
     gone = difference(everything, _with_structs(node, fields_of(node, pruned)))
-    return _removed(node, merged, intersection(gone, last))
+    return _without_fields(node, merged, intersection(gone, last))
 
 
 def _with_structs(node: FieldType | None, fields: FieldSet) -> FieldSet:

@@ -6,14 +6,17 @@ A patch never changes what it is applied to: results share the untouched parts w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from trioperator.errors import ApiError
 
 from .kind_schemas import Node, resolve
-from .refusals import bad_request
+from .refusals import bad_request, unsupported_media_type
+
+if TYPE_CHECKING:
+    from .kinds import Kind
 
 __all__ = [
     "APPLY",
@@ -22,6 +25,7 @@ __all__ = [
     "STRATEGIC",
     "apply_json_patch",
     "apply_strategic_patch",
+    "check_type",
     "go_text",
 ]
 
@@ -29,6 +33,13 @@ MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
+
+
+def check_type(kind: Kind, patch_type: str) -> None:
+    """Refuse a type of patches that objects of the kind do not take."""
+    accepted = (JSON, MERGE, *(() if kind.custom else (STRATEGIC,)), APPLY)
+    if patch_type not in accepted:
+        raise unsupported_media_type(accepted)
 
 
 def apply_json_patch(raw: bytes, operations: Any) -> Any:

@@ -29,7 +29,6 @@ from .refusals import (
     forbidden,
     invalid,
     not_found,
-    unsupported_media_type,
 )
 from .state import State
 from .storage import Stored
@@ -168,10 +167,7 @@ class Writer:
         subresource: str = "",
     ) -> Written:
         """Change the object by a patch."""
-        strategic = () if kind.custom else (patching.STRATEGIC,)
-        accepted = (patching.JSON, patching.MERGE, *strategic, patching.APPLY)
-        if patch_type not in accepted:
-            raise unsupported_media_type(accepted)
+        patching.check_type(kind, patch_type)
         if patch_type == patching.APPLY:
             return await self._apply(kind, (namespace, name), body, options, subresource=subresource)
         self._state.require(kind, namespace, name)
