@@ -43,6 +43,7 @@ __all__ = ["Api", "Target"]
 
 _log: Final = logging.getLogger(__name__)
 _PAGE_NOT_FOUND: Final = b"404 page not found\n"
+_AT_THE_GATE: Final = frozenset({401, 403})
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -91,6 +92,8 @@ class Api:
             response = Response.of(render_status(error), error.status)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", f"{error.retry_after:.0f}"))
+            if target is None and error.status in _AT_THE_GATE:
+                target = self._find(request.path)
         except _PageNotFoundError:
             response = Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
         except Exception as error:  # noqa: BLE001 - a client gets an answer, whatever happens
@@ -119,6 +122,13 @@ class Api:
             user=request.user.name,
         )
         self._log.add(record)
+
+    def _find(self, path: str) -> Target | None:
+        """Return what the path of a request that was refused at the gate means, if it means something."""
+        try:
+            return self._resolve(path)
+        except (ApiError, _PageNotFoundError):
+            return None
 
     # -- paths ----------------------------------------------------------------------------------------------------
 
