@@ -6,9 +6,14 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.controlplane import EXAMPLES, HOW, ControlPlane
+
+# How long an example takes is no property: machines are busy at times.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 #: No time limits: a busy machine is no reason to fail.
-untimed = settings(deadline=None, max_examples=200)
+untimed = settings(deadline=None)
 
 keys = st.sampled_from(["a", "b", "c", "a/b", "x~y", "spec"])
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "é"])
