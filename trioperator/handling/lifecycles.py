@@ -7,11 +7,12 @@ arguments, and ``state``: a mapping from handler ids to what is known of their p
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from trioperator.handling.handler import is_async, signature_of
+from trioperator.handling.handler import Signature, is_async, signature_of
 from trioperator.logs import Logger, get_logger
 
 __all__ = [
@@ -112,7 +113,7 @@ def choose(
     What was not offered to it is not called. A lifecycle that fails has chosen nothing. Both are logged.
     """
     try:
-        chosen = list(lifecycle(list(handlers), **signature_of(lifecycle, skip=1).pick({**kwargs, "state": state})))
+        chosen = list(lifecycle(list(handlers), **_signature(lifecycle).pick({**kwargs, "state": state})))
     except Exception as error:
         logger.error("The lifecycle %s has failed: %r", _name(lifecycle), error, exc_info=error)
         return []
@@ -121,6 +122,11 @@ def choose(
         foreign = ", ".join(str(handler) for handler in chosen if handler not in offered)
         logger.error("The lifecycle %s has chosen what is not due, and is not called: %s", _name(lifecycle), foreign)
     return list({id(handler): handler for handler in offered}.values())
+
+
+@functools.lru_cache(maxsize=64)
+def _signature(lifecycle: Lifecycle) -> Signature:
+    return signature_of(lifecycle, skip=1)
 
 
 def _name(lifecycle: object) -> str:

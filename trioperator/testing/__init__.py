@@ -8,12 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .determinism import deterministic
     from .faults import Fault, FaultPlan, FaultRule, FaultyTransport
 
-__all__ = ["Fault", "FaultPlan", "FaultRule", "FaultyTransport"]
+__all__ = ["Fault", "FaultPlan", "FaultRule", "FaultyTransport", "deterministic"]
 
 
 def __getattr__(name: str) -> object:
+    if name == "deterministic":
+        from .determinism import deterministic
+
+        return deterministic
     if name in __all__:
         from . import faults
 

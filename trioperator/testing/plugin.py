@@ -4,11 +4,12 @@
   virtual time moves its time stamps, too. ``cluster.transport()`` goes into an operator or an httpx client.
 - ``cluster_url``: the same cluster served on a port of the loopback interface, as long as the test runs. It takes
   real time.
+- ``deterministic``: the test goes the same way in each run (see :func:`trioperator.testing.deterministic`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "deterministic"]
 
 
 @pytest.fixture
@@ -26,6 +27,16 @@ def cluster() -> Cluster:
     from trioperator.clock import wall_now
 
     return Cluster(clock=wall_now, seed=0)
+
+
+@pytest.fixture
+def deterministic(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Let the test go the same way in each run; gives the seed, which is 0 or an indirect parameter."""
+    from trioperator.testing.determinism import deterministic
+
+    seed: int = getattr(request, "param", 0)
+    with deterministic(seed):
+        yield seed
 
 
 try:
