@@ -153,11 +153,11 @@ async def test_an_expired_page_is_an_expired_error(frees: Cluster) -> None:
     reader = frees.api.reader
     kind = frees.api.state.catalog.find("frees")
     assert kind is not None
-    token = reader.list(kind, "", {"limit": "1"}).meta["continue"]
+    token = (await reader.list(kind, "", {"limit": "1"})).meta["continue"]
     await frees.create({**FREE, "metadata": {"name": "d"}})
     frees.compact()
     with pytest.raises(ExpiredError):
-        reader.list(kind, "", {"continue": token})
+        await reader.list(kind, "", {"continue": token})
 
 
 async def test_a_failure_of_the_server_is_told_as_a_status(

@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
+from tests.apiserver.hooks import HOST, Hooks, allow, configuration, webhook
 from trioperator.apiserver import Cluster, User
-from trioperator.apiserver.decoding import WriteOptions
-from trioperator.apiserver.kinds import Kind
 from trioperator.apiserver.users import ADMIN, ANONYMOUS
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 ANNA = User(name="anna", uid="1", groups=("people",), extra={"floor": ("2", "3")})
 
 
-class Noting:
-    """Let everything pass, and note who it comes from."""
-
-    def __init__(self) -> None:
-        self.users: list[tuple[str, User]] = []
-
-    async def admit(
-        self,
-        operation: str,
-        kind: Kind,
-        new: dict[str, Any] | None,
-        *,
-        old: Mapping[str, Any] | None,
-        options: WriteOptions,
-    ) -> dict[str, Any] | None:
-        self.users.append((operation, options.user))
-        return new
+@pytest.fixture
+async def hooks() -> Hooks:
+    """Make a webhook that lets everything pass."""
+    hooks = Hooks()
+    hooks.handlers["/hook"] = allow
+    return hooks
 
 
 @pytest.fixture
-def noting(cluster: Cluster) -> Noting:
-    noting = Noting()
-    cluster.api.writer.admission = cluster.api.deleter.admission = noting
-    return noting
+async def cluster(hooks: Hooks) -> Cluster:
+    """Make a cluster that asks the webhook about all ConfigMaps."""
+    cluster = Cluster(seed=0, webhooks={HOST: hooks})
+    await cluster.apply(configuration("Validating", "hook", webhook(hooks, "/hook")))
+    return cluster
 
 
-async def test_admission_knows_the_user(cluster: Cluster, noting: Noting) -> None:
+async def test_admission_knows_the_user(cluster: Cluster, hooks: Hooks) -> None:
     client = cluster.client(user=ANNA)
     await client.post(CONFIG_MAPS, json={"metadata": {"name": "a"}})
     await client.put(f"{CONFIG_MAPS}/a", json={"metadata": {"name": "a"}, "data": {"x": "y"}})
     await client.delete(f"{CONFIG_MAPS}/a")
-    assert noting.users == [("CREATE", ANNA), ("UPDATE", ANNA), ("DELETE", ANNA)]
+    asked = [(request["operation"], request["userInfo"]) for request in hooks.requests()]
+    assert asked == [("CREATE", ANNA.describe()), ("UPDATE", ANNA.describe()), ("DELETE", ANNA.describe())]
 
 
-async def test_the_helpers_act_as_an_administrator(cluster: Cluster, noting: Noting) -> None:
+async def test_the_helpers_act_as_an_administrator(cluster: Cluster, hooks: Hooks) -> None:
     await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
-    assert noting.users == [("CREATE", ADMIN)]
+    assert [request["userInfo"] for request in hooks.requests()] == [ADMIN.describe()]
 
 
 async def test_the_log_of_requests_knows_the_user(cluster: Cluster) -> None:

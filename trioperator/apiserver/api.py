@@ -16,12 +16,15 @@ import msgspec
 from trioperator.errors import ApiError
 
 from . import documents, openapi, scales
+from .admission import Webhooks
+from .calling import Caller
+from .converting import Converter
 from .decoding import WriteOptions, decode_body, decode_object, read_write_options
 from .deleting import Deleter, parse_delete_options
 from .gate import Gate
 from .janitor import Janitor
 from .kinds import Kind
-from .messages import Request, RequestLog, RequestRecord, Response
+from .messages import Request, RequestLog, RequestRecord, Response, warning_headers
 from .protobuf import MEDIA_TYPE, decode_protobuf
 from .reading import Reader
 from .refusals import (
@@ -35,6 +38,7 @@ from .refusals import (
 from .scaling import ScaleWriter
 from .state import State, trio_seconds
 from .storage import Stored
+from .system_deleting import SystemDeleter
 from .token_requests import TOKEN_REQUEST
 from .views import View, negotiate
 from .writing import Writer, Written
@@ -64,18 +68,25 @@ class _PageNotFoundError(Exception):
 class Api:
     """The API of one cluster."""
 
-    def __init__(self, state: State, log: RequestLog, *, body_limit: int, gate: Gate) -> None:
+    def __init__(self, state: State, log: RequestLog, *, body_limit: int, gate: Gate, caller: Caller) -> None:
         self.state = state
         self.gate = gate
         self.janitor = Janitor(state)
-        self.reader = Reader(state)
-        self.writer = Writer(state, settle=self.janitor.settle)
+        self.converter = Converter(state, caller)
+        self.webhooks = Webhooks(state, caller, self.converter)
+        self.caller = caller
+        self.reader = Reader(state, self.converter)
+        self.writer = Writer(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self.scale_writer = ScaleWriter(self.writer)
-        self.deleter = Deleter(state, settle=self.janitor.settle)
-        self.janitor.connect(self.deleter)
+        self.deleter = Deleter(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
+        self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.janitor.settle)
+        self.janitor.connect(self.deleter, self._system.delete)
         self.writer.guard = gate.guard
         self.body_limit = body_limit
         self._log = log
+
+    async def _settle(self) -> None:
+        await self._system.settle()
 
     async def handle(self, request: Request) -> Response:
         """Answer the request."""
@@ -100,6 +111,7 @@ class Api:
             _log.exception("The embedded API server has failed on %s %s.", request.method, request.path)
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
+        response.headers.extend(warning_headers(request.warnings))
         await self.state.saved()  # nobody is told of what could still be lost, not even who only reads
         self._record(request, target, response)
         return response
@@ -120,6 +132,7 @@ class Api:
             content_type=request.content_type,
             size=len(request.body),
             user=request.user.name,
+            annotations=dict(request.annotations),
         )
         self._log.add(record)
 
@@ -226,7 +239,7 @@ class Api:
             case "watch":
                 return Response(200, self._watch(target, request, view))
             case "get" | "list":
-                response = self._read(target, request, view)
+                response = await self._read(target, request, view)
             case "delete" | "deletecollection":
                 response = await self._delete(target, request, view)
             case _:
@@ -248,13 +261,14 @@ class Api:
     def _watch(self, target: Target, request: Request, view: View) -> Any:
         return self.reader.watch(target.kind, target.namespace, request.query, view)
 
-    def _read(self, target: Target, request: Request, view: View) -> Response:
+    async def _read(self, target: Target, request: Request, view: View) -> Response:
         if not target.name:
-            page = self.reader.list(target.kind, target.namespace, request.query)
+            page = await self.reader.list(target.kind, target.namespace, request.query)
             return Response(200, view.render_list(target.kind, page.items, page.meta))
         stored = self.state.require(target.kind, target.namespace, target.name)
         if version := request.query.get("resourceVersion", ""):
             self.state.store.check_version(int(version) if version.isdigit() else 0)
+        stored = await self.converter.show(target.kind, stored)
         if target.subresource == "scale":
             return Response.of(scales.read_scale(target.kind, stored))
         return Response(200, view.render(target.kind, stored))
@@ -266,9 +280,6 @@ class Api:
         else:
             written = await self._write_object(target, request, verb, options)
             response = self._shown(target.kind, written, view)
-        for warning in options.warnings:
-            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
-            response.headers.append(("Warning", f'299 - "{escaped}"'))
         return response
 
     async def _write_object(self, target: Target, request: Request, verb: str, options: WriteOptions) -> Written:
@@ -301,14 +312,14 @@ class Api:
         if target.name:
             result = await self.deleter.delete(target.kind, target.namespace, target.name, options)
             return self._shown(target.kind, result, view) if isinstance(result, Written) else Response.of(result)
-        page = self.reader.list(target.kind, target.namespace, request.query)
-        self.deleter.delete_collection(target.kind, page.items, options)
+        page = await self.reader.list(target.kind, target.namespace, request.query)
+        await self.deleter.delete_collection(target.kind, page.items, options)
         return Response(200, view.render_list(target.kind, page.items, page.meta))
 
     @staticmethod
     def _shown(kind: Kind, written: Written, view: View) -> Response:
         status = 201 if written.created else 200
-        if view.is_plain and written.raw.startswith(kind.raw_head) and kind.is_stored_version:
+        if view.is_plain and written.raw.startswith(kind.head):
             return Response(status, written.raw)
         return Response(status, view.render(kind, _stored(kind, written)))
 

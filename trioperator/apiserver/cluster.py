@@ -20,6 +20,7 @@ from trioperator.errors import ConfigError
 from . import patching
 from .api import Api
 from .builtins import DEFAULT_NAMESPACES
+from .calling import Caller
 from .certificates import Authority
 from .decoding import WriteOptions
 from .deleting import DeleteOptions
@@ -57,6 +58,10 @@ class Cluster:
     :func:`open_cluster`. ``tokens`` are bearer tokens and the users that they are for; ``authorization`` is
     ``"always-allow"`` or ``"rbac"``.
 
+    ``services`` says where the services are that webhooks stand behind: URLs by ``namespace/name``, such as
+    ``{"default/hooks": "https://127.0.0.1:9443"}``. ``webhooks`` are transports by host name, which answer in this
+    process (and in virtual time) what else would go over the network; that of a service is ``name.namespace.svc``.
+
     The methods act as a client with all rights would, without being logged in :attr:`requests`. They name kinds as
     kubectl does: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. What they return is a copy. They raise the
     errors of :mod:`trioperator.errors`.
@@ -73,12 +78,15 @@ class Cluster:
         data: DataFile | None = None,
         tokens: Mapping[str, User] | None = None,
         authorization: str = "always-allow",
+        services: Mapping[str, str] | None = None,
+        webhooks: Mapping[str, httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
         self._gate = Gate(self._state, users=tokens or {}, authorization=authorization)
         self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
-        self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate)
+        caller = Caller(services=services, transports=webhooks)
+        self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, caller=caller)
         self._gate.follow(self.api.janitor.schedule, certificate=self._certificate)
         self._found: dict[str, Kind] = {}
         if data is not None:
@@ -176,19 +184,20 @@ class Cluster:
     async def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
         """Return the object; raise NotFoundError if there is none."""
         found = self._kind(kind)
-        return _copy(self._state.require(found, self._namespace(found, namespace), name).raw)
+        stored = self._state.require(found, self._namespace(found, namespace), name)
+        return _copy((await self.api.converter.show(found, stored)).raw)
 
     async def find(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
         """Return the object, or None if there is none."""
         found = self._kind(kind)
         key = found.key(self._namespace(found, namespace), name)
         stored = self._state.table(found).objects.get(key)
-        return None if stored is None else _copy(stored.raw)
+        return None if stored is None else _copy((await self.api.converter.show(found, stored)).raw)
 
     async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Objects:
         """Return the objects of the namespace (of all namespaces by default) that the selectors take."""
         query = {"labelSelector": labels, "fieldSelector": fields}
-        page = self.api.reader.list(self._kind(kind), namespace or "", query)
+        page = await self.api.reader.list(self._kind(kind), namespace or "", query)
         return [_copy(stored.raw) for stored in page.items]
 
     # -- what follows from changes -------------------------------------------------------------------------------------

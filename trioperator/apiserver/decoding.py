@@ -43,7 +43,9 @@ class WriteOptions:
     field_validation: str = "Warn"
     force: bool = False
     user: User = ADMIN
+    sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the options as the client sent them
     warnings: list[str] = dataclasses.field(default_factory=list)
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # what webhooks note for an audit
 
 
 def read_write_options(verb: str, request: Request) -> WriteOptions:
@@ -65,7 +67,12 @@ def read_write_options(verb: str, request: Request) -> WriteOptions:
     if validation not in {"Ignore", "Warn", "Strict"}:
         text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         raise invalid(title, "meta.k8s.io", "", [Cause("fieldValidation", text, "FieldValueNotSupported")])
+    sent: dict[str, Any] = {"dryRun": [dry_run]} if dry_run else {}
+    sent |= {key: query[key] for key in ("fieldManager", "fieldValidation") if query.get(key)}
     return WriteOptions(
+        sent=sent,
+        warnings=request.warnings,
+        annotations=request.annotations,
         dry_run=bool(dry_run),
         manager=manager or _manager_of(request.user_agent),
         field_validation=validation,

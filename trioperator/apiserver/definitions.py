@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from .client_configs import Conversion, check_conversion
 from .kinds import Catalog, Column, CustomTraits, Kind
 from .refusals import Cause, invalid_value
 from .schema import Structure, compile_schema
@@ -76,6 +77,7 @@ def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
         seen.add(name)
         path = f"spec.versions[{at}].schema.openAPIV3Schema"
         causes.extend(_check_schema(version, "spec.validation.openAPIV3Schema" if is_shared else path, path))
+    causes.extend(check_conversion(spec.get("conversion") or {}, "spec.conversion"))
     if stored != 1:
         causes.append(
             invalid_value(
@@ -152,31 +154,34 @@ def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[Cause]:
 def kinds_of(obj: Mapping[str, Any]) -> list[Kind]:
     """Return the kinds that the definition makes served."""
     spec = obj["spec"]
-    names = spec["names"]
-    storage = next((str(version["name"]) for version in _versions(spec) if version.get("storage")), "")
+    stored = next((_kind_of(obj, version, None) for version in _versions(spec) if version.get("storage")), None)
     return [
-        Kind(
-            group=spec["group"],
-            version=version["name"],
-            plural=names["plural"],
-            kind=names["kind"],
-            list_kind=names.get("listKind") or f"{names['kind']}List",
-            singular=names.get("singular") or names["kind"].lower(),
-            namespaced=spec["scope"] == "Namespaced",
-            short_names=tuple(names.get("shortNames") or ()),
-            categories=tuple(names.get("categories") or ()),
-            subresources=frozenset(version.get("subresources") or ()) & {"status", "scale"},
-            has_generation=True,
-            needs_version=True,
-            storage_version=storage,
-            custom=_traits(version, terminating="deletionTimestamp" in obj["metadata"]),
-        )
+        stored if stored is not None and version["name"] == stored.version else _kind_of(obj, version, stored)
         for version in _versions(spec)
         if version.get("served")
     ]
 
 
-def _traits(version: Mapping[str, Any], *, terminating: bool) -> CustomTraits:
+def _kind_of(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None) -> Kind:
+    spec, names = obj["spec"], obj["spec"]["names"]
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        list_kind=names.get("listKind") or f"{names['kind']}List",
+        singular=names.get("singular") or names["kind"].lower(),
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=frozenset(version.get("subresources") or ()) & {"status", "scale"},
+        has_generation=True,
+        needs_version=True,
+        custom=_traits(obj, version, stored),
+    )
+
+
+def _traits(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None) -> CustomTraits:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     structure: Structure | None = compile_schema(schema, is_root=True) if schema else None
     columns = tuple(
@@ -197,7 +202,9 @@ def _traits(version: Mapping[str, Any], *, terminating: bool) -> CustomTraits:
         columns=columns or (_AGE,),
         scale=(version.get("subresources") or {}).get("scale"),
         selectable=selectable,
-        terminating=terminating,
+        terminating="deletionTimestamp" in obj["metadata"],
+        conversion=Conversion.of(obj["spec"].get("conversion") or {}),
+        storage=stored,
     )
 
 

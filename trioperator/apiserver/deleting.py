@@ -6,14 +6,18 @@ An object with finalizers (or with a grace period to wait for) is only marked; i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from trioperator.errors import NotFoundError
+
 from . import definitions
 from .builtins import IMMORTAL_NAMESPACES
+from .converting import Converter
 from .decoding import WriteOptions, decode_json
 from .kinds import Kind
 from .messages import Request
@@ -21,6 +25,7 @@ from .refusals import Cause, bad_request, conflict, forbidden, invalid
 from .state import State
 from .storage import Stored
 from .users import ADMIN, User
+from .webhooks import Attempt
 from .writing import Admission, Written
 
 __all__ = ["DeleteOptions", "Deleter", "parse_delete_options"]
@@ -38,6 +43,9 @@ class DeleteOptions:
     policy: str = ""
     dry_run: bool = False
     user: User = ADMIN
+    sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as the client sent them
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def parse_delete_options(request: Request) -> DeleteOptions:
@@ -73,49 +81,110 @@ def parse_delete_options(request: Request) -> DeleteOptions:
         policy=policy,
         dry_run=bool(sent.get("dryRun") or query.get("dryRun")),
         user=request.user,
+        sent=_sent_options(sent if body else query),
+        warnings=request.warnings,
+        annotations=request.annotations,
     )
+
+
+_OPTIONS = ("gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun")
+
+
+def _sent_options(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as objects have them, from a body or a query."""
+    found = {name: source[name] for name in _OPTIONS if source.get(name) is not None and source[name] != ""}
+    if isinstance(found.get("gracePeriodSeconds"), str):
+        found["gracePeriodSeconds"] = int(found["gracePeriodSeconds"])
+    if isinstance(found.get("orphanDependents"), str):
+        found["orphanDependents"] = found["orphanDependents"] in {"true", "1"}
+    if isinstance(found.get("dryRun"), str):
+        found["dryRun"] = [found["dryRun"]]
+    return found
 
 
 class Deleter:
     """The deletions of one cluster."""
 
-    def __init__(self, state: State, *, settle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        settle: Callable[[], Awaitable[None]],
+        admission: Admission,
+        converter: Converter,
+    ) -> None:
         self._state = state
         self._settle = settle
-        self.admission: Admission | None = None
+        self._admission = admission
+        self._converter = converter
 
     async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Written | dict[str, Any]:
         """Delete the object: return its content if it stays for a while, or the ``Status`` of success."""
-        stored = self._state.require(kind, namespace, name)
-        if kind.resource == ("", "namespaces") and name in IMMORTAL_NAMESPACES:
-            raise forbidden(kind, name, "this namespace may not be deleted")
-        if self.admission is not None:
-            write_options = WriteOptions(dry_run=options.dry_run, user=options.user)
-            await self.admission.admit("DELETE", kind, None, old=stored.obj, options=write_options)
-            stored = self._state.require(kind, namespace, name)
-        _check_preconditions(kind, stored, options)
-        result = self.mark_or_remove(kind, stored, options)
-        self._settle()
+        uid, result = await self._delete(kind, (namespace, name), options)
+        await self._settle()
         if isinstance(result, Stored):
-            return Written(result.obj, result.raw)
+            shown = await self._converter.show(kind, result)
+            return Written(shown.obj, shown.raw)
         if isinstance(result, Written):
             return result
         details = {
             "name": name,
             **({"group": kind.group} if kind.group else {}),
             "kind": kind.plural,
-            "uid": stored.uid,
+            "uid": uid,
         }
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
-    def delete_collection(self, kind: Kind, found: list[Stored], options: DeleteOptions) -> None:
-        """Delete the objects, each as if it were deleted alone; what has changed meanwhile is deleted too."""
+    async def delete_collection(self, kind: Kind, found: Sequence[Stored], options: DeleteOptions) -> None:
+        """Delete the objects, each as if it were deleted alone; what has changed meanwhile is deleted too.
+
+        The first refusal ends it, and is raised; those before are deleted.
+        """
+        try:
+            for stored in found:
+                namespace, _, name = stored.key.rpartition("/")
+                with contextlib.suppress(NotFoundError):
+                    await self._delete(kind, (namespace, name), options, is_collected=True)
+        finally:
+            await self._settle()
+
+    async def _delete(
+        self, kind: Kind, place: tuple[str, str], options: DeleteOptions, *, is_collected: bool = False
+    ) -> tuple[str, Stored | Written | None]:
+        """Mark or remove the object with everybody's consent: return its uid, and what is left of it."""
+        namespace, name = place
         table = self._state.table(kind)
-        for stored in found:
-            current = table.objects.get(stored.key)
-            if current is not None:
-                self.mark_or_remove(kind, current, options)
-        self._settle()
+        attempt = self.attempt(kind, place, options)
+        while True:
+            stored = self._state.require(kind, namespace, name)
+            if kind.resource == ("", "namespaces") and name in IMMORTAL_NAMESPACES:
+                raise forbidden(kind, name, "this namespace may not be deleted")
+            _check_preconditions(kind, stored, options)
+            old = await self._converter.show(kind, stored)
+            shown = dataclasses.replace(attempt, name="" if is_collected else name, old=old.obj)
+            await self._admission.mutate(shown)
+            await self._admission.validate(shown)
+            if table.objects.get(stored.key) is stored:
+                return stored.uid, self.mark_or_remove(kind, stored, options)
+
+    @staticmethod
+    def attempt(kind: Kind, place: tuple[str, str], options: DeleteOptions) -> Attempt:
+        """Return the deletion as webhooks are asked about it, but for the object itself."""
+        namespace, name = place
+        is_namespace = kind.resource == ("", "namespaces")
+        return Attempt(
+            operation="DELETE",
+            kind=kind,
+            namespace=name if is_namespace else namespace,
+            name=name,
+            options=WriteOptions(
+                dry_run=options.dry_run,
+                user=options.user,
+                sent=options.sent,
+                warnings=options.warnings,
+                annotations=options.annotations,
+            ),
+        )
 
     def mark_or_remove(self, kind: Kind, stored: Stored, options: DeleteOptions) -> Stored | Written | None:
         """Mark the object as being deleted, or remove it: return what is left of it, if anything is."""

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import math
 import ssl
+from collections.abc import AsyncIterator
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -75,11 +76,21 @@ async def serve_cluster(
     shown = f"[{reached}]" if ":" in reached else reached
     url = f"{'https' if tls else 'http'}://{shown}:{bound}"
     cluster.authorities[url] = ca_data
-    async with trio.open_nursery() as connections:
+    async with _closing_calls(cluster.api), trio.open_nursery() as connections:
         handler = partial(_serve_connection, cluster.api, context, ANONYMOUS if anonymous else NOBODY)
         # A connection is served in the inner nursery; cancelling this function ends all of them at once.
         await connections.start(partial(trio.serve_listeners, handler, listeners, handler_nursery=connections))
         task_status.started(url)
+
+
+@contextlib.asynccontextmanager
+async def _closing_calls(api: Api) -> AsyncIterator[None]:
+    """Close the connections to webhooks at the end of the block."""
+    try:
+        yield
+    finally:
+        with trio.move_on_after(_FAREWELL, shield=True):
+            await api.caller.aclose()
 
 
 async def _serve_connection(api: Api, context: ssl.SSLContext | None, user: User, raw: trio.SocketStream) -> None:
@@ -219,6 +230,7 @@ class _Connection:
         scope.cancel(reason="the client has gone")
 
 
+_FAREWELL: Final = 1.0  # seconds for saying goodbye to webhooks
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 

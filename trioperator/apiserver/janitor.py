@@ -16,12 +16,15 @@ from .deleting import DeleteOptions, Deleter
 from .kinds import Kind
 from .state import State
 from .storage import Change, Stored, Table
+from .users import User, system_account
 
 __all__ = ["Janitor"]
 
 _NAMESPACES = ("", "namespaces")
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _FOREGROUND = "foregroundDeletion"
+_COLLECTOR = system_account("generic-garbage-collector")
+_NAMESPACER = system_account("namespace-controller")
 
 
 class Janitor:
@@ -30,6 +33,7 @@ class Janitor:
     def __init__(self, state: State) -> None:
         self._state = state
         self._deleter: Deleter | None = None
+        self._delete_asking: Callable[[Kind, Stored, DeleteOptions], None] | None = None
         self._places: dict[str, tuple[Table, str]] = {}  # objects by uid
         self._dependents: dict[str, dict[str, None]] = {}  # uids of dependents by the owner's uid, in order
         self.is_prompt = True  # garbage is collected, and namespaces end, with the writes that cause it
@@ -37,11 +41,13 @@ class Janitor:
         self._chores: deque[Callable[[], None]] = deque()  # what waits to be asked for
         self._ending: set[str] = set()  # names of namespaces that are being deleted
         self._busy = False
+        self._served: dict[tuple[str, str], tuple[Mapping[str, Any], bool]] = {}  # definitions, by what they define
         state.store.on_change.append(self._note)
 
-    def connect(self, deleter: Deleter) -> None:
-        """Take the deleter, which itself needs the janitor."""
+    def connect(self, deleter: Deleter, delete: Callable[[Kind, Stored, DeleteOptions], None]) -> None:
+        """Take the ways to delete, which themselves need the janitor; *delete* asks webhooks, too."""
         self._deleter = deleter
+        self._delete_asking = delete
 
     def schedule(self, task: Callable[[], None]) -> None:
         """Do the task, too, when the changes so far are settled."""
@@ -210,10 +216,10 @@ class Janitor:
                 return
         self._state.store.put(table, stored.key, {**stored.obj, "metadata": meta})
 
-    def _delete(self, kind: Kind, stored: Stored, policy: str = "Background") -> None:
-        assert self._deleter is not None
+    def _delete(self, kind: Kind, stored: Stored, policy: str = "Background", *, user: User = _COLLECTOR) -> None:
+        assert self._delete_asking is not None
         if "deletionTimestamp" not in stored.obj["metadata"]:
-            self._deleter.mark_or_remove(kind, stored, DeleteOptions(policy=policy))
+            self._delete_asking(kind, stored, DeleteOptions(policy=policy, user=user))
 
     # -- namespaces -----------------------------------------------------------------------------------------------
 
@@ -227,7 +233,7 @@ class Janitor:
         for kind in self._namespaced_kinds():
             table = self._state.table(kind)
             for key in tuple(table.keys(f"{name}/")):
-                self._delete(kind, table.objects[key])
+                self._delete(kind, table.objects[key], user=_NAMESPACER)
             left += len(table.keys(f"{name}/"))
         if left or stored.obj["metadata"].get("finalizers"):
             return
@@ -247,6 +253,7 @@ class Janitor:
         stored = table.objects.get(change.key)
         if stored is None:
             if change.old is not None and change.new is None:
+                self._served.pop(kinds_resource(change.old.obj), None)
                 self._state.catalog.discard(
                     (change.old.obj["spec"]["group"], change.old.obj["spec"]["names"]["plural"])
                 )
@@ -258,12 +265,23 @@ class Janitor:
         if status != stored.obj.get("status"):
             stored = self._state.store.put(table, stored.key, {**stored.obj, "status": status})
         if any(item["type"] == "Established" and item["status"] == "True" for item in status["conditions"] or ()):
-            self._state.catalog.discard(kinds_resource(stored.obj))
-            for kind in definitions.kinds_of(stored.obj):
-                self._state.catalog.add(kind)
-            self._state.store.table(kinds_resource(stored.obj)).closed = False
+            self._serve(stored.obj)
         if "deletionTimestamp" in stored.obj["metadata"]:
             self._end_definition(stored.key)
+
+    def _serve(self, definition: Mapping[str, Any]) -> None:
+        """Serve what the definition says; watches of what was served otherwise end."""
+        resource = kinds_resource(definition)
+        content = (definition["spec"], "deletionTimestamp" in definition["metadata"])
+        if self._served.get(resource) == content:
+            return
+        self._served[resource] = content
+        self._state.catalog.discard(resource)
+        for kind in definitions.kinds_of(definition):
+            self._state.catalog.add(kind)
+        table = self._state.store.table(resource)
+        table.closed = False
+        table.changed.unpark_all()
 
     def _definition_status(self, stored: Stored) -> dict[str, Any]:
         obj, now = stored.obj, self._state.timestamp()
@@ -300,9 +318,11 @@ class Janitor:
         resource = kinds_resource(stored.obj)
         kind = self._state.catalog.by_resource(resource)
         table = self._state.store.table(resource)
+        assert self._deleter is not None
         if kind is not None:
             for key in tuple(table.keys()):
-                self._delete(kind, table.objects[key])
+                if "deletionTimestamp" not in table.objects[key].obj["metadata"]:
+                    self._deleter.mark_or_remove(kind, table.objects[key], DeleteOptions(policy="Background"))
         if not table.objects:
             definition_kind = self._state.catalog.by_resource(_DEFINITIONS)
             assert definition_kind is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .builtins import BUILTIN_KINDS
 
 if TYPE_CHECKING:
+    from .client_configs import Conversion
     from .schema import Structure
 
 __all__ = ["Catalog", "Column", "CustomTraits", "Kind", "version_priority"]
@@ -43,6 +44,8 @@ class CustomTraits:
     scale: Mapping[str, str] | None = None
     selectable: tuple[str, ...] = ()
     terminating: bool = False
+    conversion: Conversion | None = None  # the webhook that converts between versions, if there is one
+    storage: Kind | None = None  # the version that objects are stored in, if it is another one
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,25 +76,17 @@ class Kind:
     qualified: str = dataclasses.field(init=False)
     resource: tuple[str, str] = dataclasses.field(init=False)
     head: bytes = dataclasses.field(init=False)  # how the JSON of an object begins, as it is served
-    raw_head: bytes = dataclasses.field(init=False)  # ... and as it is stored
 
     def __post_init__(self) -> None:
         api_version = f"{self.group}/{self.version}" if self.group else self.version
-        head = f'{{"apiVersion":"{self.stored_api_version}","kind":"{self.kind}",'
         object.__setattr__(self, "api_version", api_version)
         object.__setattr__(self, "qualified", f"{self.plural}.{self.group}" if self.group else self.plural)
         object.__setattr__(self, "resource", ("" if self.is_event_alias else self.group, self.plural))
-        object.__setattr__(self, "raw_head", head.encode())
         object.__setattr__(self, "head", f'{{"apiVersion":"{api_version}","kind":"{self.kind}",'.encode())
 
     @property
-    def is_stored_version(self) -> bool:
-        """Tell whether objects are stored in this very version."""
-        return self.storage_version in {"", self.version} and not self.is_event_alias
-
-    @property
     def stored_api_version(self) -> str:
-        """Return the ``apiVersion`` that stored objects have."""
+        """Return the ``apiVersion`` that objects of a built-in kind have in storage."""
         version = self.storage_version or self.version
         return f"{self.group}/{version}" if self.group and not self.is_event_alias else version
 

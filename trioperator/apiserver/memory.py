@@ -30,6 +30,10 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         self._api = api
         self._user = user
 
+    async def aclose(self) -> None:
+        """Close the connections to webhooks that are kept for the next call."""
+        await self._api.caller.aclose()
+
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer the request; a watch goes on as long as its response is open."""
         body = await request.aread()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +12,11 @@ import msgspec
 from .users import ANONYMOUS, User
 from .watching import Watch
 
-__all__ = ["IMPERSONATION", "Request", "RequestLog", "RequestRecord", "Response"]
+__all__ = ["IMPERSONATION", "Request", "RequestLog", "RequestRecord", "Response", "warning_headers"]
 
 IMPERSONATION: Final = b"impersonate-"
+_WARNINGS_LIMIT: Final = 4096  # characters of all warnings of a request, before each is cut
+_WARNING_LIMIT: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -32,6 +34,8 @@ class Request:
     user: User = ANONYMOUS  # whom the transport vouches for; from authentication on: who asks
     impersonation: Sequence[tuple[str, str]] = ()  # the headers that begin with Impersonate-, in lower case
     body: bytes = b""
+    warnings: list[str] = dataclasses.field(default_factory=list)  # for the client, gathered on the way
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # what webhooks note for an audit
 
     @property
     def media_type(self) -> str:
@@ -72,6 +76,21 @@ class RequestRecord:
     content_type: str = ""
     size: int = 0  # bytes of the request's body
     user: str = ""  # the name of who has asked
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what webhooks noted for an audit
+
+
+def warning_headers(warnings: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Return the headers that carry the warnings, each of them once; very long ones are cut."""
+    texts = [" ".join(text.split()) for text in dict.fromkeys(warnings) if text.strip()]
+    if sum(map(len, texts)) > _WARNINGS_LIMIT:
+        texts = [text[:_WARNING_LIMIT] for text in texts]
+    size = 0
+    for text in texts:
+        if size >= _WARNINGS_LIMIT:
+            break
+        size += len(text)
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield "Warning", f'299 - "{escaped}"'
 
 
 class RequestLog:

@@ -40,12 +40,12 @@ _ITEMS: Final[Mapping[str, tuple[type, str]]] = {
 }
 _OWNER_FIELDS: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
-_SUBDOMAIN_TEXT: Final = (
+SUBDOMAIN_TEXT: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
@@ -155,7 +155,7 @@ def _name_rule(kind: Kind) -> tuple[int, re.Pattern[str] | None, str]:
         return 63, _LABEL, _LABEL_TEXT
     if kind.resource == ("", "services"):
         return 63, _LABEL_1035, _LABEL_1035_TEXT
-    return 253, _SUBDOMAIN, _SUBDOMAIN_TEXT
+    return 253, SUBDOMAIN, SUBDOMAIN_TEXT
 
 
 def segment_problem(name: str) -> str:
@@ -168,15 +168,15 @@ def segment_problem(name: str) -> str:
 
 def subdomain_problem(name: str) -> str:
     """Return why the name is not one as most kinds have it; an empty text if it is."""
-    return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_TEXT
+    return "" if SUBDOMAIN.fullmatch(name) else SUBDOMAIN_TEXT
 
 
 def _check_key(field: str, key: str) -> Iterable[Cause]:
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
         yield invalid_value(field, key, "prefix part must be non-empty")
-    elif slash and not _SUBDOMAIN.fullmatch(prefix):
-        yield invalid_value(field, key, f"prefix part {_SUBDOMAIN_TEXT}")
+    elif slash and not SUBDOMAIN.fullmatch(prefix):
+        yield invalid_value(field, key, f"prefix part {SUBDOMAIN_TEXT}")
     if len(prefix) > 253:
         yield invalid_value(field, key, "prefix part must be no more than 253 bytes")
     if not name:

@@ -6,13 +6,14 @@ import base64
 import binascii
 import bisect
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from trioperator.errors import ApiError
 
+from .converting import Converter
 from .kinds import Kind
 from .refusals import Cause, StalePageError, bad_request, expired, invalid
 from .selectors import parse_fields, parse_labels
@@ -65,15 +66,16 @@ _MATCHES: Final = frozenset({"", "Exact", "NotOlderThan"})
 class Page:
     """One page of a list, and the metadata of the list."""
 
-    items: list[Stored]
+    items: Sequence[Stored]
     meta: dict[str, Any]
 
 
 class Reader:
     """The reads of one cluster."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, converter: Converter) -> None:
         self._state = state
+        self._converter = converter
 
     def select(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Selection:
         """Read from the query which objects are asked for."""
@@ -89,7 +91,7 @@ class Reader:
             fields=parse_fields(query.get("fieldSelector", ""), supported),
         )
 
-    def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
+    async def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
         """Return the page that the query asks for."""
         selection = self.select(kind, namespace, query)
         limit = _number(query, "limit")
@@ -105,16 +107,22 @@ class Reader:
         keys = table.keys(selection.prefix)
         if objects is not table.objects:
             keys = sorted(key for key in objects if key.startswith(selection.prefix))
-        first = bisect.bisect_right(keys, start) if start else 0
-        items, last = _take(objects, keys[first:], selection, limit)
+        left = keys[bisect.bisect_right(keys, start) if start else 0 :]
+        asked = left[:limit] if limit > 0 and selection.is_everything else left
+        items, examined = _take(await self._shown(kind, [objects[key] for key in asked]), selection, limit)
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
-        if last is not None:
-            after = bisect.bisect_right(keys, last)
-            if after < len(keys):
-                meta["continue"] = _write_token(revision, last)
-                if selection.is_everything:
-                    meta["remainingItemCount"] = len(keys) - after
+        if 0 < limit == len(items) and examined < len(left):
+            meta["continue"] = _write_token(revision, left[examined - 1])
+            if selection.is_everything:
+                meta["remainingItemCount"] = len(left) - examined
         return Page(items=items, meta=meta)
+
+    async def _shown(self, kind: Kind, found: Sequence[Stored]) -> Sequence[Stored]:
+        """Return the stored objects in the version of the kind."""
+        if kind.custom is None:
+            return found
+        await self._converter.prepare(kind, found)
+        return [self._converter.shown(kind, stored) for stored in found]
 
     def _begin(self, table: Table, query: Mapping[str, str], *, limited: bool) -> tuple[dict[str, Stored], int]:
         version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
@@ -164,25 +172,20 @@ class Reader:
             bookmarks=_flag(query, "allowWatchBookmarks"),
             initial_end=initial,
         )
-        return Watch(self._state, kind, selection, view, options)
+        return Watch(self._state, kind, selection, view, options, converter=self._converter)
 
 
-def _take(
-    objects: Mapping[str, Stored], keys: list[str], selection: Selection, limit: int
-) -> tuple[list[Stored], str | None]:
-    """Return as many selected objects as fit, and the last key looked at if the limit was reached."""
+def _take(found: Sequence[Stored], selection: Selection, limit: int) -> tuple[Sequence[Stored], int]:
+    """Return as many selected objects as fit, and how many were looked at for that."""
     if selection.is_everything:
-        if 0 < limit < len(keys):
-            return [objects[key] for key in keys[:limit]], keys[limit - 1]
-        return [objects[key] for key in keys], None
+        return found, len(found)
     items = []
-    for key in keys:
-        stored = objects[key]
+    for examined, stored in enumerate(found, 1):
         if selection.takes(stored):
             items.append(stored)
             if len(items) == limit:
-                return items, key
-    return items, None
+                return items, examined
+    return items, len(found)
 
 
 def _number(query: Mapping[str, str], name: str) -> int:

@@ -19,7 +19,7 @@ from .refusals import bad_request
 from .scale_tracking import SCALE_VERSION, entries_of_object, entries_of_scale, path_of_replicas
 from .storage import Stored
 from .tracking import as_stored, decoded
-from .writing import Writer, Written
+from .writing import Scaling, Writer, Written
 
 __all__ = ["ScaleWriter"]
 
@@ -44,21 +44,29 @@ class ScaleWriter:
     async def write(self, kind: Kind, place: tuple[str, str], request: Request, options: WriteOptions) -> Written:
         """Change the scale of the object by the request: a PUT, or a PATCH of any kind."""
 
-        def change(old: Stored) -> dict[str, Any]:
-            path = path_of_replicas(scales.replicas_path(kind))
-            entries = decoded(old.obj["metadata"].get("managedFields"))
-            scale = scales.read_scale(kind, old)
-            if own := entries_of_scale(entries, path):
+        path = path_of_replicas(scales.replicas_path(kind))
+
+        def show(stored: Stored) -> dict[str, Any]:
+            scale = scales.read_scale(kind, stored)
+            if own := entries_of_scale(decoded(stored.obj["metadata"].get("managedFields")), path):
                 scale["metadata"]["managedFields"] = as_stored(own)
-            new, own = self._changed(kind, scale, request, options)
+            return scale
+
+        def change(old: Stored) -> dict[str, Any]:
+            new, own = self._changed(kind, show(old), request, options)
+            return {**new, "metadata": {**new["metadata"], **({"managedFields": as_stored(own)} if own else {})}}
+
+        def carry_out(old: Stored, new: dict[str, Any]) -> dict[str, Any]:
             obj = scales.with_scale(kind, old, new)
+            entries = decoded(old.obj["metadata"].get("managedFields"))
+            own = decoded((new.get("metadata") or {}).get("managedFields"))
             entries = entries_of_object(entries, own, path, kind.api_version)
             obj["metadata"].pop("managedFields", None)
             if entries:
                 obj["metadata"]["managedFields"] = as_stored(entries)
             return obj
 
-        return await self._writer.mutate(kind, place, change, options)
+        return await self._writer.scale(kind, place, Scaling(show, change, carry_out), options)
 
     def _changed(
         self, kind: Kind, scale: dict[str, Any], request: Request, options: WriteOptions

@@ -26,12 +26,13 @@ _encode: Final = msgspec.json.Encoder().encode
 class Stored:
     """One version of one object, with its JSON; never changed after it is made."""
 
-    __slots__ = ("key", "obj", "raw", "revision")
+    __slots__ = ("converted", "key", "obj", "raw", "revision")
 
     def __init__(self, key: str, obj: dict[str, Any], revision: int, raw: bytes = b"") -> None:
         self.key = key
         self.obj = obj
         self.revision = revision
+        self.converted: dict[object, Stored] = {}  # the same in other versions, by the kind that is asked for
         self.raw: bytes = raw or _encode(obj)
 
     @property

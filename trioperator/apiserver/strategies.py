@@ -10,6 +10,7 @@ from typing import Any
 
 from . import events, schema
 from .builtin_rules import encode_secret, prepare_changed, prepare_new
+from .configurations import CONFIGURATIONS, check_configuration
 from .definitions import check_definition, fill_definition
 from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
@@ -20,7 +21,9 @@ __all__ = ["check_change", "check_object", "prepare_create", "prepare_update", "
 
 
 def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
-    """Bring an object that a client sent into the stored form: stored version first, known fields, defaults.
+    """Bring an object that a client sent into the form to be worked on: version first, known fields, defaults.
+
+    Objects of built-in kinds are in the version that is stored, custom ones in that of the kind.
 
     The paths of fields that were dropped because nobody knows them are added to *unknown*.
     """
@@ -40,7 +43,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     meta = clean_metadata(meta)
     if kind.resource == ("", "namespaces") and meta.get("name"):
         meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
-    return {"apiVersion": kind.stored_api_version, "kind": kind.kind, "metadata": meta, **body}
+    api_version = kind.api_version if kind.custom is not None else kind.stored_api_version
+    return {"apiVersion": api_version, "kind": kind.kind, "metadata": meta, **body}
 
 
 def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
@@ -117,6 +121,8 @@ def check_object(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
         return check_definition(obj)
     if kind.group == RBAC:
         return list(check_grants(kind, obj))
+    if kind.resource in CONFIGURATIONS:
+        return check_configuration(obj)
     if kind.resource == ("", "events"):
         namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
         if (namespace or "default") != obj["metadata"].get("namespace"):

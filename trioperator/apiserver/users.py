@@ -18,6 +18,7 @@ __all__ = [
     "service_account_groups",
     "service_account_name",
     "split_service_account",
+    "system_account",
 ]
 
 AUTHENTICATED: Final = "system:authenticated"
@@ -59,6 +60,12 @@ def service_account_name(namespace: str, name: str) -> str:
 def service_account_groups(namespace: str) -> tuple[str, ...]:
     """Return the groups that the service accounts of the namespace are in, apart from those of everybody."""
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+
+
+def system_account(name: str) -> User:
+    """Return the user that a controller of the cluster acts as."""
+    groups = (*service_account_groups("kube-system"), AUTHENTICATED)
+    return User(name=service_account_name("kube-system", name), groups=groups)
 
 
 def split_service_account(name: str) -> tuple[str, str] | None:

@@ -63,7 +63,7 @@ class View:
 
 def whole(kind: Kind, stored: Stored) -> bytes:
     """Return the JSON of the object in the version of the kind."""
-    if stored.raw.startswith(kind.raw_head) and kind.is_stored_version:
+    if stored.raw.startswith(kind.head):
         return stored.raw
     return _encode(as_served(kind, stored.obj))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -21,6 +21,9 @@ from .selectors import FieldSelector, LabelSelector
 from .state import State
 from .storage import Change, Expired, Stored
 from .views import View
+
+if TYPE_CHECKING:
+    from .converting import Converter
 
 __all__ = ["BOOKMARK_INTERVAL", "Selection", "Watch"]
 
@@ -68,8 +71,19 @@ class WatchOptions:
 class Watch:
     """One watch request; :meth:`receive` returns chunks of whole lines, and None at the end."""
 
-    def __init__(self, state: State, kind: Kind, selection: Selection, view: View, options: WatchOptions) -> None:
+    def __init__(
+        self,
+        state: State,
+        kind: Kind,
+        selection: Selection,
+        view: View,
+        options: WatchOptions,
+        *,
+        converter: Converter,
+    ) -> None:
         self._state = state
+        self._converter = converter
+        self._found: list[Stored] = []  # what comes first, as long as it may have to be converted
         self._kind = kind
         self._table = state.table(kind)
         self._selection = selection
@@ -83,7 +97,6 @@ class Watch:
         self._over = False
         self._with_head = True  # the first table of a watch tells its columns
         self._shared = f"{kind.version}:{view.form}"
-        self._is_raw = view.is_plain and kind.is_stored_version  # so that objects go out as they are stored
         self._begin()
 
     def _begin(self) -> None:
@@ -91,6 +104,7 @@ class Watch:
         if revision is None:
             self._at = self._table.end
             found = [self._table.objects[key] for key in self._table.keys(self._selection.prefix)]
+            self._found = found
             self._initial = self._initial_lines(found)
             return
         index = self._table.index_after(revision)
@@ -103,8 +117,9 @@ class Watch:
     def _initial_lines(self, stored: list[Stored]) -> Iterator[bytes]:
         revision = self._state.store.revision
         for item in stored:
-            if self._selection.takes(item):
-                yield self._line("ADDED", item)
+            shown = self._converter.shown(self._kind, item)
+            if self._selection.takes(shown):
+                yield self._line("ADDED", shown)
         if self._options.initial_end and self._options.bookmarks:
             yield self._bookmark(revision, initial_end=True)
 
@@ -113,7 +128,7 @@ class Watch:
         await trio.lowlevel.checkpoint_if_cancelled()
         has_waited = False
         while not self._over or self._initial is not None:
-            chunk = self._ready()
+            chunk = await self._convert() or self._ready()
             if chunk:
                 await self._state.saved()
                 if not has_waited:
@@ -132,6 +147,30 @@ class Watch:
         await trio.lowlevel.cancel_shielded_checkpoint()
         return None
 
+    async def _convert(self) -> bytes:
+        """Let everything that is to be told be converted, where it has to be; return the error if that fails."""
+        if self._kind.custom is None or self._kind.custom.conversion is None:
+            return b""
+        try:
+            while not self._converter.is_prepared(self._kind, pending := self._pending()):
+                await self._converter.prepare(self._kind, pending)
+        except ApiError as error:
+            self._over, self._initial = True, None
+            return self._error(error)
+        self._found = []
+        return b""
+
+    def _pending(self) -> list[Stored]:
+        changes = self._table.changes_from(self._at) or ()
+        both = [stored for change in changes for stored in (change.old, change.new) if stored is not None]
+        return [stored for stored in (*self._found, *both) if stored.key.startswith(self._selection.prefix)]
+
+    @property
+    def _is_replaced(self) -> bool:
+        """Tell whether the kind is not served any more as it was: its definition has changed."""
+        kind = self._kind
+        return kind.custom is not None and self._state.catalog.get(kind.group, kind.version, kind.plural) is not kind
+
     def _ready(self) -> bytes:
         if self._initial is not None:
             chunk = _join(self._initial)
@@ -140,7 +179,7 @@ class Watch:
             self._initial = None
             if self._over:
                 return b""
-        self._over = self._over or self._table.closed
+        self._over = self._over or self._table.closed or self._is_replaced
         changes = self._table.changes_from(self._at)
         if changes is None:
             self._over = True
@@ -159,17 +198,24 @@ class Watch:
         selection = self._selection
         if selection.prefix and not change.key.startswith(selection.prefix):
             return None
+        old, new = self._shown(change.old), self._shown(change.new)
         if selection.is_everything:
-            before, after = change.old is not None, change.new is not None
+            before, after = old is not None, new is not None
         else:
-            before, after = selection.takes(change.old), selection.takes(change.new)
+            before, after = selection.takes(old), selection.takes(new)
         if after:
-            assert change.new is not None
-            return self._shared_line(change, "MODIFIED" if before else "ADDED", change.new)
-        return self._shared_line(change, "DELETED", change.gone) if before else None
+            assert new is not None
+            return self._shared_line(change, "MODIFIED" if before else "ADDED", new)
+        if not before:
+            return None
+        assert old is not None
+        return self._shared_line(change, "DELETED", change.gone if old is change.old else old.at(change.revision))
+
+    def _shown(self, stored: Stored | None) -> Stored | None:
+        return None if stored is None else self._converter.shown(self._kind, stored)
 
     def _shared_line(self, change: Change, event: str, stored: Stored) -> bytes:
-        if self._is_raw and stored.raw.startswith(self._kind.raw_head):
+        if self._view.is_plain and stored.raw.startswith(self._kind.head):
             return _frame(event, stored.raw)
         if self._view.form == "table":
             return self._line(event, stored)

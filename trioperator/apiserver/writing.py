@@ -1,14 +1,15 @@
 """Writing: create, update, patch; with everything that the API promises of a write.
 
-The order of what happens is that of the real server: decode, names, locks, the kind's own rules, admission, validity,
-the no-op test, the commit. Between reading the stored object and the commit there is no checkpoint but admission's,
-after which the write begins anew if somebody else was quicker.
+The order of what happens is that of the real server: decode, change, mutating admission, locks, the kind's own rules,
+validity, validating admission, the no-op test, the commit. Between reading the stored object and the commit there is no
+checkpoint but those of webhooks (for admission and conversion), after which a write begins anew if somebody else was
+quicker.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,27 +19,29 @@ from trioperator.model.patch import apply_merge
 
 from . import metadata, patching
 from .builtin_rules import assign_addresses
+from .converting import Converter
 from .decoding import WriteOptions, decode_object, decode_patch, decode_wanted
 from .kind_schemas import schema_of
 from .kinds import Kind
 from .refusals import (
-    Cause,
     already_exists,
-    bad_request,
     conflict,
     forbidden,
-    invalid,
     not_found,
 )
 from .state import State
 from .storage import Stored
-from .strategies import check_change, check_object, prepare_create, prepare_update
+from .strategies import check_change, prepare_create, prepare_update
 from .tracking import Tracker, as_stored, reuse_times, without_entries
 from .users import User
 from .views import as_served
+from .webhooks import Attempt
+from .write_checks import check_lock, is_ready_to_go, match_name, match_namespace, uid_text, validate
 
-__all__ = ["Admission", "Writer", "Written"]
+__all__ = ["Admission", "Scaling", "Writer", "Written"]
 
+Object = dict[str, Any]
+_OWN: Final = "own"  # in the place of a subresource: what the cluster does itself
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -55,28 +58,44 @@ Guard = Callable[[Kind, Mapping[str, Any], Mapping[str, Any] | None, User], None
 
 
 class Admission(Protocol):
-    """What may change or refuse an object before it is stored."""
+    """What may change or refuse a write."""
 
-    async def admit(
-        self,
-        operation: str,
-        kind: Kind,
-        new: dict[str, Any] | None,
-        *,
-        old: Mapping[str, Any] | None,
-        options: WriteOptions,
-    ) -> dict[str, Any] | None:
-        """Return the object to store (None for deletions), or raise the refusal."""
+    async def mutate(self, attempt: Attempt) -> dict[str, Any] | None:
+        """Return the object as it is to be stored (None for deletions), or raise the refusal."""
+
+    async def validate(self, attempt: Attempt) -> None:
+        """Raise the refusal of what is complete and valid otherwise."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scaling:
+    """A change through the scale subresource: how it shows objects, what it makes of that, and how that gets in."""
+
+    show: Callable[[Stored], Object]
+    change: Callable[[Stored], Object]
+    carry_out: Callable[[Stored, Object], Object]
+
+    def __call__(self, old: Stored) -> Object:
+        """Return the new ``Scale``."""
+        return self.change(old)
 
 
 class Writer:
     """The writes of one cluster."""
 
-    def __init__(self, state: State, *, settle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        settle: Callable[[], Awaitable[None]],
+        admission: Admission,
+        converter: Converter,
+    ) -> None:
         self._state = state
+        self._admission = admission
+        self._converter = converter
         self.tracker = Tracker(state)
         self._settle = settle
-        self.admission: Admission | None = None
         self.guard: Guard | None = None
 
     # -- create ---------------------------------------------------------------------------------------------------
@@ -84,15 +103,19 @@ class Writer:
     async def create(self, kind: Kind, namespace: str, sent: Any, options: WriteOptions) -> Written:
         """Store a new object."""
         obj = decode_object(kind, sent, options)
-        self._match_namespace(kind, obj["metadata"], namespace)
+        match_namespace(kind, obj["metadata"], namespace)
         self._check_place(kind, namespace, obj["metadata"])
         if "resourceVersion" in obj["metadata"]:
             raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
         self.tracker.created(kind, obj, options)
         return await self._store_new(kind, namespace, obj, options)
 
-    async def _store_new(self, kind: Kind, namespace: str, obj: dict[str, Any], options: WriteOptions) -> Written:
+    async def _store_new(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Written:
+        attempt = _attempt("CREATE", kind, (namespace, str(obj["metadata"].get("name") or "")), options)
+        attempt = dataclasses.replace(attempt, new=obj)
+        obj = _present(await self._admission.mutate(attempt))
         meta = obj["metadata"]
+        match_namespace(kind, meta, namespace)
         prefix = "" if meta.get("name") else str(meta.get("generateName") or "")
         if prefix:
             meta["name"] = metadata.generated_name(prefix, self._state.choose)
@@ -100,21 +123,23 @@ class Writer:
         meta["creationTimestamp"] = self._state.timestamp()
         prepare_create(kind, obj)
         self._assign(kind, obj)
-        if self.admission is not None:
-            admitted = await self.admission.admit("CREATE", kind, obj, old=None, options=options)
-            obj = admitted if admitted is not None else obj
         if self.guard is not None:
             self.guard(kind, obj, None, options.user)
-        self._validate(kind, obj, [])
-        key = kind.key(namespace, obj["metadata"]["name"])
+        validate(kind, obj, [])
+        name = str(meta["name"])
+        await self._admission.validate(dataclasses.replace(attempt, new=obj, name=attempt.name or name))
+        to_store = await self._converter.store(kind, obj)
+        self._check_place(kind, namespace, meta)  # it may have gone while webhooks were asked
+        key = kind.key(namespace, name)
         table = self._state.table(kind)
         if key in table.objects:
-            raise already_exists(kind, obj["metadata"]["name"])
+            raise already_exists(kind, name)
         if options.dry_run:
             return Written(obj, msgspec.json.encode(obj), created=True)
-        stored = self._state.store.put(table, key, obj)
-        self._settle()
-        return Written(stored.obj, stored.raw, created=True)
+        stored = self._state.store.put(table, key, to_store)
+        await self._settle()
+        shown = await self._converter.show(kind, stored)
+        return Written(shown.obj, shown.raw, created=True)
 
     def _check_place(self, kind: Kind, namespace: str, meta: Mapping[str, Any]) -> None:
         name = str(meta.get("name") or meta.get("generateName") or "")
@@ -142,13 +167,13 @@ class Writer:
     ) -> Written:
         """Store other content for the object (PUT)."""
         new = decode_object(kind, sent, options)
-        self._match_name(new["metadata"], name)
-        self._match_namespace(kind, new["metadata"], namespace)
+        match_name(new["metadata"], name)
+        match_namespace(kind, new["metadata"], namespace)
 
         def change(old: Stored) -> dict[str, Any]:
             uid = new["metadata"].get("uid")
             if uid and uid != old.uid:
-                raise conflict(kind, name, _uid_text(kind, old, uid))
+                raise conflict(kind, name, uid_text(kind, old, uid))
             result = {**new, "metadata": dict(new["metadata"])}
             self.tracker.updated(kind, result, old.obj, options, subresource=subresource)
             return result
@@ -185,8 +210,8 @@ class Writer:
                 sent = patching.apply_strategic_patch(base, patch, schema_of(kind))
             sent = without_entries(sent, old.obj)
             new = decode_object(kind, sent, options, patched=True, merged=merged)
-            self._match_name(new["metadata"], name)
-            self._match_namespace(kind, new["metadata"], namespace)
+            match_name(new["metadata"], name)
+            match_namespace(kind, new["metadata"], namespace)
             self.tracker.updated(kind, new, old.obj, options, subresource=subresource)
             return new
 
@@ -204,8 +229,8 @@ class Writer:
             new = decode_object(kind, sent, options, patched=True)
             if entries:
                 new["metadata"]["managedFields"] = as_stored(entries)
-            self._match_namespace(kind, new["metadata"], namespace)
-            self._match_name(new["metadata"], name)
+            match_namespace(kind, new["metadata"], namespace)
+            match_name(new["metadata"], name)
             return new
 
         if not subresource and kind.key(*place) not in self._state.table(kind).objects:
@@ -223,68 +248,75 @@ class Writer:
         return await self._update(kind, place, lambda old: decode(old.obj), options, subresource=subresource)
 
     async def mutate(
-        self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], dict[str, Any]], options: WriteOptions
+        self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], Object], options: WriteOptions
     ) -> Written:
-        """Change the object by a function of its stored form: for subresources that are views of it."""
-        return await self._update(kind, place, change, options, subresource="scale")
+        """Change the object by a function of its stored form, without admission: for what the cluster itself does."""
+        return await self._update(kind, place, change, options, subresource=_OWN)
+
+    async def scale(self, kind: Kind, place: tuple[str, str], scaling: Scaling, options: WriteOptions) -> Written:
+        """Change the object through its ``Scale``, which is what webhooks are asked about."""
+        return await self._update(kind, place, scaling, options, subresource="scale")
 
     async def _update(
         self,
         kind: Kind,
         place: tuple[str, str],
-        change: Callable[[Stored], dict[str, Any]],
+        change: Callable[[Stored], Object],
         options: WriteOptions,
         *,
         subresource: str,
     ) -> Written:
         table = self._state.table(kind)
         key = kind.key(*place)
+        attempt = _attempt("UPDATE", kind, place, options, subresource=subresource)
         while True:
-            old = self._state.require(kind, *place)
-            new = change(old)
-            self._check_lock(kind, new, old)
-            old_meta = old.obj["metadata"]
-            metadata.carry_over(new["metadata"], old_meta)
-            new = prepare_update(kind, new, old.obj, subresource=subresource)
-            self._assign(kind, new)
-            if self.admission is not None:
-                admitted = await self.admission.admit("UPDATE", kind, new, old=old.obj, options=options)
-                if table.objects.get(key) is not old:
-                    continue
-                new = admitted if admitted is not None else new
-            break
-        if self.guard is not None:
-            self.guard(kind, new, old.obj, options.user)
-        causes = [*metadata.check_metadata_update(new["metadata"], old_meta), *check_change(kind, new, old.obj)]
-        self._validate(kind, new, causes)
-        new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
-        reuse_times(new, old.obj)
-        if new == old.obj and _encode(new) == _encode(old.obj):
+            stored = self._state.require(kind, *place)
+            old = await self._converter.show(kind, stored)
+            new = await self._changed(attempt, change, old)
+            to_store = await self._converter.store(kind, new)
+            if table.objects.get(key) is stored:
+                break
+        if to_store == stored.obj and _encode(to_store) == _encode(stored.obj):
             return Written(old.obj, old.raw)
         if options.dry_run:
             return Written(new, msgspec.json.encode(new))
-        if _is_ready_to_go(kind, new):
+        if is_ready_to_go(kind, new):
             # The answer shows the object as it was asked for; those who watch see what was stored last.
             written = Written(new, msgspec.json.encode(new))
             self._state.store.remove(table, key)
-        else:
-            stored = self._state.store.put(table, key, new)
-            written = Written(stored.obj, stored.raw)
-        self._settle()
-        return written
+            await self._settle()
+            return written
+        put = self._state.store.put(table, key, to_store)
+        await self._settle()
+        shown = await self._converter.show(kind, put)
+        return Written(shown.obj, shown.raw)
 
-    def _check_lock(self, kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
-        version = new["metadata"].get("resourceVersion")
-        name = str(old.obj["metadata"]["name"])
-        if version is None or version == "0":
-            if kind.needs_version:
-                cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-                raise invalid(kind.plural, kind.group, name, [cause])
-        elif version != old.obj["metadata"]["resourceVersion"]:
-            if not version.isdigit():
-                text = f'Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-                raise invalid(kind.plural, kind.group, name, [Cause("metadata.resourceVersion", text)])
-            raise conflict(kind, name)
+    async def _changed(self, attempt: Attempt, change: Callable[[Stored], Object], old: Stored) -> Object:
+        """Return what the object becomes by the change, with everybody's consent."""
+        kind, subresource = attempt.kind, attempt.subresource
+        scaling = change if isinstance(change, Scaling) else None
+        new = change(old)
+        if subresource != _OWN:
+            attempt = dataclasses.replace(attempt, new=new, old=scaling.show(old) if scaling else old.obj)
+            new = _present(await self._admission.mutate(attempt))
+        if scaling is not None:
+            new = scaling.carry_out(old, new)
+        match_namespace(kind, new["metadata"], str(old.obj["metadata"].get("namespace") or ""))
+        check_lock(kind, new, old)
+        old_meta = old.obj["metadata"]
+        metadata.carry_over(new["metadata"], old_meta)
+        new = prepare_update(kind, new, old.obj, subresource=subresource)
+        self._assign(kind, new)
+        if self.guard is not None:
+            self.guard(kind, new, old.obj, attempt.options.user)
+        causes = [*metadata.check_metadata_update(new["metadata"], old_meta), *check_change(kind, new, old.obj)]
+        validate(kind, new, causes)
+        new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
+        reuse_times(new, old.obj)
+        if subresource != _OWN:
+            seen = scaling.show(Stored(old.key, new, 0)) if scaling else new
+            await self._admission.validate(dataclasses.replace(attempt, new=seen))
+        return new
 
     # -- what all have in common ----------------------------------------------------------------------------------
 
@@ -292,41 +324,21 @@ class Writer:
         if kind.resource == ("", "services"):
             assign_addresses(obj, [stored.obj for stored in self._state.table(kind).objects.values()])
 
-    @staticmethod
-    def _match_name(meta: Mapping[str, Any], name: str) -> None:
-        own = meta.get("name")
-        if not own:
-            raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-        if own != name:
-            raise bad_request(f"the name of the object ({own}) does not match the name on the URL ({name})")
 
-    @staticmethod
-    def _match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
-        own = meta.get("namespace") or ""
-        if not kind.namespaced:
-            meta.pop("namespace", None)
-        elif own and own != namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        else:
-            meta["namespace"] = namespace
-
-    @staticmethod
-    def _validate(kind: Kind, obj: dict[str, Any], causes: list[Cause]) -> None:
-        causes = [*causes, *metadata.check_metadata(kind, obj["metadata"]), *check_object(kind, obj)]
-        if causes:
-            raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
-
-
-def _is_ready_to_go(kind: Kind, obj: Mapping[str, Any]) -> bool:
-    meta = obj["metadata"]
-    if "deletionTimestamp" not in meta or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
-        return False
-    return not (kind.resource == ("", "namespaces") and (obj.get("spec") or {}).get("finalizers"))
-
-
-def _uid_text(kind: Kind, old: Stored, uid: str) -> str:
-    group = f"{kind.group}/" if kind.custom else ""
-    return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{group}{kind.plural}/{old.key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+def _attempt(
+    operation: str, kind: Kind, place: tuple[str, str], options: WriteOptions, *, subresource: str = ""
+) -> Attempt:
+    namespace, name = place
+    return Attempt(
+        operation=operation,
+        kind=kind,
+        namespace=name if kind.resource == ("", "namespaces") else namespace,
+        name=name,
+        subresource=subresource,
+        options=options,
     )
+
+
+def _present(obj: Object | None) -> Object:
+    assert obj is not None, "only deletions have no object"
+    return obj

@@ -1,0 +1,156 @@
+"""Webhooks for tests: functions of reviews, by path; in memory, or as a real HTTPS server on loopback."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import h11
+import httpx
+import msgspec
+import trio
+import trustme
+
+Object = dict[str, Any]
+
+AUTHORITY = trustme.CA()
+BUNDLE = base64.b64encode(AUTHORITY.cert_pem.bytes()).decode()
+HOST = "hooks.test"  # where webhooks are in memory
+
+
+@dataclasses.dataclass
+class Reply:
+    """An answer that is not simply an object with the code 200."""
+
+    content: Any = b""
+    code: int = 200
+    media: str = "application/json"
+
+
+Handler = Callable[[Object], Any]  # of a review; returns an object, a Reply, or something to be awaited for that
+
+
+def allow(review: Object, **response: Any) -> Object:
+    """Make the answer that allows what is asked about."""
+    uid = review["request"]["uid"]
+    response = {"uid": uid, "allowed": True, **response}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def deny(review: Object, **response: Any) -> Object:
+    """Make the answer that refuses what is asked about."""
+    return allow(review, **{"allowed": False, **response})
+
+
+def patch(review: Object, *operations: Object, **response: Any) -> Object:
+    """Make the answer that wants the object changed."""
+    encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
+    return allow(review, patchType="JSONPatch", patch=encoded, **response)
+
+
+class Hooks(httpx.AsyncBaseTransport):
+    """Webhooks by path, and what they were asked. It is a transport, too, for those that are in memory."""
+
+    def __init__(self, url: str = f"https://{HOST}") -> None:
+        self.url = url
+        self.handlers: dict[str, Handler] = {}
+        self.asked: list[tuple[str, Object]] = []  # paths with queries, and reviews
+        self.connections = 0
+
+    def requests(self, path: str = "") -> list[Object]:
+        """Return the requests of the reviews at the path."""
+        return [review["request"] for target, review in self.asked if target.partition("?")[0].endswith(path)]
+
+    async def answer(self, target: str, body: bytes) -> Reply:
+        """Ask the webhook."""
+        review = msgspec.json.decode(body)
+        self.asked.append((target, review))
+        answer = self.handlers[target.partition("?")[0]](review)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        return answer if isinstance(answer, Reply) else Reply(answer)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer in memory."""
+        reply = await self.answer(request.url.raw_path.decode(), await request.aread())
+        return httpx.Response(reply.code, content=_bytes(reply), headers={"Content-Type": reply.media})
+
+
+def _bytes(reply: Reply) -> bytes:
+    return reply.content if isinstance(reply.content, bytes) else msgspec.json.encode(reply.content)
+
+
+async def serve_hooks(
+    hooks: Hooks, host: str = "127.0.0.1", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve the webhooks on a port of the loopback interface, under a certificate of :data:`AUTHORITY`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert(host).configure_cert(context)
+
+    async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        hooks.connections += 1
+        try:
+            await _serve_connection(hooks, stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
+            pass  # whoever does not trust the certificate goes away
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_ssl_over_tcp_listeners(0, context, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        listener = listeners[0].transport_listener
+        assert isinstance(listener, trio.SocketListener)
+        hooks.url = f"https://127.0.0.1:{listener.socket.getsockname()[1]}"
+        task_status.started()
+
+
+async def _serve_connection(hooks: Hooks, stream: trio.SSLStream[trio.SocketStream]) -> None:
+    connection = h11.Connection(h11.SERVER)
+    target, body = "", b""
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(bytes(await stream.receive_some(65_536)))
+        elif isinstance(event, h11.Request):
+            target, body = event.target.decode(), b""
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            reply = await hooks.answer(target, body)
+            content = _bytes(reply)
+            headers = [("Content-Type", reply.media), ("Content-Length", str(len(content)))]
+            await stream.send_all(connection.send(h11.Response(status_code=reply.code, headers=headers)) or b"")
+            await stream.send_all(connection.send(h11.Data(data=content)) or b"")
+            await stream.send_all(connection.send(h11.EndOfMessage()) or b"")
+            connection.start_next_cycle()
+        else:
+            return
+
+
+def webhook(hooks: Hooks, path: str, *, name: str = "", **more: Any) -> Object:
+    """Make a webhook of a configuration, which is asked about all writes of ConfigMaps unless it says otherwise."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["*"]}
+    return {
+        "name": name or f"{path.strip('/')}.conformance.dev",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"url": hooks.url + path, "caBundle": BUNDLE},
+        "rules": [rule],
+        **more,
+    }
+
+
+def configuration(kind: str, name: str, *webhooks: Object) -> Object:
+    """Make a configuration; *kind* is ``Mutating`` or ``Validating``."""
+    api_version = "admissionregistration.k8s.io/v1"
+    metadata = {"name": name}
+    return {
+        "apiVersion": api_version,
+        "kind": f"{kind}WebhookConfiguration",
+        "metadata": metadata,
+        "webhooks": [*webhooks],
+    }
