@@ -13,6 +13,7 @@ import trio
 import yaml
 
 from trioperator.apiserver import Cluster
+from trioperator.apiserver.controllers import Pace
 
 from .conftest import SCALE, definition
 
@@ -218,3 +219,33 @@ async def test_a_deployment_is_exposed_and_restarted(cluster: Cluster, kubectl: 
     await kubectl("rollout", "restart", "deployment/d")
     template = (await cluster.get("deployments", "d"))["spec"]["template"]
     assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
+
+
+async def test_rollouts_are_followed(cluster: Cluster, kubectl: Kubectl) -> None:
+    pace = Pace(start=0.1, run=0.1, stop=0.1)
+    async with cluster.open_controllers(pace=pace):
+        await kubectl("apply", "-f", "-", text=DEPLOYMENT)
+        assert 'deployment "d" successfully rolled out' in await kubectl("rollout", "status", "deploy/d")
+        await kubectl("set", "image", "deploy/d", "one=other")
+        assert 'deployment "d" successfully rolled out' in await kubectl("rollout", "status", "deploy/d")
+        await kubectl("rollout", "undo", "deploy/d")
+        await kubectl("rollout", "status", "deploy/d")
+        assert "condition met" in await kubectl("wait", "--for=condition=available", "deploy/d")
+        images = "jsonpath={.items[*].spec.containers[0].image}"
+        assert await kubectl("get", "pods", "-o", images) == "first first"
+        rows = [row.split() for row in (await kubectl("get", "deploy,rs", "--no-headers")).splitlines() if row]
+        assert rows[0][:4] == ["deployment.apps/d", "2/2", "2", "2"]
+        assert sorted(row[1:4] for row in rows[1:]) == [["0", "0", "0"], ["2", "2", "2"]]
+
+
+async def test_jobs_and_stateful_sets_are_waited_for(cluster: Cluster, kubectl: Kubectl) -> None:
+    manifest = DEPLOYMENT.replace("kind: Deployment", "kind: StatefulSet")
+    async with cluster.open_controllers(pace=Pace(start=0.1, run=0.1, stop=0.1)):
+        await kubectl("apply", "-f", "-", text=manifest)
+        assert "complete" in await kubectl("rollout", "status", "sts/d")
+        await kubectl("rollout", "restart", "sts/d")
+        assert "complete" in await kubectl("rollout", "status", "sts/d")
+        await kubectl("create", "job", "j", "--image=any")
+        assert "condition met" in await kubectl("wait", "--for=condition=complete", "job/j")
+        await kubectl("delete", "pod", "d-0")
+        await kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "sts/d")
