@@ -83,7 +83,8 @@ class ApiError(TrioperatorError):
     """Carry the API server's refusal.
 
     ``status`` is the HTTP status code; ``reason`` and ``details`` are those of the Kubernetes ``Status`` object,
-    where the server sent one; ``retry_after`` is in seconds, where the server asked for it.
+    where the server sent one; ``retry_after`` is in seconds, where the server asked for it. ``repeated`` says that
+    there were attempts of the same request before, which the server may have carried out without being heard.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class ApiError(TrioperatorError):
         self.reason = reason
         self.details: Mapping[str, Any] = details or {}
         self.retry_after = retry_after
+        self.repeated = False
 
     def __str__(self) -> str:
         return f"HTTP {self.status}{f' {self.reason}' if self.reason else ''}: {self.message}"

@@ -713,3 +713,60 @@ async def test_a_storage_of_ones_own_is_flushed_after_each_batch(bench: Bench, a
         await bench.cluster.create(widget())
         await settle(10)
     assert calls == ["store one", "store two", "flush", "purge one", "purge two", "flush"]
+
+
+async def test_later_handlers_see_what_the_functions_of_earlier_patches_do(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen: list[Any] = []
+
+    @on.create("widgets", id="first", registry=bench.registry)
+    async def first(patch: trioperator.Patch, **_: Any) -> None:
+        patch.fns.append(lambda body: body["spec"].update(size=body["spec"]["size"] + 1))
+        patch.fns.append(lambda body: body["spec"].pop("nothing"))  # an error, reported when it is stored
+
+    @on.create("widgets", id="second", registry=bench.registry)
+    async def second(spec: Any, patch: trioperator.Patch, **_: Any) -> None:
+        seen.append(spec["size"])
+        patch.fns.append(lambda body: body["spec"].update(size=body["spec"]["size"] * 10))
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(10)
+    assert seen == [2]
+    assert (await bench.cluster.get("widgets", "w"))["spec"] == {"size": 20}
+
+
+async def test_what_admission_control_forbids_is_dropped_and_not_tried_for_ever(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Admission(httpx.AsyncBaseTransport):
+        inner = bench.cluster.transport()
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "PATCH" and b"evil" in await request.aread():
+                status = {"kind": "Status", "code": 403, "message": "admission webhook denied the request: no evil"}
+                return httpx.Response(403, json=status)
+            return await self.inner.handle_async_request(request)
+
+    calls: list[str] = []
+
+    @on.create("widgets", id="bad", registry=bench.registry)
+    async def bad(patch: trioperator.Patch, **_: Any) -> None:
+        calls.append("bad")
+        patch.spec["evil"] = True
+
+    @on.create("widgets", id="good", registry=bench.registry)
+    async def good(patch: trioperator.Patch, **_: Any) -> None:
+        calls.append("good")
+        patch.spec["kind"] = True
+
+    async with bench.running(transport=Admission()):
+        await bench.cluster.create(widget(size=1))
+        await settle(100)
+        bench.cluster.requests.clear()
+        await settle(1000)
+    assert calls == ["bad", "good"]
+    assert (await bench.cluster.get("widgets", "w"))["spec"] == {"size": 1, "kind": True}
+    assert "the changes by Handler 'bad' are dropped: HTTP 403: admission webhook denied" in caplog.text
+    assert bench.writes() == []

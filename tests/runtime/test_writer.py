@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+import trio
+from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, PLAIN_CRD, widget
@@ -21,6 +24,7 @@ from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource
 from trioperator.runtime.table import Kind, Known, ObjectTable
 from trioperator.runtime.writer import StaleError, Writer, collect
+from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 LOGGER = get_logger("trioperator.test")
@@ -32,13 +36,30 @@ class NoQueue:
         raise AssertionError
 
 
+class Admission(httpx.AsyncBaseTransport):
+    """Refuse patches that contain certain words, as admission control does."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.refused: dict[str, int] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        text = (await request.aread()).decode()
+        for word, code in self.refused.items():
+            if request.method == "PATCH" and word in text:
+                return httpx.Response(code, json={"kind": "Status", "message": f"no {word}", "code": code})
+        return await self._inner.handle_async_request(request)
+
+
 class Desk:
     """Hold a writer, the cluster that it writes to, and what goes wrong."""
 
-    def __init__(self, cluster: Cluster, plan: FaultPlan, writer: Writer) -> None:
+    def __init__(self, cluster: Cluster, plan: FaultPlan, writer: Writer, settings: OperatorSettings) -> None:
         self.cluster = cluster
         self.plan = plan
         self.writer = writer
+        self.settings = settings
+        self.refused: dict[str, int] = {}  # HTTP codes, by what must not be in a patch
 
     async def make(self, *, status: bool = True, **spec: Any) -> Known:
         """Make an object and know it."""
@@ -70,9 +91,11 @@ async def desk(cluster: Cluster) -> AsyncIterator[Desk]:
     settings = trioperator.OperatorSettings()
     settings.networking.error_backoffs = ()
     info = trioperator.ConnectionInfo(server="http://embedded")
-    transport = FaultyTransport(cluster.transport(), plan)
-    async with open_client(lambda: info, settings=settings, transport=transport) as client:
-        yield Desk(cluster, plan, Writer(client))
+    admission = Admission(FaultyTransport(cluster.transport(), plan))
+    async with open_client(lambda: info, settings=settings, transport=admission) as client:
+        desk = Desk(cluster, plan, Writer(client), settings)
+        admission.refused = desk.refused
+        yield desk
 
 
 def want(known: Known, patch: dict[str, Any], *fns: Any) -> None:
@@ -308,6 +331,127 @@ async def test_functions_that_change_nothing_cost_nothing(desk: Desk) -> None:
     want(known, {}, lambda body: None)
     await desk.store(known)
     assert desk.requests == []
+    assert not known.pending
+
+
+def by(known: Known, handler: str, wanted: dict[str, Any], *fns: Any) -> None:
+    collect(known, wanted, fns, by=handler, logger=LOGGER)
+
+
+@pytest.mark.parametrize("code", [403, 422])
+@pytest.mark.parametrize("part", ["spec", "status"])
+async def test_only_what_is_refused_is_dropped_and_its_handler_is_named(
+    part: str, code: int, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = await desk.make()
+    for handler, word in (("first", "good"), ("second", "evil"), ("third", "kind"), ("fourth", "vile")):
+        by(known, handler, {part: {word: 1}})
+    desk.refused |= {"evil": code, "vile": code}
+    await desk.store(known, NOTE)
+    body = await desk.get()
+    assert {key for key in body[part] if key != "size"} == {"good", "kind"}
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert not known.pending
+    assert "the changes by second are dropped" in caplog.text
+    assert "the changes by fourth are dropped" in caplog.text
+    assert "first" not in caplog.text
+    assert "third" not in caplog.text
+
+
+@pytest.mark.parametrize("code", [403, 422])
+async def test_only_the_functions_that_are_refused_are_dropped(
+    code: int, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = await desk.make()
+    for handler, word in (("first", "good"), ("second", "evil"), ("third", "kind")):
+        by(known, handler, {}, lambda body, word=word: body["spec"].update({word: 1}))
+    desk.refused["evil"] = code
+    await desk.store(known, NOTE)
+    assert (await desk.get())["spec"] == {"size": 1, "good": 1, "kind": 1}
+    assert not known.pending
+    assert "the changes by second are dropped" in caplog.text
+    assert "first" not in caplog.text
+    assert "third" not in caplog.text
+
+
+async def test_what_was_forbidden_for_a_moment_is_stored(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    known = await desk.make()
+    by(known, "handler", {"spec": {"more": 1}, "status": {"a": 1}})
+    desk.plan.add(Fault.status(403), method="PATCH", times=1)
+    await desk.store(known, NOTE)
+    body = await desk.get()
+    assert (body["spec"]["more"], body["status"]) == (1, {"a": 1})
+    assert "dropped" not in caplog.text
+
+
+async def test_a_function_that_fails_is_dropped_and_named_and_the_others_are_applied(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = await desk.make()
+
+    def fail(body: dict[str, Any]) -> None:
+        body["spec"]["half"] = "done"
+        raise ValueError("on purpose")
+
+    by(known, "first", {}, lambda body: body["spec"].update(good=1))
+    by(known, "second", {}, fail)
+    by(known, "third", {}, lambda body: body["spec"].update(kind=1))
+    await desk.store(known)
+    assert (await desk.get())["spec"] == {"size": 1, "good": 1, "kind": 1}
+    assert "the patch of second has failed, and is dropped: ValueError('on purpose')" in caplog.text
+
+
+def increment(body: dict[str, Any]) -> None:
+    body["spec"]["size"] += 1
+    body["spec"].setdefault("list", []).append(body["spec"]["size"])
+    body.setdefault("status", {}).setdefault("sizes", []).append(body["spec"]["size"])
+
+
+APPLIED = ({"size": 2, "list": [2]}, {"sizes": [2]})
+
+
+@pytest.mark.parametrize("path", ["/w", "/status"])
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("status", [False, True])
+async def test_functions_are_applied_once_though_an_answer_is_lost(
+    path: str, foreign: bool, status: bool, desk: Desk, autojump_clock: MockClock
+) -> None:
+    desk.settings.networking.error_backoffs = (1,)
+    known = await desk.make(status=status)
+    plural = "widgets" if status else "gadgets"
+    want(known, {}, increment)
+    desk.plan.add(Fault.lose_answer(), method="PATCH", path=path, times=1)
+
+    async def interfere() -> None:
+        await trio.sleep(0.5)  # before it is tried again
+        await desk.cluster.patch(plural, "w", {"spec": {"others": 1}})
+
+    async with trio.open_nursery() as nursery:
+        if foreign:
+            nursery.start_soon(interfere)
+        await desk.store(known)
+        await trio.sleep(1)
+    body = await desk.get(plural)
+    body["spec"].pop("others", None)
+    assert (body["spec"], body["status"]) == APPLIED
+    assert not known.pending
+
+
+@pytest.mark.parametrize("failing", ["/w", "/status"])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_functions_are_applied_once_though_storing_fails_in_between(lost: bool, failing: str, desk: Desk) -> None:
+    known = await desk.make()
+    want(known, {}, increment)
+    fault = Fault.lose_answer() if lost else Fault.status(503)
+    rule = desk.plan.add(fault, method="PATCH", path=failing)
+    with pytest.raises(trioperator.errors.TrioperatorError):
+        await desk.store(known)
+    assert known.pending
+    desk.plan.remove(rule)
+    want(known, {"spec": {"more": 1}})
+    await desk.store(known)  # without having seen what has become of the object
+    body = await desk.get()
+    assert (body["spec"], body["status"]) == ({**APPLIED[0], "more": 1}, APPLIED[1])
     assert not known.pending
 
 

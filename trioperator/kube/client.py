@@ -107,10 +107,12 @@ class Client:
             return await self._exchange(credentials, method, target, headers=headers, body=body, timeout=timeout)
 
         delays = None
+        repeated = False
         while True:
             try:
                 return await self._authorized(attempt)
             except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
+                repeated = repeated or not isinstance(exc, TooManyRequestsError)
                 if not _is_repeatable(method, exc):
                     raise
                 if delays is None:
@@ -122,6 +124,9 @@ class Client:
                     raise
                 delay = self._adjust(delay, exc)
                 _logger.warning("%s %s has failed and is tried again in %g s: %s", method, path, delay, exc)
+            except ApiError as exc:
+                exc.repeated = repeated
+                raise
             await trio.sleep(delay)
 
     async def get(self, path: str, params: Params | None = None) -> JsonObject:

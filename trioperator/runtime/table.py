@@ -21,8 +21,8 @@ from trioperator.handling.registry import KindHandlers
 from trioperator.handling.settle import HandlerState
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, object_logger
-from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource
+from trioperator.runtime.pending import Pending
 
 if TYPE_CHECKING:
     from trioperator.runtime.runs import ObjectBackground
@@ -171,7 +171,7 @@ class Known:
         self.notices: collections.deque[Notice] | None = None
         self.body: Mapping[str, Any] | None = None  # the newest state, while there is something to do about it
         self.unfinished: Unfinished | None = None
-        self.pending: Patch | None = None  # what handlers want stored on the object, and is not yet
+        self.pending: Pending | None = None  # what handlers want stored on the object, and is not yet
         self.awaited: list[trio.Event] = []  # set when what is pending now has been stored, or cannot be
         self.background: ObjectBackground | None = None  # its daemons and timers, if there are or were any
         self.called = False  # a turn was called for, though the stream has brought nothing

@@ -1,46 +1,34 @@
 """The writer: what a turn wants stored on an object, in as few requests as the API allows.
 
 The status goes first where it is a subresource, so that nothing counts as handled whose result is not stored; then
-all else in one request. What the server refuses of a user's patch is reported and dropped: the operator's own records
-are stored without it.
+all else in one request; then the functions of patches. What the server refuses of a user's patch is reported and
+dropped: the operator's own records are stored without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from trioperator.errors import ApiError, ConflictError, InvalidError
+from trioperator.errors import ApiError
 from trioperator.kube.client import Client
 from trioperator.logs import Logger
-from trioperator.model.patch import (
-    Patch,
-    PatchFn,
-    json_patch,
-    merge_as_json_patch,
-    merge_patches,
-    split_status,
-    with_version_test,
-)
+from trioperator.model.patch import Patch, PatchFn, merge_as_json_patch, merge_patches, split_status
+from trioperator.runtime.functions import Functions
+from trioperator.runtime.pending import Pending, Wish
+from trioperator.runtime.requests import Requests, StaleError
 from trioperator.runtime.table import Kind, Known
 
 __all__ = ["Finalize", "StaleError", "Writer", "collect"]
 
-JSON_PATCH = "application/json-patch+json"
 # What says that the request itself is wrong, so that sending it again is of no use.
-_REFUSED = (400, 413, 422)
+_REFUSED: Final = (400, 413, 422)
+# Said of requests that nobody may make, and by admission control of single objects.
+_FORBIDDEN: Final = 403
 
 Finalize = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
-
-
-class StaleError(Exception):
-    """Say that the object has changed since it was looked at; ``body`` is what it is now."""
-
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        super().__init__("The object has changed meanwhile.")
-        self.body = body
 
 
 def collect(known: Known, wanted: Mapping[str, Any], fns: Sequence[PatchFn], *, by: str, logger: Logger) -> None:
@@ -51,8 +39,8 @@ def collect(known: Known, wanted: Mapping[str, Any], fns: Sequence[PatchFn], *, 
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         logger.error("%s has a result or a patch that is no JSON, and it is dropped: %s", by, error)
         plain = {}
-    before = known.pending or Patch()
-    known.pending = Patch(merge_patches(before, plain, onto=known.body), fns=[*before.fns, *fns])
+    before = known.pending or Pending()
+    known.pending = before.and_then([Wish(by, plain, tuple(fns))], onto=known.body)
     if known.background is not None:
         known.background.show(plain, opaque=bool(fns))
 
@@ -61,7 +49,7 @@ class Writer:
     """Store on objects what handlers want, and what the operator has to remember."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self._requests = Requests(client)
 
     async def store(self, known: Known, records: Patch, logger: Logger, finalize: Finalize | None = None) -> None:
         """Store what is pending for an object, our own *records*, and a change of its finalizers; all may be nothing.
@@ -71,156 +59,143 @@ class Writer:
         """
         if known.body is None:
             return
-        patch = Patch() if known.pending is None else known.pending
-        if not patch and not records and finalize is None:
+        pending = Pending() if known.pending is None else known.pending
+        if not pending and not records and finalize is None:
             return
         awaited, known.awaited = known.awaited, []
         known.pending = None
+        writing = _Writing(self._requests, known.table.kind, known.body, pending=pending, logger=logger)
         try:
-            body = await self._write(known.table.kind, known.body, patch, records, finalize, logger)
+            await writing.run(records, finalize)
         except BaseException:
-            if patch:  # it comes before what has come meanwhile
-                later = known.pending or Patch()
-                known.pending = Patch(merge_patches(patch, later, onto=known.body), fns=[*patch.fns, *later.fns])
+            if writing.left:  # it comes before what has come meanwhile
+                later = () if known.pending is None else known.pending.wishes
+                known.pending = writing.left.and_then(later, onto=known.body)
             known.awaited += awaited
             raise
         for written in awaited:
             written.set()
-        if body is not known.body:
-            known.renew(body)
+        if writing.body is not known.body:
+            known.renew(writing.body)
 
-    async def _write(
-        self,
-        kind: Kind,
-        body: Mapping[str, Any],
-        patch: Patch,
-        records: Patch,
-        finalize: Finalize | None,
-        logger: Logger,
-    ) -> Mapping[str, Any]:
-        """Send what there is to send, and take out of *patch* what is stored. Gives the newest state."""
-        main, status = split_status(merge_patches(patch, records, onto=body) if records else patch)
-        if not kind.has_status:
-            main, status = (merge_patches(main, {"status": status}) if status else main), {}
-        if status:
-            body = await self._write_status(kind, body, status, split_status(records)[1], logger)
-            patch.pop("status", None)
-        if main or finalize is not None:
-            own = split_status(records)[0] if kind.has_status else records
-            try:
-                body = await self._write_main(kind, body, main, finalize, logger)
-            except ApiError as error:
-                if error.status not in _REFUSED or main == own:
-                    raise
-                logger.error("Patching was refused, and the handlers' changes are dropped: %s", error)
-                body = await self._write_main(kind, body, own, finalize, logger)
-        for key in list(patch):
-            del patch[key]
-        return await self._apply_functions(kind, body, patch, logger) if patch.fns else body
 
-    async def _write_status(
+class _Writing:
+    """Write one object. ``body`` is its newest state, ``left`` is what of the wishes is not stored yet."""
+
+    def __init__(
+        self, requests: Requests, kind: Kind, body: Mapping[str, Any], *, pending: Pending, logger: Logger
+    ) -> None:
+        self.body = body
+        self.left = pending
+        self._requests = requests
+        self._kind = kind
+        self._logger = logger
+
+    async def run(self, records: Patch, finalize: Finalize | None) -> None:
+        """Send what there is to send."""
+        own, own_status = self._split(records)
+        split = [(wish, *self._split(wish.patch)) for wish in self.left.wishes]
+        statuses = [Wish(wish.by, {"status": status}) for wish, _, status in split if status]
+        if statuses or own_status:
+            await self._store(statuses, {"status": own_status} if own_status else {}, subresource="status")
+            self._keep(Wish(wish.by, main, wish.fns) for wish, main, _ in split)
+        mains = [Wish(wish.by, main) for wish, main, _ in split if main]
+        if mains or own or finalize is not None:
+            await self._store(mains, own, finalize=finalize)
+        self._keep(Wish(wish.by, {}, wish.fns) for wish, _, _ in split if wish.fns)
+        if self.left.fns:
+            await self._apply_functions()
+
+    def _split(self, patch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return split_status(patch) if self._kind.has_status else (patch, {})
+
+    def _keep(self, wishes: Any) -> None:
+        self.left = Pending(wishes, sent=self.left.sent)
+
+    async def _store(
         self,
-        kind: Kind,
-        body: Mapping[str, Any],
-        status: Mapping[str, Any],
+        wishes: Sequence[Wish],
         own: Mapping[str, Any],
-        logger: Logger,
-    ) -> Mapping[str, Any]:
-        wanted = {"status": status}
-        if _is_fulfilled(body, wanted):
-            return body
+        *,
+        subresource: str | None = None,
+        finalize: Finalize | None = None,
+    ) -> None:
+        """Store wishes and our own records in one request; after a refusal, what of them is not refused."""
+        wanted = merge_patches(Pending(wishes, onto=self.body), own, onto=self.body)
         try:
-            written = await self._send(kind, body, wanted, subresource="status")
+            await self._send(wanted, subresource, finalize)
         except ApiError as error:
-            if error.status not in _REFUSED:
+            if error.status not in (*_REFUSED, _FORBIDDEN) or wanted == own:
                 raise
-            logger.error("Patching the status was refused, and the handlers' changes are dropped: %s", error)
-            if not own or status == own:
-                return body
-            return await self._send(kind, body, {"status": own}, subresource="status")
-        _warn_of_unmet(wanted, written, logger)
-        return written
+            await self._store_apart(wishes, error, subresource)
+            if own or finalize is not None:
+                await self._send(own, subresource, finalize)
 
-    async def _write_main(
-        self,
-        kind: Kind,
-        body: Mapping[str, Any],
-        main: Mapping[str, Any],
-        finalize: Finalize | None,
-        logger: Logger,
-    ) -> Mapping[str, Any]:
-        if finalize is not None:
-            return await self._write_conditionally(kind, body, [*merge_as_json_patch(body, main), *finalize(body)])
-        if _is_fulfilled(body, main):
-            return body
-        written = await self._send(kind, body, main)
-        _warn_of_unmet(main, written, logger)
-        return written
+    async def _store_apart(self, wishes: Sequence[Wish], refusal: ApiError, subresource: str | None) -> None:
+        """Find out whose wishes were refused, and store the others."""
+        if refusal.status == _FORBIDDEN:
+            await self._check_rights(refusal, subresource)
+        for wish in wishes:
+            error = refusal
+            if len(wishes) > 1 or refusal.status == _FORBIDDEN:
+                try:
+                    await self._send(wish.patch, subresource, None)
+                    continue
+                except ApiError as own_error:
+                    if own_error.status not in (*_REFUSED, _FORBIDDEN):
+                        raise
+                    error = own_error
+            what = "the status" if subresource else "the object"
+            self._logger.error("Patching %s was refused, and the changes by %s are dropped: %s", what, wish.by, error)
 
-    async def _write_conditionally(
-        self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
-    ) -> Mapping[str, Any]:
-        """Send a JSON patch that holds only for the object as it is known."""
+    async def _check_rights(self, refusal: ApiError, subresource: str | None) -> None:
+        """Raise the refusal if it is not for what was wanted: if even a patch that changes nothing is forbidden."""
         try:
-            return await self._send(kind, body, with_version_test(ops, body), subresource=subresource)
-        except (ConflictError, InvalidError):
-            # The failed test of a version has no reason of its own: look whether there is a newer version.
-            newest = await self._client.get(_path(kind, body))
-            if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
-                raise StaleError(newest) from None
+            self.body = await self._requests.patch(self._kind, self.body, {}, subresource)
+        except ApiError as error:
+            if error.status == _FORBIDDEN:
+                raise refusal from None
             raise
 
-    async def _apply_functions(
-        self, kind: Kind, body: Mapping[str, Any], patch: Patch, logger: Logger
-    ) -> Mapping[str, Any]:
-        """Have the functions of a patch change the newest object, and store the difference, until nobody interferes."""
-        while True:
+    async def _send(self, wanted: Mapping[str, Any], subresource: str | None, finalize: Finalize | None) -> None:
+        if finalize is not None:
+            ops = [*merge_as_json_patch(self.body, wanted), *finalize(self.body)]
+            self.body = await self._requests.patch_conditionally(self._kind, self.body, ops, subresource)
+        elif not _is_fulfilled(self.body, wanted):
+            self.body = await self._requests.patch(self._kind, self.body, wanted, subresource)
+            _warn_of_unmet(wanted, self.body, self._logger)
+
+    async def _apply_functions(self) -> None:
+        """Have the functions of patches change the newest object; those that are refused are dropped."""
+        functions = Functions(self._requests, self._kind, self.body, self._logger)
+        wishes = list(self.left.wishes)
+        try:
             try:
-                ops = _changes_by(patch.fns, body)
-            except Exception as error:
-                logger.error("The functions of a patch have failed, and are dropped: %s", error, exc_info=error)
-                patch.fns.clear()
-                return body
-            groups: list[tuple[str | None, list[dict[str, Any]]]] = [(None, ops)]
-            if kind.has_status:
-                in_status = [op for op in ops if op["path"].split("/")[1:2] == ["status"]]
-                groups = [(None, [op for op in ops if op not in in_status]), ("status", in_status)]
-            try:
-                for subresource, group in groups:
-                    if group:
-                        body = await self._write_conditionally(kind, body, group, subresource)
-            except StaleError as stale:
-                body = stale.body
-                continue
+                await functions.apply(wishes, self.left.sent)
+                return
             except ApiError as error:
-                if error.status not in _REFUSED:
+                if error.status not in (*_REFUSED, _FORBIDDEN):
                     raise
-                logger.error("Patching was refused, and the changes of patch.fns are dropped: %s", error)
-            patch.fns.clear()
-            return body
-
-    async def _send(
-        self, kind: Kind, body: Mapping[str, Any], patch: Any, *, subresource: str | None = None
-    ) -> Mapping[str, Any]:
-        path = _path(kind, body, subresource)
-        if isinstance(patch, list):
-            raw = await self._client.patch(path, patch, content_type=JSON_PATCH)
-        else:
-            raw = await self._client.patch(path, patch)
-        written: dict[str, Any] = msgspec.json.decode(raw)
-        return written
-
-
-def _changes_by(fns: Sequence[PatchFn], body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    target = msgspec.json.decode(msgspec.json.encode(body))
-    for fn in fns:
-        fn(target)
-    return json_patch(body, target)
-
-
-def _path(kind: Kind, body: Mapping[str, Any], subresource: str | None = None) -> str:
-    metadata = body["metadata"]
-    return kind.resource.get_path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+                self.body = functions.body
+                if error.status == _FORBIDDEN:
+                    await self._check_rights(error, None)
+                    functions.body = self.body
+                refusal = error
+            functions.sent = None
+            while wishes:
+                try:
+                    if len(self.left.wishes) == 1 and refusal.status != _FORBIDDEN:
+                        raise refusal
+                    await functions.apply(wishes[:1], None)
+                except ApiError as error:
+                    if error.status not in (*_REFUSED, _FORBIDDEN):
+                        raise
+                    by = wishes[0].by
+                    self._logger.error("Patching was refused, and the changes by %s are dropped: %s", by, error)
+                del wishes[0]
+        finally:
+            self.body = functions.body
+            self.left = Pending(wishes, sent=functions.sent)
 
 
 def _is_fulfilled(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -1,0 +1,66 @@
+"""Requests: the patches of single objects, plain and conditional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ConflictError, InvalidError
+from trioperator.kube.client import Client
+from trioperator.model.patch import with_version_test
+from trioperator.runtime.table import Kind
+
+__all__ = ["Requests", "StaleError"]
+
+_JSON_PATCH: Final = "application/json-patch+json"
+
+
+class StaleError(Exception):
+    """Say that the object has changed since it was looked at; ``body`` is what it is now.
+
+    It ``may_be_ours``: what has changed it may be an earlier attempt of the same request, whose answer was lost.
+    """
+
+    def __init__(self, body: Mapping[str, Any], *, may_be_ours: bool = False) -> None:
+        super().__init__("The object has changed meanwhile.")
+        self.body = body
+        self.may_be_ours = may_be_ours
+
+
+class Requests:
+    """Patch objects; each answer is the newest state of the object. Raises as the client does."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def patch(
+        self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None = None
+    ) -> Mapping[str, Any]:
+        """Send a merge patch."""
+        return _decode(await self._client.patch(_path(kind, body, subresource), dict(wanted)))
+
+    async def patch_conditionally(
+        self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
+    ) -> Mapping[str, Any]:
+        """Send a JSON patch that holds only for the object as it is known. Raises StaleError if it is another now."""
+        path = _path(kind, body, subresource)
+        try:
+            return _decode(await self._client.patch(path, with_version_test(ops, body), content_type=_JSON_PATCH))
+        except (ConflictError, InvalidError) as error:
+            # The failed test of a version has no reason of its own: look whether there is a newer version.
+            newest = await self._client.get(_path(kind, body))
+            if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
+                raise StaleError(newest, may_be_ours=error.repeated) from None
+            raise
+
+
+def _path(kind: Kind, body: Mapping[str, Any], subresource: str | None = None) -> str:
+    metadata = body["metadata"]
+    return kind.resource.get_path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+
+
+def _decode(raw: bytes) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.json.decode(raw)
+    return written
