@@ -49,7 +49,7 @@ class TestRestart:
             await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
             await cluster.apply({"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "f"}}, "team")
             await cluster.apply([config_map("a"), config_map("b"), config_map("c")])
-            await cluster.patch("cm", "a", {"data": {"ü": "1\n2"}})
+            await cluster.patch("cm", "a", {"data": {"text": "ü1\n2"}})
             await cluster.delete("cm", "b")
             kinds = ["cm", "ns", "crd", "frees"]
             before = [await cluster.list(kind) for kind in kinds], cluster.revision

@@ -9,7 +9,17 @@ from typing import Any, Final
 from .kinds import Kind
 from .refusals import Cause, invalid_value
 
-__all__ = ["ANNOTATIONS_LIMIT", "META_FIELDS", "check_metadata", "check_metadata_update", "clean_metadata"]
+__all__ = [
+    "ANNOTATIONS_LIMIT",
+    "META_FIELDS",
+    "check_key",
+    "check_metadata",
+    "check_metadata_update",
+    "clean_metadata",
+    "label_problem",
+    "segment_problem",
+    "subdomain_problem",
+]
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024  # bytes of all keys and values together
 
@@ -118,14 +128,14 @@ def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[Cause]:
     if kind.namespaced and not meta.get("namespace"):
         causes.append(Cause("metadata.namespace", "Required value", "FieldValueRequired"))
     for key, value in (meta.get("labels") or {}).items():
-        causes.extend(_check_key("metadata.labels", key))
+        causes.extend(check_key("metadata.labels", key))
         if len(value) > 63:
             causes.append(invalid_value("metadata.labels", value, "must be no more than 63 bytes"))
         if value and not _PART.fullmatch(value):
             causes.append(invalid_value("metadata.labels", value, _VALUE_TEXT))
     causes.extend(_check_annotations(meta.get("annotations") or {}))
     for finalizer in meta.get("finalizers") or ():
-        causes.extend(_check_key("metadata.finalizers", finalizer))
+        causes.extend(check_key("metadata.finalizers", finalizer))
     causes.extend(_check_owners(meta.get("ownerReferences") or ()))
     return causes
 
@@ -171,7 +181,15 @@ def subdomain_problem(name: str) -> str:
     return "" if SUBDOMAIN.fullmatch(name) else SUBDOMAIN_TEXT
 
 
-def _check_key(field: str, key: str) -> Iterable[Cause]:
+def label_problem(name: str) -> str:
+    """Return why the name is not a label as parts of objects have it; an empty text if it is."""
+    if len(name) > 63:
+        return "must be no more than 63 bytes"
+    return "" if _LABEL.fullmatch(name) else _LABEL_TEXT
+
+
+def check_key(field: str, key: str) -> Iterable[Cause]:
+    """Return what is wrong with the key of a label or an annotation."""
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
         yield invalid_value(field, key, "prefix part must be non-empty")
@@ -190,7 +208,7 @@ def _check_key(field: str, key: str) -> Iterable[Cause]:
 def _check_annotations(annotations: Mapping[str, str]) -> Iterable[Cause]:
     size = 0
     for key, value in annotations.items():
-        yield from _check_key("metadata.annotations", key.lower())
+        yield from check_key("metadata.annotations", key.lower())
         size += len(key) + len(value)
         if not (key.isascii() and value.isascii()):
             size += len(key.encode()) + len(value.encode()) - len(key) - len(value)

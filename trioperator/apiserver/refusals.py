@@ -7,7 +7,7 @@ talk HTTP; :func:`render_status` makes the ``Status`` object that goes over the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trioperator.errors import ApiError, ExpiredError
@@ -31,12 +31,14 @@ __all__ = [
     "not_allowed",
     "not_found",
     "render_status",
+    "required",
     "too_large",
     "too_large_head",
     "too_large_version",
     "too_late",
     "unauthorized",
     "unknown_resource",
+    "unsupported",
     "unsupported_media_type",
 ]
 
@@ -63,6 +65,20 @@ def invalid_value(field: str, value: object, text: str) -> Cause:
     import msgspec.json
 
     return Cause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
+
+
+def required(field: str, text: str = "") -> Cause:
+    """Make the cause of a field that must be there."""
+    return Cause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
+
+
+def unsupported(field: str, value: object, choices: Iterable[str]) -> Cause:
+    """Make the cause of a value that is none of the choices."""
+    import msgspec.json
+
+    texts = ", ".join(f'"{choice}"' for choice in choices)
+    text = f"Unsupported value: {msgspec.json.encode(value).decode()}: supported values: {texts}"
+    return Cause(field, text, "FieldValueNotSupported")
 
 
 def render_status(error: ApiError) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from .kinds import Kind
 from .metadata import segment_problem, subdomain_problem
-from .refusals import Cause
+from .refusals import Cause, required, unsupported
 
 __all__ = ["RBAC", "check_grants", "check_grants_update"]
 
@@ -27,7 +27,7 @@ def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[Cause]:
         aggregation = obj.get("aggregationRule")
         if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
             text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-            yield _required("aggregationRule.clusterRoleSelectors", text)
+            yield required("aggregationRule.clusterRoleSelectors", text)
         return
     yield from _check_reference(obj["roleRef"], ("Role", "ClusterRole") if kind.namespaced else ("ClusterRole",))
     for at, subject in enumerate(obj.get("subjects") or ()):
@@ -45,7 +45,7 @@ def check_grants_update(kind: Kind, new: Mapping[str, Any], old: Mapping[str, An
 def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:
     urls = rule.get("nonResourceURLs")
     if not rule.get("verbs"):
-        yield _required(f"{path}.verbs", "verbs must contain at least one value")
+        yield required(f"{path}.verbs", "verbs must contain at least one value")
     if urls:
         if namespaced:
             text = "namespaced rules cannot apply to non-resource URLs"
@@ -56,18 +56,18 @@ def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iter
         yield Cause(f"{path}.nonResourceURLs", f"Invalid value: {_json(urls)}: {text}")
         return
     if not rule.get("apiGroups"):
-        yield _required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+        yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
     if not rule.get("resources"):
-        yield _required(f"{path}.resources", "resource rules must supply at least one resource")
+        yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
 def _check_reference(ref: Mapping[str, Any], kinds: tuple[str, ...]) -> Iterable[Cause]:
     if ref["apiGroup"] != RBAC:
-        yield _unsupported("roleRef.apiGroup", ref["apiGroup"], (RBAC,))
+        yield unsupported("roleRef.apiGroup", ref["apiGroup"], (RBAC,))
     if ref["kind"] not in kinds:
-        yield _unsupported("roleRef.kind", ref["kind"], kinds)
+        yield unsupported("roleRef.kind", ref["kind"], kinds)
     if not ref["name"]:
-        yield _required("roleRef.name")
+        yield required("roleRef.name")
     elif problem := segment_problem(ref["name"]):
         yield Cause("roleRef.name", f"Invalid value: {_json(ref['name'])}: {problem}")
 
@@ -75,29 +75,20 @@ def _check_reference(ref: Mapping[str, Any], kinds: tuple[str, ...]) -> Iterable
 def _check_subject(path: str, subject: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:
     name, group = subject["name"], subject.get("apiGroup") or ""
     if not name:
-        yield _required(f"{path}.name")
+        yield required(f"{path}.name")
     match subject["kind"]:
         case "ServiceAccount":
             if name and (problem := subdomain_problem(name)):
                 yield Cause(f"{path}.name", f"Invalid value: {_json(name)}: {problem}")
             if group:
-                yield _unsupported(f"{path}.apiGroup", group, ("",))
+                yield unsupported(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):
-                yield _required(f"{path}.namespace")
+                yield required(f"{path}.namespace")
         case "User" | "Group":
             if group != RBAC:
-                yield _unsupported(f"{path}.apiGroup", group, (RBAC,))
+                yield unsupported(f"{path}.apiGroup", group, (RBAC,))
         case _:
-            yield _unsupported(f"{path}.kind", subject["kind"], _SUBJECTS)
-
-
-def _required(path: str, text: str = "") -> Cause:
-    return Cause(path, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
-
-
-def _unsupported(path: str, value: str, supported: Iterable[str]) -> Cause:
-    shown = ", ".join(map(_json, supported))
-    return Cause(path, f"Unsupported value: {_json(value)}: supported values: {shown}", "FieldValueNotSupported")
+            yield unsupported(f"{path}.kind", subject["kind"], _SUBJECTS)
 
 
 def _json(value: Any) -> str:

@@ -12,7 +12,7 @@ import functools
 import re
 from typing import Final
 
-__all__ = ["canonical_bytes", "canonical_micro_time", "canonical_quantity", "canonical_time"]
+__all__ = ["canonical_bytes", "canonical_micro_time", "canonical_quantity", "canonical_time", "quantity_value"]
 
 # -- quantities ----------------------------------------------------------------------------------------------------
 
@@ -27,6 +27,18 @@ _EXACT: Final = decimal.Context(prec=100)
 
 def canonical_quantity(text: str) -> str:
     """Return the quantity with no digits after the point and the largest suffix that fits: ``0.5`` is ``500m``."""
+    value, suffix = _parse(text)
+    if suffix in _BINARY and abs(value) >= 1024:
+        return _binary(value)
+    return _decimal(value, is_exponent=suffix not in _DECIMAL and suffix not in _BINARY)
+
+
+def quantity_value(text: str) -> decimal.Decimal:
+    """Return the number that the quantity means."""
+    return _parse(text)[0]
+
+
+def _parse(text: str) -> tuple[decimal.Decimal, str]:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"quantities must match the regular expression '{_FORMAT_TEXT}'")
@@ -36,12 +48,11 @@ def canonical_quantity(text: str) -> str:
     except decimal.InvalidOperation:
         raise ValueError("unable to parse numeric part of quantity") from None
     if suffix in _BINARY:
-        value = _EXACT.multiply(number, decimal.Decimal(1024 ** _BINARY[suffix]))
-        return _binary(value) if abs(value) >= 1024 else _decimal(value)
+        return _EXACT.multiply(number, decimal.Decimal(1024 ** _BINARY[suffix])), suffix
     if suffix in _DECIMAL:
-        return _decimal(_EXACT.scaleb(number, _DECIMAL[suffix]))
+        return _EXACT.scaleb(number, _DECIMAL[suffix]), suffix
     if re.fullmatch(r"[eE][-+]?[0-9]+", suffix):
-        return _decimal(_EXACT.scaleb(number, int(suffix[1:])), is_exponent=True)
+        return _EXACT.scaleb(number, int(suffix[1:])), suffix
     raise ValueError("unable to parse quantity's suffix")
 
 

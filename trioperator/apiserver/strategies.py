@@ -16,6 +16,7 @@ from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
 from .roles import RBAC, check_grants, check_grants_update
+from .validity import check_builtin, check_builtin_change
 
 __all__ = ["check_change", "check_object", "prepare_create", "prepare_update", "shape"]
 
@@ -127,15 +128,11 @@ def check_object(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
         namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
         if (namespace or "default") != obj["metadata"].get("namespace"):
             causes.append(invalid_value("involvedObject.namespace", namespace, "does not match event.namespace"))
-    if kind.resource == ("", "secrets") and obj.get("type") == "kubernetes.io/service-account-token":
-        field = "kubernetes.io/service-account.name"
-        if not (obj["metadata"].get("annotations") or {}).get(field):
-            causes.append(Cause(f"metadata.annotations[{field}]", "Required value", "FieldValueRequired"))
-    if kind.resource == ("", "pods") and not (obj.get("spec") or {}).get("containers"):
-        causes.append(Cause("spec.containers", "Required value", "FieldValueRequired"))
-    return causes
+    return [*causes, *check_builtin(kind, obj)]
 
 
 def check_change(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
     """Return what an update must not change, apart from metadata."""
-    return list(check_grants_update(kind, new, old))
+    if kind.custom is not None:
+        return []
+    return [*check_grants_update(kind, new, old), *check_builtin_change(kind, new, old)]
