@@ -130,6 +130,21 @@ async def test_stars_are_for_everything(guarded: Guarded) -> None:
     assert (await user.get("/apis/apps/v1/deployments")).code == 403
 
 
+async def test_what_creates_needs_the_right_to_create(guarded: Guarded) -> None:
+    user = await guarded.give("pat", rule("get,patch,update", "configmaps,services"))
+    path, body = guarded.path("configmaps", "a"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    apply = "application/apply-patch+yaml"
+    refused = await user.request("PATCH", path, body, apply, fieldManager="x")
+    text = f'User "{guarded.named("pat")}" cannot create resource "configmaps" in API group ""'
+    where = f'in the namespace "{guarded.namespace}"'
+    assert (refused.code, refused.message) == (403, f'configmaps "a" is forbidden: {text} {where}')
+    assert (await guarded.request("PATCH", path, body, apply, fieldManager="x")).code == 201
+    assert (await user.request("PATCH", path, body, apply, fieldManager="x")).code == 200
+    service = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    assert (await user.request("PUT", guarded.path("services", "s"), service)).code == 403
+    assert (await guarded.request("PUT", guarded.path("services", "s"), service)).code == 201
+
+
 async def test_a_path_may_be_allowed(guarded: Guarded) -> None:
     rules = {"verbs": ["get"], "nonResourceURLs": ["/nowhere/*"]}
     user = await guarded.give("anna", rules, everywhere=True)

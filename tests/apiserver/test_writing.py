@@ -517,3 +517,22 @@ class TestEvents:
         answer = await target.request("POST", target.path("events"), {"metadata": {"name": "e"}, **EVENT})
         text = 'involvedObject.namespace: Invalid value: "": does not match event.namespace'
         assert (answer.code, answer.message) == (422, f'Event "e" is invalid: {text}')
+
+
+@pytest.mark.parametrize("plural", ["events", "leases", "services", "configmaps"])
+async def test_an_update_creates_objects_of_a_few_kinds(target: Target, plural: str) -> None:
+    group = "/apis/coordination.k8s.io/v1" if plural == "leases" else "/api/v1"
+    path = f"{group}/namespaces/{target.namespace}/{plural}/a"
+    body: dict[str, Any] = {"metadata": {"name": "a", "resourceVersion": "5"}}
+    if plural == "events":
+        body["involvedObject"] = {"namespace": target.namespace}
+    if plural == "services":
+        body["spec"] = {"ports": [{"port": 80}]}
+    answer = await target.request("PUT", path, {**body, "metadata": {"name": "a", "uid": "x"}})
+    assert answer.code == (404 if plural == "configmaps" else 409), answer.content
+    answer = await target.request("PUT", path, body)
+    assert answer.code == (404 if plural == "configmaps" else 201), answer.content
+    if answer.code == 201:
+        assert answer.content["metadata"]["uid"]
+        other = {**body, "metadata": {"name": "b"}}
+        assert (await target.request("PUT", path, other)).code == 400

@@ -82,6 +82,7 @@ class Api:
         self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.janitor.settle)
         self.janitor.connect(self.deleter, self._system.delete)
         self.writer.guard = gate.guard
+        self.writer.check_creation = gate.check_creation
         self.body_limit = body_limit
         self._log = log
 

@@ -3,9 +3,9 @@
 The table holds facts of the API only; :mod:`.kinds` turns it into objects. One line for each resource: its plural,
 its kind, its traits, its short names and its categories. The traits: ``N`` namespaced or ``C`` cluster-wide, ``s``
 with a status subresource, ``r`` with a scale subresource, ``t`` with a token subresource, ``g`` with
-``metadata.generation``, ``u`` where an update must name the resource version that it is based on, ``d`` where a
-deletion answers with the deleted object, ``v`` where nothing is stored: an object that is created is a question, and
-comes back with its answer.
+``metadata.generation``, ``u`` where an update must name the resource version that it is based on, ``c`` where an
+update creates what is not there, ``d`` where a deletion answers with the deleted object, ``v`` where nothing is
+stored: an object that is created is a question, and comes back with its answer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"}
 BUILTIN_KINDS: Final = """
 v1
   configmaps ConfigMap N cm -
-  endpoints Endpoints N ep -
-  events Event N ev -
-  limitranges LimitRange N limits -
+  endpoints Endpoints Nc ep -
+  events Event Nc ev -
+  limitranges LimitRange Nc limits -
   namespaces Namespace Cs ns -
   nodes Node Cs no -
   persistentvolumeclaims PersistentVolumeClaim Nsd pvc -
@@ -33,7 +33,7 @@ v1
   resourcequotas ResourceQuota Nsd quota -
   secrets Secret N - -
   serviceaccounts ServiceAccount Ndt sa -
-  services Service Nsd svc all
+  services Service Nsdc svc all
 apiregistration.k8s.io/v1
   apiservices APIService Csu - api-extensions
 apps/v1
@@ -43,7 +43,7 @@ apps/v1
   replicasets ReplicaSet Nsrg rs all
   statefulsets StatefulSet Nsrg sts all
 events.k8s.io/v1
-  events Event N ev -
+  events Event Nc ev -
 authentication.k8s.io/v1
   selfsubjectreviews SelfSubjectReview Cv - -
   tokenreviews TokenReview Cv - -
@@ -70,10 +70,10 @@ networking.k8s.io/v1
 policy/v1
   poddisruptionbudgets PodDisruptionBudget Nsgu pdb -
 rbac.authorization.k8s.io/v1
-  clusterrolebindings ClusterRoleBinding C - -
-  clusterroles ClusterRole C - -
-  rolebindings RoleBinding N - -
-  roles Role N - -
+  clusterrolebindings ClusterRoleBinding Cc - -
+  clusterroles ClusterRole Cc - -
+  rolebindings RoleBinding Nc - -
+  roles Role Nc - -
 storage.k8s.io/v1
   csidrivers CSIDriver Cu - -
   csinodes CSINode C - -
@@ -93,9 +93,9 @@ apiextensions.k8s.io/v1
 scheduling.k8s.io/v1
   priorityclasses PriorityClass Cg pc -
 coordination.k8s.io/v1
-  leases Lease Nu - -
+  leases Lease Nuc - -
 node.k8s.io/v1
-  runtimeclasses RuntimeClass Cu - -
+  runtimeclasses RuntimeClass Cuc - -
 discovery.k8s.io/v1
   endpointslices EndpointSlice Ng - -
 resource.k8s.io/v1

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from .access import Access, make_authorizer
 from .access_reviews import AccessReviews
 from .aggregation import RoleAggregator
+from .attributes import Attributes
 from .authentication import Authenticator
 from .default_roles import store_default_roles
 from .escalation import GrantGuard
+from .kinds import Kind
 from .rbac import Roles
 from .state import State
 from .token_requests import TokenRequests, TokenSecrets
@@ -30,6 +32,18 @@ class Gate:
         self.reviews = AccessReviews(state, self.access)
         self.token_requests = TokenRequests(state, self.tokens)
         self.guard = GrantGuard(authorizer).check if isinstance(authorizer, Roles) else None
+
+    def check_creation(self, kind: Kind, namespace: str, name: str, user: User) -> None:
+        """Refuse to create what somebody has asked to change, unless they may create it."""
+        wanted = Attributes(
+            verb="create",
+            group=kind.group,
+            version=kind.version,
+            resource=kind.plural,
+            namespace=namespace,
+            name=name,
+        )
+        self.access.check(user, wanted)
 
     def follow(
         self, schedule: Callable[[Callable[[], None]], None], *, certificate: Callable[[], bytes | None]

@@ -65,6 +65,7 @@ class Kind:
     subresources: frozenset[str] = frozenset()
     has_generation: bool = False
     needs_version: bool = False
+    creates_on_update: bool = False
     shows_deleted: bool = False
     is_virtual: bool = False  # nothing is stored: what is created is a question
     storage_version: str = ""
@@ -211,6 +212,7 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
             subresources=frozenset(subresources),
             has_generation="g" in traits,
             needs_version="u" in traits,
+            creates_on_update="c" in traits,
             shows_deleted="d" in traits,
             is_virtual="v" in traits,
             storage_version="v2" if group == "autoscaling" else "",

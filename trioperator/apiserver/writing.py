@@ -57,6 +57,9 @@ class Written:
 Guard = Callable[[Kind, Mapping[str, Any], Mapping[str, Any] | None, User], None]  # refuses who may not write that
 
 
+CreationCheck = Callable[[Kind, str, str, User], None]  # refuses who may update or patch, and not create
+
+
 class Admission(Protocol):
     """What may change or refuse a write."""
 
@@ -97,6 +100,7 @@ class Writer:
         self.tracker = Tracker(state)
         self._settle = settle
         self.guard: Guard | None = None
+        self.check_creation: CreationCheck | None = None
 
     # -- create ---------------------------------------------------------------------------------------------------
 
@@ -169,6 +173,15 @@ class Writer:
         new = decode_object(kind, sent, options)
         match_name(new["metadata"], name)
         match_namespace(kind, new["metadata"], namespace)
+        key = kind.key(namespace, name)
+        if kind.creates_on_update and not subresource and key not in self._state.table(kind).objects:
+            if uid := new["metadata"].get("uid"):
+                raise conflict(kind, name, uid_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
+            obj = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}}
+            self.tracker.created(kind, obj, options)
+            created = await self._create_instead(kind, (namespace, name), obj, options)
+            if created is not None:
+                return created
 
         def change(old: Stored) -> dict[str, Any]:
             uid = new["metadata"].get("uid")
@@ -238,14 +251,24 @@ class Writer:
             if uid := new["metadata"].get("uid"):
                 text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 raise conflict(kind, name, text)
-            self._check_place(kind, namespace, new["metadata"])
-            try:
-                return await self._store_new(kind, namespace, new, options)
-            except ConflictError:
-                if kind.key(*place) not in self._state.table(kind).objects:
-                    raise
-                # Somebody else was quicker: what is wanted is applied to that.
+            created = await self._create_instead(kind, place, new, options)
+            if created is not None:
+                return created
         return await self._update(kind, place, lambda old: decode(old.obj), options, subresource=subresource)
+
+    async def _create_instead(
+        self, kind: Kind, place: tuple[str, str], new: Object, options: WriteOptions
+    ) -> Written | None:
+        """Create an object that was to be changed and is not there; return None if somebody else was quicker."""
+        self._check_place(kind, place[0], new["metadata"])
+        if self.check_creation is not None:
+            self.check_creation(kind, *place, options.user)
+        try:
+            return await self._store_new(kind, place[0], new, options)
+        except ConflictError:
+            if kind.key(*place) not in self._state.table(kind).objects:
+                raise
+            return None
 
     async def mutate(
         self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], Object], options: WriteOptions
