@@ -81,6 +81,85 @@ class TestDeleting:
         assert (answer.code, answer.reason) == (409, "Conflict")
         assert text in answer.message
 
+    @pytest.mark.parametrize(
+        ("body", "code", "message"),
+        [
+            (
+                {"preconditions": "x"},
+                400,
+                "string into Go struct field DeleteOptions.preconditions of type v1.Preconditions",
+            ),
+            (
+                {"preconditions": {"uid": 5}},
+                400,
+                "number into Go struct field Preconditions.preconditions.uid of type types.UID",
+            ),
+            ({"orphanDependents": []}, 400, "array into Go struct field DeleteOptions.orphanDependents of type bool"),
+            (
+                {"gracePeriodSeconds": "5"},
+                400,
+                "string into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+            ),
+            (
+                {"gracePeriodSeconds": 1.5},
+                400,
+                "number 1.5 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+            ),
+            ({"dryRun": "All"}, 400, "string into Go struct field DeleteOptions.dryRun of type []string"),
+            (
+                {"propagationPolicy": 5},
+                400,
+                "number into Go struct field DeleteOptions.propagationPolicy of type v1.DeletionPropagation",
+            ),
+            ({"dryRun": ["x"]}, 422, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
+            (
+                [],
+                400,
+                "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of",
+            ),
+            (
+                5,
+                400,
+                "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go value of",
+            ),
+        ],
+    )
+    async def test_options_that_are_none_are_refused(self, target: Target, body: Any, code: int, message: str) -> None:
+        await target.create("frees", "a")
+        answer = await target.delete(target.path("frees", "a"), body)
+        assert answer.code == code
+        assert message in answer.message
+        assert (await target.get(target.path("frees", "a"))).code == 200
+
+    async def test_the_query_does_not_matter_beside_a_body(self, target: Target) -> None:
+        path = target.path("frees", "a")
+        await target.create("frees", "a")
+        assert (await target.delete(path, dryRun="All")).code == 200
+        assert (await target.get(path)).code == 200
+        assert (await target.delete(path, {}, dryRun="All")).code == 200
+        assert (await target.get(path)).code == 404
+
+    @pytest.mark.parametrize(
+        ("query", "code", "message"),
+        [
+            ({"dryRun": "x"}, 422, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
+            ({"dryRun": ""}, 422, 'dryRun: Unsupported value: [""]: supported values: "All"'),
+            ({"gracePeriodSeconds": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+            (
+                {"propagationPolicy": "x"},
+                422,
+                'propagationPolicy: Unsupported value: "x": supported values: "Foreground"',
+            ),
+        ],
+    )
+    async def test_a_query_that_is_none_is_refused(
+        self, target: Target, query: dict[str, str], code: int, message: str
+    ) -> None:
+        await target.create("frees", "a")
+        answer = await target.delete(target.path("frees", "a"), **query)
+        assert answer.code == code
+        assert message in answer.message
+
     async def test_preconditions_that_hold_do_not_matter(self, target: Target) -> None:
         meta = (await target.create("frees", "a")).content["metadata"]
         preconditions = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}

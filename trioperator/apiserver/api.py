@@ -20,7 +20,8 @@ from .admission import Webhooks
 from .calling import Caller
 from .converting import Converter
 from .decoding import WriteOptions, decode_body, decode_object, read_write_options
-from .deleting import Deleter, parse_delete_options
+from .delete_options import parse_delete_options
+from .deleting import Deleter
 from .gate import Gate
 from .janitor import Janitor
 from .kinds import Kind

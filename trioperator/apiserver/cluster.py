@@ -23,7 +23,7 @@ from .builtins import DEFAULT_NAMESPACES
 from .calling import Caller
 from .certificates import Authority
 from .decoding import WriteOptions
-from .deleting import DeleteOptions
+from .delete_options import DeleteOptions
 from .gate import Gate
 from .kinds import Kind, kind_of
 from .kubeconfig import MARK

@@ -18,88 +18,16 @@ from trioperator.errors import NotFoundError
 from . import definitions
 from .builtins import IMMORTAL_NAMESPACES
 from .converting import Converter
-from .decoding import WriteOptions, decode_json
+from .decoding import WriteOptions
+from .delete_options import POLICIES, DeleteOptions
 from .kinds import Kind
-from .messages import Request
-from .refusals import Cause, bad_request, conflict, forbidden, invalid
+from .refusals import conflict, forbidden
 from .state import State
 from .storage import Stored
-from .users import ADMIN, User
 from .webhooks import Attempt
 from .writing import Admission, Written
 
-__all__ = ["DeleteOptions", "Deleter", "parse_delete_options"]
-
-_POLICIES = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOptions:
-    """The options of a deletion, from its body or its query."""
-
-    uid: str = ""
-    version: str = ""
-    grace: int | None = None
-    policy: str = ""
-    dry_run: bool = False
-    user: User = ADMIN
-    sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as the client sent them
-    warnings: list[str] = dataclasses.field(default_factory=list)
-    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-def parse_delete_options(request: Request) -> DeleteOptions:
-    """Read the options from the body, or else from the query; refuse nonsense."""
-    sent: Any = {}
-    body, query = request.body, request.query
-    if body:
-        try:
-            sent = decode_json(body)
-        except ValueError as error:
-            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-        if not isinstance(sent, dict):
-            raise bad_request("couldn't get version/kind; json parse error: json: cannot unmarshal into Go value")
-    preconditions = sent.get("preconditions") or {}
-    policy = sent.get("propagationPolicy") or query.get("propagationPolicy") or ""
-    orphan = sent.get("orphanDependents", query.get("orphanDependents"))
-    if not policy and orphan is not None:
-        policy = "Orphan" if orphan in {True, "true", "1"} else "Background"
-    if policy not in {"", "Background", *_POLICIES}:
-        supported = '"Foreground", "Background", "Orphan", "nil"'
-        text = f'Unsupported value: "{policy}": supported values: {supported}'
-        cause = Cause("propagationPolicy", text, "FieldValueNotSupported")
-        raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
-    grace = sent.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-    try:
-        seconds = None if grace is None else int(grace)
-    except (TypeError, ValueError):
-        raise bad_request(f'strconv.ParseInt: parsing "{grace}": invalid syntax') from None
-    return DeleteOptions(
-        uid=str(preconditions.get("uid") or ""),
-        version=str(preconditions.get("resourceVersion") or ""),
-        grace=seconds,
-        policy=policy,
-        dry_run=bool(sent.get("dryRun") or query.get("dryRun")),
-        user=request.user,
-        sent=_sent_options(sent if body else query),
-        warnings=request.warnings,
-        annotations=request.annotations,
-    )
-
-
-_OPTIONS = ("gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun")
-
-
-def _sent_options(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as objects have them, from a body or a query."""
-    found = {name: source[name] for name in _OPTIONS if source.get(name) is not None and source[name] != ""}
-    if isinstance(found.get("gracePeriodSeconds"), str):
-        found["gracePeriodSeconds"] = int(found["gracePeriodSeconds"])
-    if isinstance(found.get("orphanDependents"), str):
-        found["orphanDependents"] = found["orphanDependents"] in {"true", "1"}
-    if isinstance(found.get("dryRun"), str):
-        found["dryRun"] = [found["dryRun"]]
-    return found
+__all__ = ["Deleter"]
 
 
 class Deleter:
@@ -251,9 +179,9 @@ def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> 
 
 def _finalizers(current: Any, policy: str) -> list[str]:
     finalizers = list(current)
-    wanted = _POLICIES.get(policy)
+    wanted = POLICIES.get(policy)
     if policy:
-        finalizers = [item for item in finalizers if item not in _POLICIES.values() or item == wanted]
+        finalizers = [item for item in finalizers if item not in POLICIES.values() or item == wanted]
     if wanted and wanted not in finalizers:
         finalizers.append(wanted)
     return finalizers

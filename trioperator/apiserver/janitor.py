@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import definitions
-from .deleting import DeleteOptions, Deleter
+from .delete_options import DeleteOptions
+from .deleting import Deleter
 from .kinds import Kind
 from .state import State
 from .storage import Change, Stored, Table

@@ -14,7 +14,8 @@ from typing import Final
 from trioperator.errors import ApiError
 
 from .admission import Webhooks
-from .deleting import DeleteOptions, Deleter
+from .delete_options import DeleteOptions
+from .deleting import Deleter
 from .kinds import Kind
 from .state import State, trio_seconds
 from .storage import Stored

@@ -17,7 +17,7 @@ from .kind_schemas import Node, definition, definition_of, reference
 from .kinds import Kind
 from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
-__all__ = ["UnmarshalError", "new_status", "unmarshal"]
+__all__ = ["JSON_NAMES", "UnmarshalError", "new_status", "unmarshal"]
 
 
 class UnmarshalError(Exception):
@@ -41,7 +41,7 @@ class _MismatchError(UnmarshalError):
 
     def __str__(self) -> str:
         field = ".".join([self.owner, *reversed(self.fields)])
-        found = _JSON_NAMES[type(self.value)]
+        found = JSON_NAMES[type(self.value)]
         if found == "number" and self.wanted in {"int32", "int64"}:
             found = f"number {self.value}"
         return f"json: cannot unmarshal {found} into Go struct field {field} of type {self.wanted}"
@@ -59,7 +59,7 @@ class _MismatchError(UnmarshalError):
         return f"unrecognized type: {self.wanted}"
 
 
-_JSON_NAMES: Final[Mapping[type, str]] = {
+JSON_NAMES: Final[Mapping[type, str]] = {
     bool: "bool",
     str: "string",
     int: "number",

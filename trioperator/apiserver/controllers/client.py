@@ -12,7 +12,7 @@ from trioperator.errors import NotFoundError
 
 from ..api import Api
 from ..decoding import WriteOptions
-from ..deleting import DeleteOptions
+from ..delete_options import DeleteOptions
 from ..kinds import Kind
 from ..patching import JSON, MERGE
 from ..storage import Change, Stored, Table
