@@ -211,3 +211,85 @@ async def test_rules_choose_by_method_path_count_and_time(
     assert await code("GET", "events?watch=1&timeoutSeconds=1") == 200
     plan.clear()
     assert await code("GET", "events") == 200
+
+
+async def test_an_answer_breaks_off_in_the_middle(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
+    plan.add(Fault.half_body(), times=2)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.get(PATH)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.post(PATH, json={"metadata": {"name": "a"}})
+    assert await cluster.find("cm", "a") is not None
+
+
+async def test_a_stream_lags_behind(
+    autojump_clock: trio.testing.MockClock, client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster
+) -> None:
+    await put(cluster, "a")
+    plan.add(Fault.lag(7), verb="watch")
+    received = await read(client, timeoutSeconds="5")
+    assert types(received) == ["ADDED"]
+    assert trio.current_time() == 7
+
+
+@pytest.mark.parametrize(
+    ("selection", "hit"),
+    [
+        ({"verb": "list"}, ["list"]),
+        ({"verb": ("get", "watch")}, ["get", "watch", "namespace"]),
+        ({"verb": "create"}, ["create"]),
+        ({"verb": "update"}, ["update"]),
+        ({"verb": "patch"}, ["patch", "status"]),
+        ({"verb": "delete"}, ["delete"]),
+        ({"verb": "deletecollection"}, ["deletecollection"]),
+        ({"resource": "deployments"}, ["status"]),
+        ({"resource": "deployments.apps"}, ["status"]),
+        ({"resource": "deployments.example.com"}, []),
+        ({"subresource": "status"}, ["status"]),
+        ({"resource": "configmaps", "name": "a"}, ["get", "update", "patch", "delete"]),
+        ({"namespace": "other"}, ["get"]),
+        ({"resource": "namespaces"}, ["namespace"]),
+        ({"verb": "patch", "subresource": ""}, ["patch"]),
+    ],
+)
+async def test_rules_choose_by_what_is_asked_for(
+    autojump_clock: trio.testing.MockClock,
+    client: httpx.AsyncClient,
+    plan: FaultPlan,
+    selection: dict[str, Any],
+    hit: list[str],
+) -> None:
+    requests = {
+        "list": ("GET", PATH),
+        "get": ("GET", "/api/v1/namespaces/other/configmaps/a"),
+        "watch": ("GET", f"{PATH}?watch=true&timeoutSeconds=1"),
+        "create": ("POST", PATH),
+        "update": ("PUT", f"{PATH}/a"),
+        "patch": ("PATCH", f"{PATH}/a"),
+        "status": ("PATCH", "/apis/apps/v1/namespaces/default/deployments/d/status"),
+        "delete": ("DELETE", f"{PATH}/a"),
+        "deletecollection": ("DELETE", PATH),
+        "namespace": ("HEAD", "/api/v1/namespaces/default"),
+        "document": ("GET", "/version"),
+    }
+    plan.add(Fault.status(418), **selection)
+    found = [
+        name for name, (method, path) in requests.items() if (await client.request(method, path)).status_code == 418
+    ]
+    assert found == hit
+
+
+async def test_chance_decides_in_the_same_way_for_the_same_seed(cluster: Cluster) -> None:
+    async def codes(seed: int) -> list[int]:
+        plan = FaultPlan(seed=seed)
+        rule = plan.add(Fault.status(503), chance=0.5)
+        transport = FaultyTransport(cluster.transport(), plan)
+        async with httpx.AsyncClient(transport=transport, base_url="http://cluster") as client:
+            found = [(await client.get(PATH)).status_code for _ in range(100)]
+        assert (rule.seen, rule.hits) == (100, found.count(503))
+        return found
+
+    first = await codes(1)
+    assert 20 < first.count(503) < 80
+    assert await codes(1) == first
+    assert await codes(2) != first

@@ -5,22 +5,27 @@ Importing it costs next to nothing: names are loaded when they are first used.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .determinism import deterministic
-    from .faults import Fault, FaultPlan, FaultRule, FaultyTransport
+    from .faults import Fault
+    from .plans import FaultPlan, FaultRule
+    from .transport import FaultyTransport
 
 __all__ = ["Fault", "FaultPlan", "FaultRule", "FaultyTransport", "deterministic"]
 
+_HOMES = {
+    "Fault": "faults",
+    "FaultPlan": "plans",
+    "FaultRule": "plans",
+    "FaultyTransport": "transport",
+    "deterministic": "determinism",
+}
+
 
 def __getattr__(name: str) -> object:
-    if name == "deterministic":
-        from .determinism import deterministic
-
-        return deterministic
-    if name in __all__:
-        from . import faults
-
-        return getattr(faults, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,162 @@
+"""The transport that lets requests go wrong, as a plan says; in Trio's time, so that hours of trouble pass at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import trio
+
+from .faults import Fault
+from .plans import FaultPlan, is_watch
+
+__all__ = ["FaultyTransport"]
+
+
+class FaultyTransport(httpx.AsyncBaseTransport):
+    """Carry requests by the inner transport, and let happen to them what the plan says."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, plan: FaultPlan) -> None:
+        self._inner = inner
+        self._plan = plan
+        self._answers: dict[tuple[str, bytes], tuple[int, list[tuple[bytes, bytes]], bytes]] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer the request, or not."""
+        fault = self._plan.choose(request)
+        if fault is None:
+            return await self._pass_on(request)
+        await trio.lowlevel.checkpoint()
+        match fault.kind:
+            case "refuse":
+                raise httpx.ConnectError("The connection was refused.", request=request)
+            case "reset":
+                raise httpx.ReadError("The connection was reset.", request=request)
+            case "lose_answer":
+                response = await self._pass_on(request)
+                await response.aclose()
+                raise httpx.RemoteProtocolError("The server disconnected without an answer.", request=request)
+            case "stall":
+                await _wait_forever(request)
+            case "status":
+                return _made_up(fault)
+            case "stale" if (request.method, request.url.raw_path) in self._answers:
+                status, headers, body = self._answers[request.method, request.url.raw_path]
+                return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+            case "call":
+                assert fault.hook is not None
+                fault.hook()
+        await _sleep(fault.before)
+        response = await self._pass_on(request)
+        if fault.kind == "delay":
+            await _sleep(fault.after)
+        if fault.kind == "half_body" and not is_watch(request):
+            half = _HalfBody(await response.aread(), request)
+            return httpx.Response(response.status_code, headers=response.headers, stream=half)
+        if is_watch(request) and response.status_code == 200:
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = _FaultyStream(response.stream, fault, request)
+        return response
+
+    async def _pass_on(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        if request.method == "GET" and not is_watch(request):
+            body = await response.aread()
+            kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
+            self._answers[request.method, request.url.raw_path] = (response.status_code, kept, body)
+            return httpx.Response(response.status_code, headers=kept, stream=httpx.ByteStream(body))
+        return response
+
+    async def aclose(self) -> None:
+        """Close the inner transport."""
+        await self._inner.aclose()
+
+
+async def _sleep(seconds: float) -> None:
+    if seconds > 0:
+        await trio.sleep(seconds)
+
+
+async def _wait_forever(request: httpx.Request) -> None:
+    timeout = (request.extensions.get("timeout") or {}).get("read")
+    if timeout is None:
+        await trio.sleep_forever()
+    await trio.sleep(timeout)
+    raise httpx.ReadTimeout("The server has not answered in time.", request=request)
+
+
+def _made_up(fault: Fault) -> httpx.Response:
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(fault.body))}
+    if fault.retry_after is not None:
+        headers["Retry-After"] = f"{fault.retry_after:g}"
+    return httpx.Response(fault.code, headers=headers, stream=httpx.ByteStream(fault.body))
+
+
+class _HalfBody(httpx.AsyncByteStream):
+    """The first half of a body, and then nothing more."""
+
+    def __init__(self, body: bytes, request: httpx.Request) -> None:
+        self._parts = [body[: len(body) // 2]]
+        self._request = request
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self._parts:
+            return self._parts.pop()
+        raise httpx.RemoteProtocolError("The connection was closed in the middle of the body.", request=self._request)
+
+
+class _FaultyStream(httpx.AsyncByteStream):
+    """The lines of a stream, with what happens to them."""
+
+    def __init__(self, inner: httpx.AsyncByteStream, fault: Fault, request: httpx.Request) -> None:
+        self._inner = inner
+        self._chunks = inner.__aiter__()
+        self._fault = fault
+        self._request = request
+        self._lines: list[bytes] = []
+        self._rest = b""
+        self._sent = 0
+        self._over = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self._over:
+            raise StopAsyncIteration
+        fault = self._fault
+        if self._sent == fault.lines:
+            match fault.kind:
+                case "close":
+                    raise StopAsyncIteration
+                case "break_off":
+                    raise httpx.ReadError("The connection was reset.", request=self._request)
+                case "inject":
+                    self._over = True
+                    return fault.body
+                case "silence":
+                    await _wait_forever(self._request)
+                case "half_line":
+                    self._over = True
+                    line = await self._next_line()
+                    return line[: len(line) // 2]
+        line = await self._next_line()
+        if fault.kind == "lag":
+            await _sleep(fault.after)
+        self._sent += 1
+        return line * 2 if fault.kind == "duplicate" else line
+
+    async def _next_line(self) -> bytes:
+        while not self._lines:
+            *lines, self._rest = (self._rest + await self._chunks.__anext__()).split(b"\n")
+            self._lines.extend(line + b"\n" for line in lines)
+        return self._lines.pop(0)
+
+    async def aclose(self) -> None:
+        """Close the inner stream."""
+        await self._inner.aclose()
