@@ -4,21 +4,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import pathlib
+import shutil
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trioperator.apiserver import Cluster, datafile, open_cluster
 from trioperator.apiserver.datafile import DataFile
-from trioperator.errors import ConfigError, DataFileError
+from trioperator.errors import ApiError, ConfigError, DataFileError
 
 from .conftest import definition, watch
 
@@ -140,6 +145,73 @@ class TestRestart:
                 await cluster.apply(config_map("more"))
             async with open_cluster(path) as cluster:
                 assert "more" in await names(cluster)
+
+
+KINDS = {"cm": "ConfigMap", "ns": "Namespace", "frees": "Free"}
+places = st.tuples(st.sampled_from(sorted(KINDS)), st.sampled_from(["a", "b"]), st.sampled_from(["default", "a"]))
+actions = st.lists(
+    st.tuples(
+        places, st.sampled_from(["create", "create", "patch", "hold", "release", "own", "delete", "drop"]), places
+    ),
+    max_size=25,
+)
+Place = tuple[str, str, str]
+
+
+async def act(cluster: Cluster, place: Place, action: str, other: Place) -> None:
+    """Do something that may be refused."""
+    kind, name, namespace = place
+    with contextlib.suppress(ApiError, ConfigError):
+        if action == "create":
+            if kind == "frees":
+                await cluster.apply(definition("frees", "Free"))
+            api_version = "conformance.dev/v1" if kind == "frees" else "v1"
+            meta = {"name": name} if kind == "ns" else {"name": name, "namespace": namespace}
+            await cluster.create({"apiVersion": api_version, "kind": KINDS[kind], "metadata": meta})
+        elif action == "own":
+            owner = await cluster.get(*other)
+            reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": other[1]}
+            references = [{**reference, "uid": owner["metadata"]["uid"]}]
+            await cluster.patch(kind, name, {"metadata": {"ownerReferences": references}}, namespace)
+        elif action == "delete":
+            await cluster.delete(kind, name, namespace, policy="Foreground" if other[1] == "a" else "")
+        elif action == "drop":
+            await cluster.delete("crd", "frees.conformance.dev")
+        else:
+            labels, finalizers = {"labels": {"x": other[1]}}, {"finalizers": ["a.b/c"] if action == "hold" else None}
+            patch = {"metadata": labels if action == "patch" else finalizers}
+            await cluster.patch(kind, name, patch, namespace)
+
+
+def content(cluster: Cluster) -> tuple[int, dict[str, dict[str, bytes]], list[str]]:
+    """Return the revision, all objects, and the kinds that are served."""
+    store, catalog = cluster.api.state.store, cluster.api.state.catalog
+    tables = {
+        ".".join(resource): {key: stored.raw for key, stored in table.objects.items()}
+        for resource, table in sorted(store.tables.items())
+        if table.objects
+    }
+    return store.revision, tables, catalog.groups()
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions, st.integers(1, 20_000))
+def test_the_file_says_at_any_time_what_the_cluster_says(steps: list[tuple[Place, str, Place]], growth: int) -> None:
+    async def main(folder: pathlib.Path) -> None:
+        path, copy = folder / "data", folder / "copy"
+        file = DataFile.open(path, growth=growth)
+        cluster = Cluster(data=file)
+        await file.flush()
+        for number, step in enumerate(steps):
+            await act(cluster, *step)
+            if number % 4 == 0 or step is steps[-1]:
+                shutil.copyfile(path, copy)  # as if the process had been killed now
+                async with open_cluster(copy) as other:
+                    assert content(other) == content(cluster)
+        file.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(main, pathlib.Path(folder))
 
 
 class Disk:
