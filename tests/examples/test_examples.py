@@ -276,6 +276,39 @@ def test_examples_are_short_and_have_a_page_that_is_listed(path: pathlib.Path) -
     assert f"examples/{path.parent.name}/main.py" in path.with_name("README.md").read_text()
 
 
+@running("14-daemons")
+async def test_daemons(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for("Waiting in a thread.")
+    await example.lines.wait_for("The field is value now.")
+    body = await example.get()
+    assert body["metadata"]["finalizers"] == ["trioperator.dev/finalizer"]
+    assert body["status"] == {"attempts": 2}
+    await example.patch("other")
+    await example.lines.wait_for("The field is other now.")
+    await example.cluster.patch("kex", "kopf-example-1", {"metadata": {"labels": {"somelabel": None}}})
+    await example.lines.wait_for("The watch is over.")
+    await example.delete()
+    await example.lines.wait_for("Daemon 'wait' succeeded.")
+    with trio.fail_after(30):
+        while await example.cluster.list("kex"):  # noqa: ASYNC110 -- seen from outside
+            await trio.sleep(0.02)
+    example.assert_shows_what_its_page_says()
+
+
+@running("15-timers")
+async def test_timers(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for("The field has settled at value.")
+    await example.lines.wait_for("Timer 'check' succeeded.")
+    await example.lines.wait_for("A second of the clock.")
+    await example.patch("other")
+    await example.lines.wait_for("The field has settled at other.")
+    example.assert_shows_what_its_page_says()
+    beats = example.lines.count("Beat ")
+    assert (await example.get())["status"]["beats"] in (beats - 1, beats)
+
+
 @running("16-indexing")
 async def test_indexing(example: Example) -> None:
     await example.apply()
