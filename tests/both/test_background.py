@@ -16,7 +16,7 @@ FINALIZERS = ["trioperator.dev/finalizer"]
 
 
 def is_finalized(body: dict[str, Any]) -> bool:
-    return body["metadata"].get("finalizers") == FINALIZERS
+    return bool(body["metadata"].get("finalizers") == FINALIZERS)
 
 
 async def test_a_daemon_accompanies_an_object_and_sees_its_changes(server: Server) -> None:

@@ -565,6 +565,32 @@ async def test_a_kind_that_goes_takes_its_daemons_along(bench: Bench, autojump_c
         assert reasons == [DELETED | SIGNALLED]
 
 
+async def test_a_daemon_follows_its_object_into_another_version_and_is_never_doubled(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    notes: list[Any] = []
+
+    @trioperator.daemon("widgets", finalizer=False, registry=bench.registry)
+    async def watch(body: trioperator.Body, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        notes.append(body["apiVersion"])
+        await stopped.wait()
+        notes.append(stopped.reason)
+        await trio.sleep(10)
+        notes.append("ends")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        crd = await bench.cluster.get("customresourcedefinitions", "widgets.example.com")
+        [version] = crd["spec"]["versions"]
+        versions = [{**version, "name": "v2"}, {**version, "storage": False, "served": False}]
+        await bench.cluster.patch("customresourcedefinitions", "widgets.example.com", {"spec": {"versions": versions}})
+        await settle(5)
+        assert notes == ["example.com/v1", MISMATCH | SIGNALLED]
+        await settle(10)
+    assert notes[2:4] == ["ends", "example.com/v2"]
+
+
 # ------------------------------------------------------------------------------------------- the operator stops
 
 
@@ -858,6 +884,30 @@ async def test_a_sync_daemon_beyond_the_threads_waits_and_says_what_to_set(
             assert "all 1 threads for daemons are taken" in caplog.text
             await bench.cluster.delete("widgets", "one")
             await begun["two"].wait()
+
+
+async def test_a_daemon_that_waits_for_a_thread_can_be_stopped(bench: Bench) -> None:
+    bench.settings.background.max_threads = 1
+    token = trio.lowlevel.current_trio_token()
+    names: list[str] = []
+    begun = trio.Event()
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    def watch(name: str, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        names.append(name)
+        trio.from_thread.run_sync(begun.set, trio_token=token)
+        stopped.wait()
+
+    with trio.fail_after(60):
+        async with bench.running():
+            await bench.cluster.create(widget("one"))
+            await begun.wait()
+            await bench.cluster.create(widget("two"))
+            await settle()
+            await bench.cluster.delete("widgets", "two")
+            while len(await bench.cluster.list("widgets")) > 1:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+    assert names == ["one"]
 
 
 async def test_a_thread_that_does_not_end_is_abandoned_and_does_not_keep_the_operator(bench: Bench) -> None:

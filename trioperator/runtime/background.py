@@ -113,6 +113,7 @@ class Background:
         for run in self._runs.values():
             self._stop(run, reason)
         self._news.set()
+        self._end_with_the_abandoned()
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run daemons and timers, until all have been stopped."""
@@ -172,6 +173,7 @@ class Background:
             known.background.is_stirred = True
         if known.pending or not self._closed:
             known.call()
+        self._end_with_the_abandoned()
 
     def _stop(self, run: Run, reason: DaemonStoppingReason) -> None:
         stopping = run.stopper.is_set
@@ -204,10 +206,13 @@ class Background:
         run.stop(DaemonStoppingReason.DAEMON_ABANDONED)
         run.logger.warning("%s did not exit in time. Leaving it orphaned.", run.handler)
         run.known.call()
-        if self._closed and all(run.abandoned for run in self._runs.values()):
-            self._scope.cancel(reason="all that is left was abandoned")
+        self._end_with_the_abandoned()
         with contextlib.suppress(ResourceWarning):  # where warnings are errors, this one must not end the operator
             warnings.warn(f"{run.handler} did not exit in time.", ResourceWarning, stacklevel=1)
+
+    def _end_with_the_abandoned(self) -> None:
+        if self._closed and all(run.abandoned for run in self._runs.values()):
+            self._scope.cancel(reason="nothing is left but what was abandoned")
 
     async def _cancel_hung(self) -> None:
         """Cancel what has no cancellation time-out, and has not ended in time when the operator stops."""

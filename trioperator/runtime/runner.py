@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 
 import trio
 
@@ -33,11 +34,13 @@ class Runner:
         backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
         self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
-        self._daemon_invoker = Invoker(limiter=self._daemon_threads, backoff=backoff)
+        self._daemon_invoker = Invoker(limiter=trio.CapacityLimiter(math.inf), backoff=backoff)
         self._timer_invoker = Invoker(limiter=trio.CapacityLimiter(settings.execution.max_workers), backoff=backoff)
 
     async def serve(self, run: Run) -> None:
         """Call a daemon or a timer, until it has nothing more to do or is told to stop."""
+        if run.stopper.is_set:
+            return
         current_cause.set(run.cause)  # the task is the run's own
         delay = self._initial_delay(run)
         if isinstance(run.handler, TimerHandler):
@@ -80,22 +83,44 @@ class Runner:
         """Make attempts until one is the last; None: there was to be another, but it has to stop."""
         attempt = Attempt(retry=0, started=wall_now())
         while True:
-            outcome = await self._attempt(run, attempt)
-            if outcome.final:
+            outcome = await self._attempt_when_possible(run, attempt)
+            if outcome is None or outcome.final:
                 return outcome
             if await self._wait(run, trio.current_time() + outcome.delay) is None:
                 return None
             attempt = Attempt(retry=attempt.retry + 1, started=attempt.started)
+
+    async def _attempt_when_possible(self, run: Run, attempt: Attempt) -> Outcome | None:
+        """Call the function once; a sync daemon waits for a thread before. None: it has to stop and has got none."""
+        if run.handler.is_async or not isinstance(run.handler, DaemonHandler):
+            return await self._attempt(run, attempt)
+        if not await self._wait_for_thread(run):
+            return None
+        try:
+            return await self._attempt(run, attempt)
+        finally:
+            self._daemon_threads.release_on_behalf_of(run)
+
+    async def _wait_for_thread(self, run: Run) -> bool:
+        threads = self._daemon_threads
+        if threads.available_tokens <= 0:
+            run.logger.error(
+                "%s cannot start: all %d threads for daemons are taken. It starts when one is free. To have more, set"
+                " settings.background.max_threads, or make the daemon async.",
+                run.handler,
+                threads.total_tokens,
+            )
+        with run.open_queueing():
+            await threads.acquire_on_behalf_of(run)
+            return True
+        return False
 
     async def _attempt(self, run: Run, attempt: Attempt) -> Outcome:
         """Call the function once, and wait until what it wants stored is stored, so that it cannot get ahead of it."""
         handler, cause = run.handler, run.cause
         patch = Patch()
         outcome = None
-        invoker = self._timer_invoker
-        if isinstance(handler, DaemonHandler):
-            invoker = self._daemon_invoker
-            self._check_threads(run)
+        invoker = self._daemon_invoker if isinstance(handler, DaemonHandler) else self._timer_invoker
         try:
             outcome = await invoker.invoke(
                 handler,
@@ -124,16 +149,6 @@ class Runner:
         known.awaited.append(written)
         known.call()
         return written
-
-    def _check_threads(self, run: Run) -> None:
-        threads = self._daemon_threads
-        if not run.handler.is_async and threads.available_tokens <= 0:
-            run.logger.error(
-                "%s cannot start: all %d threads for daemons are taken. It starts when one is free. To have more, set"
-                " settings.background.max_threads, or make the daemon async.",
-                run.handler,
-                threads.total_tokens,
-            )
 
     def _initial_delay(self, run: Run) -> float:
         delay, cause = run.handler.initial_delay, run.cause

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -26,7 +27,19 @@ class Run:
     it was ``abandoned``.
     """
 
-    __slots__ = ("_news", "abandoned", "background", "cause", "ended", "handler", "key", "known", "scope", "stopper")
+    __slots__ = (
+        "_news",
+        "_queueing",
+        "abandoned",
+        "background",
+        "cause",
+        "ended",
+        "handler",
+        "key",
+        "known",
+        "scope",
+        "stopper",
+    )
 
     def __init__(self, known: Known, handler: BackgroundHandler, key: Hashable, background: ObjectBackground) -> None:
         assert background.cause is not None
@@ -40,6 +53,7 @@ class Run:
         self.ended = trio.Event()
         self.abandoned = False
         self._news: trio.Event | None = None
+        self._queueing: trio.CancelScope | None = None
 
     @property
     def holds(self) -> bool:
@@ -63,12 +77,21 @@ class Run:
         """Tell it to stop, or give it one reason more."""
         self.stopper.stop(reason)
         self.wake()
+        if self._queueing is not None:
+            self._queueing.cancel(reason="it has to stop before it has begun")
 
     def cancel(self, why: str) -> None:
         """Cancel it, if it can be: a thread cannot, and goes on until it heeds the flag."""
         self.stop(DaemonStoppingReason.DAEMON_CANCELLED)
         if self.handler.is_async:
             self.scope.cancel(reason=why)
+
+    @contextlib.contextmanager
+    def open_queueing(self) -> Iterator[None]:
+        """Hold what is waited for before a call: it is not waited for when the run has to stop."""
+        with trio.CancelScope() as self._queueing:
+            yield
+        self._queueing = None
 
     def wake(self) -> None:
         """Have it look whether the object has changed."""
