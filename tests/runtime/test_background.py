@@ -13,26 +13,33 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
+from tests.runtime.test_table import WIDGETS, Queue, body, raw
 from trioperator import DaemonStoppingReason, on
+from trioperator.handling.registry import KindHandlers
+from trioperator.runtime.background import Background
+from trioperator.runtime.detector import Detector
+from trioperator.runtime.runner import Runner
+from trioperator.runtime.table import Kind, ObjectTable
 
 FINALIZERS = ["trioperator.dev/finalizer"]
 SIGNALLED = DaemonStoppingReason.DAEMON_SIGNALLED
 DELETED = DaemonStoppingReason.RESOURCE_DELETED
 MISMATCH = DaemonStoppingReason.FILTERS_MISMATCH
 EXITING = DaemonStoppingReason.OPERATOR_EXITING
+PAUSING = DaemonStoppingReason.OPERATOR_PAUSING
 CANCELLED = DaemonStoppingReason.DAEMON_CANCELLED
 ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED
 
 
 def labelled(name: str = "w", **labels: str) -> dict[str, Any]:
-    body = widget(name)
-    body["metadata"]["labels"] = labels
-    return body
+    manifest = widget(name)
+    manifest["metadata"]["labels"] = labels
+    return manifest
 
 
 async def finalizers(bench: Bench) -> list[str]:
-    body = await bench.cluster.get("widgets", "w")
-    return list(body["metadata"].get("finalizers", []))
+    found = await bench.cluster.get("widgets", "w")
+    return list(found["metadata"].get("finalizers", []))
 
 
 # ------------------------------------------------------------------------------------------- spawning
@@ -51,9 +58,9 @@ async def test_a_daemon_is_spawned_for_each_object(bench: Bench, autojump_clock:
         await bench.cluster.create(widget("after"))
         await settle(1)
         assert sorted(spawned) == [(name, 0, {"size": 1}, False, None) for name in ("after", "before")]
-        body = await bench.cluster.get("widgets", "after")
-        assert body["metadata"]["finalizers"] == FINALIZERS
-        assert "annotations" not in body["metadata"]
+        found = await bench.cluster.get("widgets", "after")
+        assert found["metadata"]["finalizers"] == FINALIZERS
+        assert "annotations" not in found["metadata"]
         assert bench.writes() == ["PATCH main"] * 2
 
 
@@ -96,9 +103,9 @@ async def test_an_object_that_is_being_deleted_gets_no_daemon(bench: Bench, auto
     async def watch(name: str, **_: Any) -> None:
         spawned.append(name)
 
-    body = widget()
-    body["metadata"]["finalizers"] = ["example.com/other"]
-    await bench.cluster.create(body)
+    found = widget()
+    found["metadata"]["finalizers"] = ["example.com/other"]
+    await bench.cluster.create(found)
     await bench.cluster.delete("widgets", "w")
     async with bench.running():
         await settle(1)
@@ -144,7 +151,7 @@ async def test_an_initial_delay_is_waited_for_but_not_when_it_has_to_stop(
         assert times == {"a": began + 10, "b": began + 20}
         await bench.cluster.delete("widgets", "c")
         await settle()
-        assert sorted(body["metadata"]["name"] for body in await bench.cluster.list("widgets")) == ["a", "b"]
+        assert sorted(found["metadata"]["name"] for found in await bench.cluster.list("widgets")) == ["a", "b"]
 
 
 async def test_an_initial_delay_that_fails_is_reported_and_none(
@@ -180,9 +187,9 @@ async def test_a_daemon_that_returns_is_not_started_again_and_holds_nothing(
     async with bench.running():
         await bench.cluster.create(widget())
         await settle(1)
-        body = await bench.cluster.get("widgets", "w")
-        assert body["status"] == {watch.__qualname__: {"finished": True}}
-        assert "finalizers" not in body["metadata"]
+        found = await bench.cluster.get("widgets", "w")
+        assert found["status"] == {watch.__qualname__: {"finished": True}}
+        assert "finalizers" not in found["metadata"]
         assert bench.writes() == ["PATCH main", "PATCH status", "PATCH main"]
         await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
         await settle(1)
@@ -211,9 +218,9 @@ async def test_errors_are_retried_and_counted(bench: Bench, autojump_clock: Mock
         began = trio.current_time()
         await bench.cluster.create(widget())
         await settle(1000)
-        body = await bench.cluster.get("widgets", "w")
-        assert body["status"] == {"retry": 3}
-        assert "finalizers" not in body["metadata"]
+        found = await bench.cluster.get("widgets", "w")
+        assert found["status"] == {"retry": 3}
+        assert "finalizers" not in found["metadata"]
         assert attempts == [(0, 0, began), (1, 5, began + 5), (2, 12, began + 12), (3, 12, began + 12)]
         await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
         await settle(1000)
@@ -376,9 +383,9 @@ async def test_a_daemon_is_cancelled_after_its_backoff(bench: Bench, autojump_cl
         [(when, reason, why)] = notes
         assert (when, reason) == (5, DELETED | SIGNALLED | CANCELLED)
         assert "the cancellation backoff is over" in why
-        body = await bench.cluster.get("widgets", "w")
-        assert body["metadata"]["finalizers"] == ["example.com/x"]
-        assert body["spec"] == {"size": 1, "parting": "words"}
+        found = await bench.cluster.get("widgets", "w")
+        assert found["metadata"]["finalizers"] == ["example.com/x"]
+        assert found["spec"] == {"size": 1, "parting": "words"}
 
 
 async def test_a_daemon_that_does_not_end_is_abandoned_and_its_object_released(
@@ -612,10 +619,10 @@ async def test_daemons_end_when_the_operator_stops_and_store_their_last_words(
         stopped = trio.current_time()
     assert trio.current_time() == stopped
     assert reasons == [EXITING | SIGNALLED]
-    body = await bench.cluster.get("widgets", "w")
-    assert body["status"] == {"watch": "bye from w"}
-    assert body["spec"] == {"size": 1, "parting": "words"}
-    assert body["metadata"]["finalizers"] == FINALIZERS
+    found = await bench.cluster.get("widgets", "w")
+    assert found["status"] == {"watch": "bye from w"}
+    assert found["spec"] == {"size": 1, "parting": "words"}
+    assert found["metadata"]["finalizers"] == FINALIZERS
 
 
 async def test_a_daemon_without_a_timeout_is_cancelled_some_seconds_after_the_stop(
@@ -687,6 +694,43 @@ async def test_an_operator_that_is_cancelled_takes_its_daemons_along(bench: Benc
     assert notes == ["cancelled"]
 
 
+async def test_all_daemons_can_be_stopped_for_a_pause_and_none_is_spawned_then(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    reasons: list[Any] = []
+
+    @trioperator.daemon("widgets", finalizer=False, registry=bench.registry)
+    async def watch(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        await stopped.wait()
+        reasons.append((trio.current_time(), stopped.reason))
+
+    @trioperator.timer("widgets", interval=10, finalizer=False, registry=bench.registry)
+    async def tick(**_: Any) -> None:
+        reasons.append(trio.current_time())
+
+    detector = Detector(
+        progress=trioperator.SmartProgressStorage(),
+        diffbase=trioperator.AnnotationsDiffBaseStorage(),
+        finalizer=bench.settings.persistence.finalizer,
+    )
+    background = Background(Runner(bench.settings), settings=bench.settings, detector=detector)
+    kind = Kind(WIDGETS, KindHandlers.of(bench.registry.resource_handlers()))
+    table = ObjectTable(kind, Queue(), memo=None, consistency_timeout=5)
+    for name in ("one", "two"):
+        table.observe("ADDED", raw(1, name=name, uid=name))
+    one, two = table
+    async with trio.open_nursery() as nursery:
+        await nursery.start(background.serve)
+        began = trio.current_time()
+        one.body, two.body = body(1, name="one"), body(1, name="two")
+        assert not background.match(one)
+        await trio.sleep(15)
+        background.stop_all(PAUSING)
+        assert not background.match(two)
+    assert reasons == [began, began + 10, (began + 15, PAUSING | SIGNALLED)]
+    assert trio.current_time() == began + 15
+
+
 # ------------------------------------------------------------------------------------------- what it sees and stores
 
 
@@ -755,8 +799,8 @@ async def test_daemons_store_beside_a_handler_at_work(bench: Bench, autojump_clo
             assert (await bench.cluster.get("widgets", "w"))["status"] == {"retry": retry}
             await settle(9.5)
         await settle(1000)
-        body = await bench.cluster.get("widgets", "w")
-        assert "trioperator.dev/last-handled-configuration" in body["metadata"]["annotations"]
+        found = await bench.cluster.get("widgets", "w")
+        assert "trioperator.dev/last-handled-configuration" in found["metadata"]["annotations"]
 
 
 async def test_a_daemon_cannot_get_ahead_of_what_is_stored(bench: Bench, autojump_clock: MockClock) -> None:
