@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trioperator.apiserver import Cluster, User, open_cluster
 from trioperator.apiserver.users import ANONYMOUS
@@ -152,3 +154,70 @@ async def test_everything_is_allowed_by_default(cluster: Cluster) -> None:
     assert (await client.get(PODS, headers={"Impersonate-User": "anna"})).status_code == 200
     assert cluster.requests[-1].user == "anna"
     assert await cluster.list("clusterroles") == []
+
+
+WORDS = st.sampled_from(("", "a", "*", "/a", "get", "In", "Exists", "Role", "ClusterRole", "User", "ServiceAccount"))
+TEXTS = st.none() | st.lists(WORDS, max_size=2)
+STRANGE = st.none() | st.integers(-1, 2**40) | WORDS | TEXTS
+
+
+def objects(*fields: str, **others: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Make objects with some of the fields, whose values are words if nothing else is said."""
+    return st.fixed_dictionaries({}, optional={**dict.fromkeys(fields, WORDS), **others})
+
+
+LISTS = dict.fromkeys(("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"), TEXTS)
+SELECTORS = objects(
+    matchLabels=st.dictionaries(WORDS, WORDS, max_size=1),
+    matchExpressions=st.lists(objects("key", "operator", values=TEXTS), max_size=1),
+)
+QUESTIONS = objects(
+    "user",
+    "namespace",
+    "token",
+    groups=TEXTS,
+    audiences=TEXTS,
+    expirationSeconds=st.integers(-1, 2**40),
+    extra=st.dictionaries(WORDS, TEXTS, max_size=1),
+    resourceAttributes=st.none() | objects("verb", "group", "resource", "namespace", "name"),
+    nonResourceAttributes=st.none() | objects("verb", "path"),
+    boundObjectRef=objects(
+        "name", "uid", kind=st.sampled_from(("Pod", "Secret", "Node", "a")), apiVersion=st.just("v1")
+    ),
+)
+BODIES = objects(
+    rules=STRANGE | st.lists(objects(**LISTS), max_size=2),
+    aggregationRule=STRANGE | objects(clusterRoleSelectors=st.lists(SELECTORS, max_size=2)),
+    roleRef=STRANGE | objects("apiGroup", "kind", "name"),
+    subjects=STRANGE | st.lists(objects("apiGroup", "kind", "name", "namespace"), max_size=2),
+    spec=STRANGE | QUESTIONS,
+)
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PATHS = st.sampled_from(
+    (
+        f"{RBAC}/clusterroles",
+        f"{RBAC}/clusterrolebindings",
+        f"{RBAC}/namespaces/default/roles",
+        f"{RBAC}/namespaces/default/rolebindings",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+        f"{ACCOUNTS}/robot/token",
+    )
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(PATHS, BODIES), min_size=1, max_size=5))
+def test_whatever_is_asked_has_an_answer(requests: list[tuple[str, dict[str, Any]]]) -> None:
+    async def ask() -> None:
+        cluster = Cluster(authorization="rbac")
+        await cluster.create(ACCOUNT)
+        client, anna = cluster.client(), cluster.client(user=User(name="a", groups=("system:authenticated",)))
+        for number, (path, body) in enumerate(requests):
+            for user in (client, anna):
+                response = await user.post(path, json={"metadata": {"name": f"n{number}"}, **body})
+                assert response.status_code in {201, 400, 403, 404, 409, 422}, response.text
+
+    trio.run(ask)

@@ -358,6 +358,28 @@ async def test_rules_are_checked(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize(
+    ("term", "field", "message"),
+    [
+        ({"key": "a", "operator": "Bad"}, "operator", 'Invalid value: "Bad": not a valid selector operator'),
+        (
+            {"key": "a", "operator": "In"},
+            "values",
+            "Required value: must be specified when `operator` is 'In' or 'NotIn'",
+        ),
+        ({"operator": "Exists"}, "key", 'Invalid value: "": name part must be non-empty'),
+    ],
+)
+async def test_selectors_of_roles_are_checked(guarded: Guarded, term: dict[str, str], field: str, message: str) -> None:
+    selectors = {"clusterRoleSelectors": [{"matchExpressions": [term]}]}
+    refused = await guarded.make_role(guarded.named("bad"), plural="clusterroles", aggregationRule=selectors)
+    causes = [(item["field"], item["message"]) for item in refused.content["details"]["causes"]]
+    path = "aggregationRule.clusterRoleSelectors[0]"
+    assert refused.code == 422
+    assert causes[0] == (f"{path}.matchExpressions[0].{field}", message)
+    assert causes[-1] == (path, "Invalid value: null: invalid label selector.")
+
+
+@pytest.mark.parametrize(
     ("subject", "field", "value", "supported"),
     [
         ({"kind": "User"}, "name", None, ()),

@@ -1,6 +1,6 @@
 """Questions about access that are asked as objects: who am I, may I, may they, what may I, whose token is this.
 
-Nothing of it is stored: the object comes back with its answer.
+Nothing of it is stored: the object comes back with its answer. The objects have been read by their schemas.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AccessReviews:
         meta = {field: value for field, value in asked["metadata"].items() if value}
         if kind.namespaced:
             meta["namespace"] = namespace
-        spec = _mapping(kind, asked, "spec")
+        spec: Object = asked.get("spec") or {}
         match kind.plural:
             case "selfsubjectreviews":
                 meta = {"creationTimestamp": self._state.timestamp()}
@@ -53,20 +53,20 @@ class AccessReviews:
                 return _result(kind, meta, {}, self._list_rules(str(spec.get("namespace") or ""), user))
             case "selfsubjectaccessreviews":
                 _check_empty(meta)
-                return _result(kind, meta, spec, self._decide(kind, spec, user))
+                return _result(kind, meta, spec, self._decide(spec, user))
             case "subjectaccessreviews":
                 _check_empty(meta)
             case _:
                 _check_empty({field: value for field, value in meta.items() if field != "namespace"})
                 _check_place(spec, namespace)
         _check_subject(spec)
-        return _result(kind, meta, spec, self._decide(kind, spec, _subject(spec)))
+        return _result(kind, meta, spec, self._decide(spec, _subject(spec)))
 
     def _review_token(self, spec: Mapping[str, Any]) -> Object:
         token = str(spec.get("token") or "")
         if not token:
             raise bad_request("token is required for TokenReview in authentication")
-        wanted = tuple(map(str, spec.get("audiences") or ())) or (AUDIENCE,)
+        wanted = tuple(spec.get("audiences") or ()) or (AUDIENCE,)
         user, audiences, problem = self._access.authenticator.review(token, wanted)
         if user is None:
             return {"user": {}, "error": problem}
@@ -87,8 +87,8 @@ class AccessReviews:
         status = {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
         return status | ({"evaluationError": problems} if problems else {})
 
-    def _decide(self, kind: Kind, spec: Object, user: User) -> Object:
-        decision = self._access.authorizer.decide(user, _attributes(kind, spec))
+    def _decide(self, spec: Object, user: User) -> Object:
+        decision = self._access.authorizer.decide(user, _attributes(spec))
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
 
@@ -99,36 +99,26 @@ def _result(kind: Kind, meta: Object, spec: Mapping[str, Any] | None, status: Ob
     return {**result, "status": status}
 
 
-def _mapping(kind: Kind, obj: Mapping[str, Any], field: str, parent: str = "") -> Object:
-    value = obj.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        place = f"{parent or kind.kind}.{field}"
-        text = f"json: cannot unmarshal into Go struct field {place}"
-        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
-    return value
-
-
-def _attributes(kind: Kind, spec: Object) -> Attributes:
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+def _attributes(spec: Object) -> Attributes:
+    resource: Object | None = spec.get("resourceAttributes")
+    path: Object | None = spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
-        _refuse(_PATH, f"Invalid value: {_go_path(path)}: cannot be specified in combination with resourceAttributes")
-    if resource is None and path is None:
-        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        _refuse(_RESOURCE, f"Invalid value: null: {text}")
+        raise _refusal(
+            _PATH, f"Invalid value: {_go_path(path)}: cannot be specified in combination with resourceAttributes"
+        )
     if path is not None:
-        asked = _mapping(kind, spec, "nonResourceAttributes", "spec")
-        return Attributes(verb=_text(asked, "verb"), path=_text(asked, "path"), is_resource=False)
-    asked = _mapping(kind, spec, "resourceAttributes", "spec")
+        return Attributes(verb=_text(path, "verb"), path=_text(path, "path"), is_resource=False)
+    if resource is None:
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise _refusal(_RESOURCE, f"Invalid value: null: {text}")
     return Attributes(
-        verb=_text(asked, "verb"),
-        group=_text(asked, "group"),
-        version=_text(asked, "version"),
-        resource=_text(asked, "resource"),
-        subresource=_text(asked, "subresource"),
-        namespace=_text(asked, "namespace"),
-        name=_text(asked, "name"),
+        verb=_text(resource, "verb"),
+        group=_text(resource, "group"),
+        version=_text(resource, "version"),
+        resource=_text(resource, "resource"),
+        subresource=_text(resource, "subresource"),
+        namespace=_text(resource, "namespace"),
+        name=_text(resource, "name"),
     )
 
 
@@ -137,41 +127,39 @@ def _text(asked: Mapping[str, Any], field: str) -> str:
 
 
 def _subject(spec: Mapping[str, Any]) -> User:
-    extra = spec.get("extra") if isinstance(spec.get("extra"), dict) else None
     return User(
         name=_text(spec, "user"),
         uid=_text(spec, "uid"),
-        groups=tuple(map(str, spec.get("groups") or ())),
-        extra={key: tuple(map(str, values or ())) for key, values in (extra or {}).items()},
+        groups=tuple(spec.get("groups") or ()),
+        extra={key: tuple(values) for key, values in (spec.get("extra") or {}).items()},
     )
 
 
 # -- what makes no sense ----------------------------------------------------------------------------------------------
 
 
-def _refuse(field: str, text: str) -> None:
-    raise invalid("", _GROUP, "", [Cause(field, text)])
+def _refusal(field: str, text: str) -> Exception:
+    return invalid("", _GROUP, "", [Cause(field, text)])
 
 
 def _check_empty(meta: Mapping[str, Any]) -> None:
     if meta:
-        _refuse("metadata", f"Invalid value: {msgspec.json.encode(meta).decode()}: must be empty")
+        raise _refusal("metadata", f"Invalid value: {msgspec.json.encode(meta).decode()}: must be empty")
 
 
 def _check_subject(spec: Mapping[str, Any]) -> None:
     if not spec.get("user") and not spec.get("groups"):
-        _refuse("spec.user", 'Invalid value: "": at least one of user or group must be specified')
+        raise _refusal("spec.user", 'Invalid value: "": at least one of user or group must be specified')
 
 
 def _check_place(spec: Mapping[str, Any], namespace: str) -> None:
     path, resource = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
     if path is not None:
-        _refuse(_PATH, f"Invalid value: {_go_path(path)}: disallowed on this kind of request")
-    own = _text(resource, "namespace") if isinstance(resource, dict) else namespace
+        raise _refusal(_PATH, f"Invalid value: {_go_path(path)}: disallowed on this kind of request")
+    own = namespace if resource is None else _text(resource, "namespace")
     if own != namespace:
-        _refuse(f"{_RESOURCE}.namespace", f'Invalid value: "{own}": must match metadata.namespace')
+        raise _refusal(f"{_RESOURCE}.namespace", f'Invalid value: "{own}": must match metadata.namespace')
 
 
-def _go_path(path: Any) -> str:
-    asked = path if isinstance(path, dict) else {}
-    return msgspec.json.encode({"Path": _text(asked, "path"), "Verb": _text(asked, "verb")}).decode()
+def _go_path(path: Mapping[str, Any]) -> str:
+    return msgspec.json.encode({"Path": _text(path, "path"), "Verb": _text(path, "verb")}).decode()

@@ -37,7 +37,7 @@ class RoleAggregator:
             selectors = (stored.obj.get("aggregationRule") or {}).get("clusterRoleSelectors")
             if not selectors:
                 continue
-            rules = self._gather(key, [selector_of(selector) for selector in selectors]) or None
+            rules = self._gather(key, [selector_of(selector or {}) for selector in selectors]) or None
             if rules != stored.obj.get("rules"):
                 self._state.store.put(self._table, key, {**stored.obj, "rules": rules})
 

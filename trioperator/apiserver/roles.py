@@ -10,6 +10,7 @@ import msgspec
 from .kinds import Kind
 from .metadata import segment_problem, subdomain_problem
 from .refusals import Cause, required, unsupported
+from .validity.words import check_label_selector
 
 __all__ = ["RBAC", "check_grants", "check_grants_update"]
 
@@ -24,10 +25,8 @@ def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[Cause]:
     if kind.plural in {"roles", "clusterroles"}:
         for at, rule in enumerate(obj.get("rules") or ()):
             yield from _check_rule(f"rules[{at}]", rule, namespaced=kind.namespaced)
-        aggregation = obj.get("aggregationRule")
-        if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
-            text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-            yield required("aggregationRule.clusterRoleSelectors", text)
+        if (aggregation := obj.get("aggregationRule")) is not None:
+            yield from _check_aggregation("aggregationRule.clusterRoleSelectors", aggregation)
         return
     yield from _check_reference(obj["roleRef"], ("Role", "ClusterRole") if kind.namespaced else ("ClusterRole",))
     for at, subject in enumerate(obj.get("subjects") or ()):
@@ -40,6 +39,17 @@ def check_grants_update(kind: Kind, new: Mapping[str, Any], old: Mapping[str, An
         ref = new["roleRef"]
         shown = {"APIGroup": ref["apiGroup"], "Kind": ref["kind"], "Name": ref["name"]}
         yield Cause("roleRef", f"Invalid value: {_json(shown)}: cannot change roleRef")
+
+
+def _check_aggregation(path: str, aggregation: Mapping[str, Any]) -> Iterable[Cause]:
+    selectors = aggregation.get("clusterRoleSelectors")
+    if not selectors:
+        yield required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")
+    for at, selector in enumerate(selectors or ()):
+        causes = list(check_label_selector(selector or {}, f"{path}[{at}]"))
+        yield from causes
+        if causes:
+            yield Cause(f"{path}[{at}]", "Invalid value: null: invalid label selector.")
 
 
 def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:

@@ -53,8 +53,8 @@ class TokenRequests:
             text = "the namespace of the provided object does not match the namespace sent on the request"
             raise bad_request(text)
         account = self._state.require(kind, namespace, name)
-        spec = asked.get("spec") if isinstance(asked.get("spec"), dict) else None
-        spec = {"audiences": [AUDIENCE], "expirationSeconds": _HOUR, "boundObjectRef": None, **_given(spec or {})}
+        defaults = {"audiences": [AUDIENCE], "expirationSeconds": _HOUR, "boundObjectRef": None}
+        spec: Object = {**defaults, **(asked.get("spec") or {})}
         seconds = _checked(spec["expirationSeconds"])
         bound = self._bound(namespace, name, spec["boundObjectRef"])
         token = self._tokens.issue(account, audiences=spec["audiences"], seconds=seconds, bound=bound)
@@ -72,11 +72,11 @@ class TokenRequests:
             "status": {"token": token, "expirationTimestamp": end.strftime("%Y-%m-%dT%H:%M:%SZ")},
         }
 
-    def _bound(self, namespace: str, account: str, ref: Any) -> Object:
+    def _bound(self, namespace: str, account: str, ref: Mapping[str, Any] | None) -> Object:
         """Return the claim about the object that the token shall end with."""
-        if not isinstance(ref, Mapping):
+        if ref is None:
             return {}
-        plural = _BINDABLE.get(str(ref.get("kind")))
+        plural = _BINDABLE.get(ref.get("kind") or "")
         if plural is None or ref.get("apiVersion") != "v1":
             group, _, version = str(ref.get("apiVersion") or "").rpartition("/")
             text = f"{group}/{version}, Kind={ref.get('kind') or ''}"
@@ -101,20 +101,16 @@ class TokenRequests:
         return claim
 
 
-def _given(spec: Mapping[str, Any]) -> Object:
-    return {field: value for field, value in spec.items() if value}
-
-
-def _checked(seconds: Any) -> int:
+def _checked(seconds: int) -> int:
     text = ""
-    if not isinstance(seconds, int) or seconds < _SHORTEST:
+    if seconds < _SHORTEST:
         text = "may not specify a duration less than 10 minutes"
     elif seconds > _LONGEST:
         text = "may not specify a duration larger than 2^32 seconds"
     if text:
         cause = Cause("spec.expirationSeconds", f"Invalid value: {seconds}: {text}")
         raise invalid("TokenRequest", TOKEN_REQUEST.group, "", [cause])
-    return int(seconds)
+    return seconds
 
 
 class TokenSecrets:
