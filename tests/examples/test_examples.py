@@ -240,6 +240,21 @@ async def test_handlers(example: Example) -> None:
     example.assert_shows_what_its_page_says()
 
 
+@running("07-subhandlers")
+async def test_subhandlers(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    status = (await example.get())["status"]
+    assert status == {"create": {"items": 2}, "create/item1": "made", "create/item2": "made"}
+    assert [example.lines.count(f"{item} is made.") for item in ("item1", "item2")] == [1, 1]
+    for item in ("item3", "item4"):
+        await example.cluster.patch("kex", "kopf-example-1", {"spec": {"items": ["item1", "item2", item]}})
+        await example.lines.wait_for(f"To be made in addition: {item}.")
+    await example.lines.wait_for(HANDLED, times=2)
+    assert not example.lines.count("item3 is made in addition.")
+    example.assert_shows_what_its_page_says()
+
+
 @running("08-events")
 async def test_raw_events(example: Example) -> None:
     await example.apply()
@@ -320,4 +335,27 @@ async def test_indexing(example: Example) -> None:
     await example.lines.wait_for("My Pods: pod-1 is Pending.")
     await example.cluster.delete("pods", "pod-1")
     await example.lines.wait_for("My Pods: none.", 2)
+    example.assert_shows_what_its_page_says()
+
+
+@running("99-all-at-once")
+async def test_all_at_once(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    metadata = {"name": "pod-1", "labels": {"application": "all-at-once"}}
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    await example.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await example.lines.wait_for("pod-1 is special for us: ADDED.")
+    await example.patch("another value")
+    await example.lines.wait_for(HANDLED, times=2)
+    with trio.fail_after(30):
+        while (await example.get())["status"].get("pods") != 1:  # noqa: ASYNC110
+            await trio.sleep(0.05)
+    assert (await example.get())["status"]["create_1"] == {"message": "Hello, kopf-example-1!"}
+    await example.stop()
+    await example.start()
+    await example.lines.wait_for("Part item2 is done.", times=2)
+    await example.delete()
+    await example.lines.wait_for("Deleted, really deleted")
+    assert await example.cluster.list("kex") == []
     example.assert_shows_what_its_page_says()
