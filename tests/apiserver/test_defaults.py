@@ -105,6 +105,12 @@ class TestPods:
         assert answer.content["status"]["qosClass"] == quality
 
 
+    async def test_have_empty_directories_where_nothing_else_is_said(self, target: Target) -> None:
+        spec = {"containers": [{"name": "a", "image": "b"}], "volumes": [{"name": "v"}]}
+        answer = await target.create("pods", "a", spec=spec)
+        assert answer.content["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
+
+
 async def test_the_template_of_a_daemon_set_has_a_generation(target: Target) -> None:
     path = f"/apis/apps/v1/namespaces/{target.namespace}/daemonsets"
     obj = CASES["daemonset"]["sent"]

@@ -114,6 +114,11 @@ def _container(container: Object) -> None:
     container.setdefault("imagePullPolicy", "Always" if is_newest else "IfNotPresent")
 
 
+def _volume(volume: Object) -> None:
+    if set(volume) == {"name"}:
+        volume["emptyDir"] = {}
+
+
 def _pod_spec(spec: Object) -> None:
     spec.setdefault("securityContext", {})
     if spec.get("serviceAccountName"):
@@ -280,6 +285,7 @@ _DERIVED: Final[Mapping[str, Callable[[Object], None]]] = {
     "core.v1.PodSpec": _pod_spec,
     "core.v1.ReplicationController": _replication_controller,
     "core.v1.ServiceSpec": _service,
+    "core.v1.Volume": _volume,
     "flowcontrol.v1.FlowSchemaSpec": _flow_schema,
     "networking.v1.NetworkPolicySpec": _network_policy,
     "rbac.v1.RoleRef": _role_ref,

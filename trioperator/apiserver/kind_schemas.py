@@ -29,6 +29,7 @@ __all__ = [
     "reference",
     "resolve",
     "schema_of",
+    "stored_definition_of",
 ]
 
 Node = Mapping[str, Any]
@@ -91,6 +92,11 @@ def definition(name: str) -> Node:
 def definition_of(kind: Kind) -> str | None:
     """Return the name of the built-in kind's definition."""
     return _data().kinds.get(f"{kind.group}/{kind.version}/{kind.kind}")
+
+
+def stored_definition_of(kind: Kind) -> str | None:
+    """Return the name of the definition that the built-in kind's objects are stored by."""
+    return _data().kinds.get(f"{kind.group}/{kind.storage_version or kind.version}/{kind.kind}")
 
 
 @functools.cache

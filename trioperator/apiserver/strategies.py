@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import events, schema
+from . import autoscaling, events, schema
 from .builtin_rules import encode_secret, prepare_changed, prepare_new
 from .configurations import CONFIGURATIONS, check_configuration
 from .definitions import check_definition, fill_definition
@@ -28,6 +28,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
 
     The paths of fields that were dropped because nobody knows them are added to *unknown*.
     """
+    if kind.api_version == "autoscaling/v1":
+        obj = autoscaling.from_v1(obj)
     meta = obj.get("metadata") or {}
     if kind.custom is not None:
         unknown.extend(f"metadata.{field}" for field in meta if field not in META_FIELDS)

@@ -102,7 +102,8 @@ class Tracker:
         subresource: str,
     ) -> None:
         old, new, entries = change
-        before, after = (as_served(kind, dict(old)), as_served(kind, new)) if kind.is_event_alias else (old, new)
+        is_translated = kind.custom is None and kind.api_version != kind.stored_api_version
+        before, after = (as_served(kind, dict(old)), as_served(kind, new)) if is_translated else (old, new)
         try:
             comparison = compare(self.root(kind), before, after, _scope_of(kind, subresource))
         except UntypedItemError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .defaults import fill_defaults
-from .kind_schemas import Node, definition, definition_of, reference
+from .kind_schemas import Node, definition, definition_of, reference, stored_definition_of
 from .kinds import Kind
 from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
@@ -103,7 +103,8 @@ def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[st
 
 def new_status(kind: Kind) -> dict[str, Any]:
     """Return the status of a new object of a built-in kind."""
-    status: dict[str, Any] = unmarshal(kind, {}, []).get("status") or {}
+    name = stored_definition_of(kind)
+    status: dict[str, Any] = {} if name is None else _definition_type(name).read({}, "", [])["status"]
     return status
 
 

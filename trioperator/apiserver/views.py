@@ -11,7 +11,7 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from . import events
+from . import autoscaling, events
 from .kinds import Kind
 from .storage import Stored
 from .tables import partial, render_table
@@ -72,6 +72,8 @@ def as_served(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
     """Return the stored object in the version (and the vocabulary) of the kind."""
     if kind.is_event_alias:
         return events.from_core(obj, kind.api_version)
+    if kind.api_version == "autoscaling/v1":
+        return autoscaling.to_v1(obj)
     return obj if obj["apiVersion"] == kind.api_version else {**obj, "apiVersion": kind.api_version}
 
 
