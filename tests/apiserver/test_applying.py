@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .conftest import GROUP, Answer, Target, definition, ensure_definition
+from .conftest import GROUP, Answer, Guarded, Target, definition, ensure_definition, rule
 from .test_managing import data, entries, managers
 
 APPLY = "application/apply-patch+yaml"
@@ -431,6 +431,16 @@ class TestRefusals:
         title = "failed to create typed patch object (/a; /v1, Kind=ConfigMap)"
         assert (answer.code, answer.message) == (500, f"{title}: .nope: field not declared in schema")
 
+    async def test_what_is_left_empty_is_null_and_refused_where_null_is_no_value(self, target: Target) -> None:
+        await apply(target, "shapes", "me", spec={"extra": {"k": 1}})
+        answer = await apply(target, "shapes", "me", spec={"extra": {}})
+        expected = 'spec.extra: Invalid value: "null": spec.extra in body must be of type object: "null"'
+        assert (answer.code, answer.message) == (422, f'Shape.{GROUP} "a" is invalid: {expected}')
+        await target.create("configmaps", "a")
+        await apply(target, "configmaps", "me", data={"a": "1"})
+        answer = await apply(target, "configmaps", "me", data={})
+        assert (answer.code, answer.content.get("data")) == (200, None)
+
     async def test_what_is_merged_must_be_valid(self, target: Target) -> None:
         answer = await apply(target, "shapes", "me", spec={"size": 1000})
         assert (answer.code, answer.reason) == (422, "Invalid")
@@ -477,3 +487,13 @@ class TestRefusals:
         answer = await apply(target, "shapes", "me", meta={"uid": "1"})
         assert answer.code == 422
         assert 'metadata.uid: Invalid value: "1": field is immutable' in answer.message
+
+
+class TestRights:
+    async def test_to_create_by_apply_takes_the_right_to_create(self, guarded: Guarded) -> None:
+        user = await guarded.give("anna", rule("patch", "configmaps"))
+        answer = await apply(user, "configmaps", "me", data={"a": "1"})
+        assert (answer.code, answer.reason) == (403, "Forbidden")
+        assert 'cannot create resource "configmaps" in API group "" in the namespace' in answer.message
+        assert (await apply(guarded, "configmaps", "me", data={"a": "1"})).code == 201
+        assert (await apply(user, "configmaps", "other", data={"b": "1"})).code == 200

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from trioperator.apiserver.decoding import WriteOptions
+from trioperator.apiserver.tracking import as_stored, decoded, settle_entries
+
 from .conftest import GROUP, JSON, STRATEGIC, Answer, Target
 
 VERSION = f"{GROUP}/v1"
@@ -363,3 +366,21 @@ class TestEntriesOfClients:
         assert answer.code == 422
         expected = "force: Forbidden: may not be specified for non-apply patch"
         assert answer.message == f'PatchOptions.meta.k8s.io "" is invalid: {expected}'
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown", "warning"),
+    [
+        ([{**ENTRY, "manager": "hook"}], ["hook"], ""),
+        ([{**ENTRY, "operation": "Other"}], ["one"], ".metadata.managedFields was in an invalid state after admission"),
+        ([5], ["one"], ".metadata.managedFields was in an invalid state after admission"),
+    ],
+)
+def test_entries_that_admission_has_spoilt_are_put_back(sent: list[Any], shown: list[str], warning: str) -> None:
+    before = as_stored([{**ENTRY, "manager": "one"}])
+    obj = {"metadata": {"name": "a", "managedFields": sent}}
+    options = WriteOptions()
+    settle_entries(obj, before, options)
+    assert [entry["manager"] for entry in decoded(obj["metadata"]["managedFields"])] == shown
+    assert "".join(options.warnings).startswith(warning)
+    assert bool(options.warnings) == bool(warning)

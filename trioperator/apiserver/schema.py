@@ -15,7 +15,7 @@ import msgspec
 from .checks import Check, text_of, type_name, value_checks
 from .refusals import Cause
 
-__all__ = ["Structure", "compile_schema", "default", "prune", "validate"]
+__all__ = ["Structure", "compile_schema", "default", "null_causes", "prune", "validate"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -211,6 +211,23 @@ def _validate_unique(keys: tuple[str, ...], value: list[Any], causes: list[Cause
         if token in seen:
             causes.append(Cause(f"{path}[{at}]", f"Duplicate value: {token.decode()}", "FieldValueDuplicate"))
         seen.add(token)
+
+
+def null_causes(node: Structure, value: Any, path: str = "") -> Iterable[Cause]:
+    """Return which fields are null that may not be, and have no default in the place of null."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            sub = node.properties.get(key) or (node.extra if isinstance(node.extra, Structure) else None)
+            place = f"{path}.{key}" if path else key
+            if sub is None:
+                continue
+            if item is not None:
+                yield from null_causes(sub, item, place)
+            elif sub.types and not sub.nullable and sub.default is None:
+                yield _type_cause(None, sub.types, place)
+    elif isinstance(value, list) and node.items is not None:
+        for at, item in enumerate(value):
+            yield from null_causes(node.items, item, f"{path}[{at}]")
 
 
 _PYTHON_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {

@@ -29,9 +29,14 @@ from .ownership import (
 from .state import State
 from .views import as_served
 
-__all__ = ["Tracker", "as_stored", "decoded", "reuse_times", "without_entries"]
+__all__ = ["Tracker", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]
 
 Object = dict[str, Any]
+
+_SPOILT: Final = (
+    ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+    "admission controller; please fix your requests: {}"
+)
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -201,6 +206,21 @@ def without_entries(sent: Any, old: Mapping[str, Any]) -> Any:
     if entries is not known and not (isinstance(entries, list) and as_stored(entries) == known):
         return sent
     return {**sent, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
+
+
+def settle_entries(obj: Object, before: msgspec.Raw | None, options: WriteOptions) -> None:
+    """Bring the entries of an object that has gone through admission into their form, or back to what they were."""
+    meta = obj["metadata"]
+    entries = meta.get("managedFields")
+    if entries is before or entries is None or isinstance(entries, msgspec.Raw):
+        return
+    try:
+        meta["managedFields"] = as_stored(parse_entries(entries))
+    except (TypeError, ValueError) as error:
+        options.warnings.append(_SPOILT.format(error))
+        meta.pop("managedFields")
+        if before is not None:
+            meta["managedFields"] = before
 
 
 def reuse_times(new: dict[str, Any], old: Mapping[str, Any]) -> None:

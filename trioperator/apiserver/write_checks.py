@@ -8,10 +8,11 @@ from typing import Any
 from . import metadata
 from .kinds import Kind
 from .refusals import Cause, bad_request, conflict, invalid
+from .schema import null_causes
 from .storage import Stored
 from .strategies import check_object
 
-__all__ = ["check_lock", "is_ready_to_go", "match_name", "match_namespace", "uid_text", "validate"]
+__all__ = ["check_lock", "is_ready_to_go", "match_name", "match_namespace", "refuse_nulls", "uid_text", "validate"]
 
 
 def check_lock(kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
@@ -54,6 +55,14 @@ def validate(kind: Kind, obj: dict[str, Any], causes: list[Cause]) -> None:
     causes = [*causes, *metadata.check_metadata(kind, obj["metadata"]), *check_object(kind, obj)]
     if causes:
         raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
+
+
+def refuse_nulls(kind: Kind, obj: Mapping[str, Any]) -> None:
+    """Refuse what an apply has left of parts whose fields are all gone, where the schema wants a value."""
+    if kind.custom is not None and kind.custom.structure is not None:
+        causes = list(null_causes(kind.custom.structure, obj))
+        if causes:
+            raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 
 
 def is_ready_to_go(kind: Kind, obj: Mapping[str, Any]) -> bool:

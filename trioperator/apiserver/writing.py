@@ -32,11 +32,11 @@ from .refusals import (
 from .state import State
 from .storage import Stored
 from .strategies import check_change, prepare_create, prepare_update
-from .tracking import Tracker, as_stored, reuse_times, without_entries
+from .tracking import Tracker, as_stored, reuse_times, settle_entries, without_entries
 from .users import User
 from .views import as_served
 from .webhooks import Attempt
-from .write_checks import check_lock, is_ready_to_go, match_name, match_namespace, uid_text, validate
+from .write_checks import check_lock, is_ready_to_go, match_name, match_namespace, refuse_nulls, uid_text, validate
 
 __all__ = ["Admission", "Scaling", "Writer", "Written"]
 
@@ -117,7 +117,9 @@ class Writer:
     async def _store_new(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Written:
         attempt = _attempt("CREATE", kind, (namespace, str(obj["metadata"].get("name") or "")), options)
         attempt = dataclasses.replace(attempt, new=obj)
+        entries = obj["metadata"].get("managedFields")
         obj = _present(await self._admission.mutate(attempt))
+        settle_entries(obj, entries, options)
         meta = obj["metadata"]
         match_namespace(kind, meta, namespace)
         prefix = "" if meta.get("name") else str(meta.get("generateName") or "")
@@ -239,6 +241,7 @@ class Writer:
 
         def decode(live: dict[str, Any] | None) -> dict[str, Any]:
             sent, entries = self.tracker.applied(kind, live, wanted, options, subresource=subresource)
+            refuse_nulls(kind, sent)
             new = decode_object(kind, sent, options, patched=True)
             if entries:
                 new["metadata"]["managedFields"] = as_stored(entries)
@@ -321,7 +324,9 @@ class Writer:
         new = change(old)
         if subresource != _OWN:
             attempt = dataclasses.replace(attempt, new=new, old=scaling.show(old) if scaling else old.obj)
+            entries = new["metadata"].get("managedFields")
             new = _present(await self._admission.mutate(attempt))
+            settle_entries(new, entries, attempt.options)
         if scaling is not None:
             new = scaling.carry_out(old, new)
         match_namespace(kind, new["metadata"], str(old.obj["metadata"].get("namespace") or ""))
