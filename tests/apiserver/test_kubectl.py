@@ -249,3 +249,39 @@ async def test_jobs_and_stateful_sets_are_waited_for(cluster: Cluster, kubectl: 
         assert "condition met" in await kubectl("wait", "--for=condition=complete", "job/j")
         await kubectl("delete", "pod", "d-0")
         await kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "sts/d")
+
+
+async def test_objects_are_applied_on_the_server(cluster: Cluster, kubectl: Kubectl) -> None:
+    assert "deployment.apps/d serverside-applied" in await kubectl("apply", "--server-side", "-f", "-", text=DEPLOYMENT)
+    changed = DEPLOYMENT.replace("second", "third")
+    with pytest.raises(AssertionError, match=r"(?s)conflict with \"kubectl\".*image"):
+        await kubectl("apply", "--server-side", "--field-manager=other", "-f", "-", text=changed)
+    force = ("apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-")
+    assert "deployment.apps/d serverside-applied" in await kubectl(*force, text=changed)
+    shown = yaml.safe_load(await kubectl("get", "deployment", "d", "-o", "yaml", "--show-managed-fields"))
+    assert {entry["manager"] for entry in shown["metadata"]["managedFields"]} >= {"kubectl", "other"}
+    assert "managedFields" not in await kubectl("get", "deployment", "d", "-o", "yaml")
+    containers = (await cluster.get("deployments", "d"))["spec"]["template"]["spec"]["containers"]
+    assert [item["image"] for item in containers] == ["first", "third"]
+
+
+async def test_who_goes_over_to_apply_on_the_server_has_no_conflicts(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", text=OBJECT)
+    changed = OBJECT.replace("size: 1", "size: 2")
+    assert "shape.conformance.dev/a serverside-applied" in await kubectl(
+        "apply", "--server-side", "-f", "-", text=changed
+    )
+    assert (await cluster.get("shapes", "a"))["spec"] == {"size": 2}
+    assert "shape.conformance.dev/a configured" in await kubectl("apply", "-f", "-", text=changed)  # its own record
+    dry = ("apply", "--server-side", "--dry-run=server", "-f", "-")
+    assert "serverside-applied (server dry run)" in await kubectl(*dry, text=OBJECT)
+    assert (await cluster.get("shapes", "a"))["spec"] == {"size": 2}
+
+
+async def test_an_edit_is_managed_by_kubectl(cluster: Cluster, kubectl: Kubectl) -> None:
+    await cluster.create({**yaml.safe_load(OBJECT), "spec": {"size": 1, "more": 1}})
+    await kubectl("edit", "shape", "a", "--show-managed-fields", edit="sed -i 's/size: 1/size: 2/'")
+    entries = (await cluster.get("shapes", "a"))["metadata"]["managedFields"]
+    fields = {entry["manager"]: entry["fieldsV1"] for entry in entries}
+    assert fields["kubectl-edit"] == {"f:spec": {"f:size": {}}}
+    assert "f:size" not in fields["unknown"]["f:spec"]

@@ -378,7 +378,7 @@ class TestEntriesOfClients:
 )
 def test_entries_that_admission_has_spoilt_are_put_back(sent: list[Any], shown: list[str], warning: str) -> None:
     before = as_stored([{**ENTRY, "manager": "one"}])
-    obj = {"metadata": {"name": "a", "managedFields": sent}}
+    obj: dict[str, Any] = {"metadata": {"name": "a", "managedFields": sent}}
     options = WriteOptions()
     settle_entries(obj, before, options)
     assert [entry["manager"] for entry in decoded(obj["metadata"]["managedFields"])] == shown
