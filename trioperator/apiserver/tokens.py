@@ -46,6 +46,7 @@ class Tokens:
     def __init__(self, state: State) -> None:
         self._state = state
         self._known: dict[str, Claims] = {}
+        self._users: dict[str, User] = {}
 
     @cached_property
     def _key(self) -> bytes:
@@ -128,27 +129,26 @@ class Tokens:
                 return None
             if len(self._known) >= _LIMIT:
                 self._known.clear()
+                self._users.clear()
             self._known[token] = claims
         return claims
 
     def _check_bound(self, claims: Claims) -> User:
         own = claims["kubernetes.io"]
-        namespace, account = own["namespace"], own["serviceaccount"]
-        self._require_account(namespace, account["name"], account["uid"])
-        extra: dict[str, tuple[str, ...]] = {f"{_EXTRA}credential-id": (f"JTI={claims['jti']}",)}
+        self._require_account(own["namespace"], own["serviceaccount"]["name"], own["serviceaccount"]["uid"])
         for field, resource in _BOUND:
-            if field not in own:
-                continue
-            name, uid = own[field]["name"], own[field].get("uid", "")
-            if field != "node" or "pod" not in own:
-                key = name if field == "node" else f"{namespace}/{name}"
-                found = self._state.store.table(resource).objects.get(key)
-                if found is None or found.uid != uid:
-                    raise TokenError("service account token has been invalidated")
-            if field != "secret":
-                extra[f"{_EXTRA}{field}-name"] = (name,)
-                extra |= {f"{_EXTRA}{field}-uid": (uid,)} if uid else {}
-        return _user(namespace, account["name"], account["uid"], extra)
+            if field in own and not (field == "node" and "pod" in own):  # the node of a pod is told, not checked
+                self._require_bound(own["namespace"] if field != "node" else "", resource, own[field])
+        user = self._users.get(claims["jti"])
+        if user is None:
+            user = self._users[claims["jti"]] = _bound_user(claims)
+        return user
+
+    def _require_bound(self, namespace: str, resource: tuple[str, str], claim: Claims) -> None:
+        key = f"{namespace}/{claim['name']}" if namespace else claim["name"]
+        found = self._state.store.table(resource).objects.get(key)
+        if found is None or found.uid != claim["uid"]:
+            raise TokenError("service account token has been invalidated")
 
     def _check_lasting(self, claims: Claims, token: str) -> User:
         namespace = claims[f"{_OLD}namespace"]
@@ -169,6 +169,17 @@ class Tokens:
 
     def _signature(self, content: str) -> str:
         return _text(hmac.digest(self._key, content.encode(), "sha256"))
+
+
+def _bound_user(claims: Claims) -> User:
+    own = claims["kubernetes.io"]
+    extra: dict[str, tuple[str, ...]] = {f"{_EXTRA}credential-id": (f"JTI={claims['jti']}",)}
+    for field in ("pod", "node"):
+        if field in own:
+            extra[f"{_EXTRA}{field}-name"] = (own[field]["name"],)
+            if uid := own[field].get("uid"):
+                extra[f"{_EXTRA}{field}-uid"] = (uid,)
+    return _user(own["namespace"], own["serviceaccount"]["name"], own["serviceaccount"]["uid"], extra)
 
 
 def _user(namespace: str, name: str, uid: str, extra: Mapping[str, tuple[str, ...]]) -> User:
