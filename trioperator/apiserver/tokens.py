@@ -115,7 +115,7 @@ class Tokens:
         now = self._state.now().timestamp()
         if now > claims["exp"] + _LEEWAY:
             raise TokenError("service account token has expired")
-        return self._check_bound(claims), tuple(claims["aud"])
+        return self._check_bound(claims, token), tuple(claims["aud"])
 
     def _verify(self, token: str) -> Claims | None:
         claims = self._known.get(token)
@@ -133,15 +133,15 @@ class Tokens:
             self._known[token] = claims
         return claims
 
-    def _check_bound(self, claims: Claims) -> User:
+    def _check_bound(self, claims: Claims, token: str) -> User:
         own = claims["kubernetes.io"]
         self._require_account(own["namespace"], own["serviceaccount"]["name"], own["serviceaccount"]["uid"])
         for field, resource in _BOUND:
             if field in own and not (field == "node" and "pod" in own):  # the node of a pod is told, not checked
                 self._require_bound(own["namespace"] if field != "node" else "", resource, own[field])
-        user = self._users.get(claims["jti"])
+        user = self._users.get(token)
         if user is None:
-            user = self._users[claims["jti"]] = _bound_user(claims)
+            user = self._users[token] = _bound_user(claims)
         return user
 
     def _require_bound(self, namespace: str, resource: tuple[str, str], claim: Claims) -> None:
