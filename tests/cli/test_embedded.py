@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import pathlib
+import re
 import ssl
 from typing import Any
 
@@ -97,6 +98,22 @@ class TestRunEmbedded:
         async with httpx.AsyncClient(base_url=url) as client:
             with pytest.raises(httpx.ConnectError):
                 await client.get("/")
+
+    async def test_without_certificates_it_is_plain_and_still_closed(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        operator = Operator()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run_embedded, operator, [])
+                await operator.ready.wait()
+                [url] = re.findall(r"is at (http://[^;]+);", caplog.text)
+                assert "kubectl needs TLS to say who it is" in caplog.text
+                async with httpx.AsyncClient(base_url=url) as client:
+                    assert (await client.get("/api/v1/namespaces/default")).status_code == 401
+                operator.stop.set()
 
     @pytest.mark.parametrize(
         ("content", "message"),
