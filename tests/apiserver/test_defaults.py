@@ -104,7 +104,6 @@ class TestPods:
         answer = await target.create("pods", "a", spec=spec)
         assert answer.content["status"]["qosClass"] == quality
 
-
     async def test_have_empty_directories_where_nothing_else_is_said(self, target: Target) -> None:
         spec = {"containers": [{"name": "a", "image": "b"}], "volumes": [{"name": "v"}]}
         answer = await target.create("pods", "a", spec=spec)
