@@ -76,6 +76,13 @@ def test_another_format_is_told() -> None:
         read(b"%08x %b\n" % (zlib.crc32(payload), payload))
 
 
+@pytest.mark.parametrize("payload", [b"{}", b"[]", b'{"revision":1,"changes":[["a","b","c"]]}', b"\xff"])
+def test_a_whole_line_that_means_nothing_is_an_error(payload: bytes) -> None:
+    line = b"%08x %b\n" % (zlib.crc32(payload), payload)
+    with pytest.raises(DamageError, match=r"what is at byte \d+ cannot be read"):
+        read(encode_head(objects=0) + line)
+
+
 def test_a_file_has_more_than_its_first_line() -> None:
     with pytest.raises(DamageError, match="it ends after its first line"):
         read(encode_head(objects=0) + b"00000000 {")
