@@ -9,7 +9,7 @@ from .client import Object, Resource
 from .controller import Controller
 from .nodes import NODES, fits
 from .revisions import clean_revisions, ensure_revision
-from .templates import PODS, is_active, is_ready, make_pod, until_available
+from .templates import PODS, has_ended, is_active, is_ready, make_pod, until_available
 
 __all__ = ["DAEMONSETS", "DaemonSets"]
 
@@ -54,7 +54,7 @@ class DaemonSets(Controller):
     async def _place(self, obj: Object, names: list[str], mark: str) -> None:
         there = {_node_of(pod): pod for pod in self._pods(obj)}
         for pod in self.client.owned(obj, PODS):
-            if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+            if has_ended(pod):
                 await self.client.delete(PODS, pod)
         for node, pod in there.items():
             if node not in names:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from .client import Object, Resource
 from .controller import Controller
 from .replicasets import REPLICASETS
-from .templates import PODS, condition_of, owner_reference, set_condition, template_hash
+from .templates import PODS, condition_of, has_ended, owner_reference, set_condition, template_hash
 
 __all__ = ["DEPLOYMENTS", "Deployments", "limits"]
 
@@ -124,7 +124,7 @@ class Deployments(Controller):
         others = self._others(obj, current)
         for item in others:
             await self._scale(obj, item, 0)
-        return any(self.client.owned(item, PODS) for item in others)
+        return any(not has_ended(pod) for item in others for pod in self.client.owned(item, PODS))
 
     async def _roll(self, obj: Object, current: Object) -> None:
         wanted = obj["spec"]["replicas"]

@@ -8,7 +8,7 @@ import trio
 
 from .client import Object, Resource
 from .controller import Controller
-from .templates import PODS, condition_of, is_active, is_ready, make_pod, parse_time
+from .templates import PODS, condition_of, has_ended, is_active, is_ready, make_pod, parse_time
 
 __all__ = ["JOBS", "Jobs", "finish_time"]
 
@@ -189,7 +189,7 @@ class Jobs(Controller):
     async def _tell(self, obj: Object, status: Object) -> None:
         pods = self.client.owned(obj, PODS)
         active = [pod for pod in pods if is_active(pod)]
-        going = [pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not _has_ended(pod)]
+        going = [pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not has_ended(pod)]
         status = {key: value for key, value in status.items() if key != "active"}
         if active:
             status["active"] = len(active)
@@ -223,10 +223,6 @@ def _belonged(pod: Object, job: str) -> bool:
     if owners:
         return any(owner["kind"] == "Job" and owner["name"] == job for owner in owners)
     return bool((pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-name") == job)
-
-
-def _has_ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _restarts(pod: Object) -> int:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from .client import Object, Resource
 from .controller import Controller
 from .revisions import clean_revisions, ensure_revision
-from .templates import PODS, is_ready, make_pod, owner_reference, until_available
+from .templates import PODS, has_ended, is_ready, make_pod, owner_reference, until_available
 from .volumes import CLAIMS
 
 __all__ = ["STATEFULSETS", "StatefulSets"]
@@ -15,7 +15,6 @@ __all__ = ["STATEFULSETS", "StatefulSets"]
 STATEFULSETS: Resource = ("apps", "statefulsets")
 
 _HASH: Final = "controller-revision-hash"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class StatefulSets(Controller):
@@ -64,7 +63,7 @@ class StatefulSets(Controller):
 
     async def _ensure(self, obj: Object, pod: Object | None, number: int, revision: str) -> bool:
         """See to it that the Pod of the number is there; tell whether the next one may come."""
-        if pod is not None and (pod.get("status") or {}).get("phase") in _ENDED:
+        if pod is not None and has_ended(pod):
             await self.client.delete(PODS, pod)
             pod = None
             if self.client.get(PODS, f"{obj['metadata']['namespace']}/{obj['metadata']['name']}-{number}") is not None:
@@ -143,7 +142,7 @@ class StatefulSets(Controller):
         return until_available(pod, obj["spec"].get("minReadySeconds", 0), now=self.client.now())
 
     async def _count(self, obj: Object, current: str, newest: str) -> float | None:
-        pods = [pod for pod in self._pods(obj).values() if (pod.get("status") or {}).get("phase") not in _ENDED]
+        pods = [pod for pod in self._pods(obj).values() if not has_ended(pod)]
         alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         waits = [self._until_available(obj, pod) for pod in alive if is_ready(pod)]
 

@@ -14,6 +14,7 @@ from .client import Object, Resource
 __all__ = [
     "PODS",
     "condition_of",
+    "has_ended",
     "has_selector",
     "is_active",
     "is_ready",
@@ -67,10 +68,14 @@ def make_pod(owner: Object, template: Mapping[str, Any], *, name: str = "", labe
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": dict(template["spec"])}
 
 
+def has_ended(pod: Object) -> bool:
+    """Tell whether the Pod has succeeded or failed."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
 def is_active(pod: Object) -> bool:
     """Tell whether the Pod still counts: it has not ended, and is not about to."""
-    phase = (pod.get("status") or {}).get("phase")
-    return phase not in {"Succeeded", "Failed"} and "deletionTimestamp" not in pod["metadata"]
+    return not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_ready(pod: Object) -> bool:
