@@ -7,6 +7,7 @@ a proxy. :class:`PooledTransport` is the project's own transport with httpx's in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ class HttpxExchange:
     ) -> None:
         self._transport = transport
         self._origin = httpx.URL(origin)
+        # The same objects are asked for again and again, and taking a URL apart costs as much as sending it.
+        self._url_of = functools.lru_cache(maxsize=1024)(self._make_url)
         self._server_name = server_name
         self._owned = owned
 
@@ -60,7 +63,7 @@ class HttpxExchange:
         host = self._origin.netloc
         request = httpx.Request(
             method,
-            self._origin.copy_with(raw_path=target.encode("ascii")),
+            self._url_of(target),
             headers=[(b"Host", host), *headers],
             content=body,
             extensions=extensions,
@@ -70,6 +73,9 @@ class HttpxExchange:
         except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
             raise self._error(exc, reached=not isinstance(exc, _UNREACHED)) from exc
         return _HttpxReply(self, response)
+
+    def _make_url(self, target: str) -> httpx.URL:
+        return self._origin.copy_with(raw_path=target.encode("ascii"))
 
     def retire(self) -> bool:
         """Do nothing: a transport of httpx looks after its connections itself."""

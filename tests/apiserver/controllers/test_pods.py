@@ -48,11 +48,11 @@ async def test_a_pod_starts_and_is_ready(cluster: Cluster, autojump_clock: MockC
 
 async def test_pods_have_addresses_of_their_own(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
-        for number in range(300):
+        for number in range(260):
             await cluster.create(pod(f"p{number}"))
         await trio.sleep(5)
     pods = await cluster.list("pods")
-    assert len({obj["status"]["podIP"] for obj in pods}) == 300
+    assert len({obj["status"]["podIP"] for obj in pods}) == 260
 
 
 async def test_there_is_one_node_which_is_ready(cluster: Cluster, autojump_clock: MockClock) -> None:
