@@ -81,16 +81,17 @@ class Background:
             background.matched = body
         for key in background.runs.keys() - wanted.keys():
             self._stop(background.runs[key], DaemonStoppingReason.FILTERS_MISMATCH)
-        missing = [item for item in wanted.items() if item[0] not in background.finished | background.runs.keys()]
+        present = background.finished | background.runs.keys()
+        missing = {key: handler for key, handler in wanted.items() if key not in present}
         if missing and background.cause is None:
             background.begin(cause)
         finalized = has_finalizer(body, self._finalizer)
-        for key, handler in missing:
+        for key, handler in missing.items():
             if finalized or not handler.finalizer:
                 self._spawn(known, background, handler, key)
         if not background.runs and not missing:
-            background.cause = None  # nobody looks at the object any more
-        background.is_waiting = not finalized and any(handler.finalizer for _, handler in missing)
+            background.cause = background.matched = None  # nobody looks at the object any more
+        background.is_waiting = not finalized and any(handler.finalizer for handler in missing.values())
         return background.holds
 
     def holds(self, known: Known) -> bool:
