@@ -50,7 +50,8 @@ def test_all_options(parse: Parse) -> None:
     options = parse(
         *("-m", "one", "--module", "two.three", "-n", "a", "--namespace", "b-*,!b-c", "--standalone"),
         *("-L", "http://:80/x", "-v", "-d", "-q", "--log-format", "json", "--log-prefix", "--log-refkey", "k8s"),
-        *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml", "x.py", "y.py"),
+        *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml"),
+        *("--controllers", "pods, workloads", "x.py", "y.py"),
     )
     assert options == RunOptions(
         files=("x.py", "y.py"),
@@ -58,7 +59,7 @@ def test_all_options(parse: Parse) -> None:
         namespaces=("a", "b-*,!b-c"),
         standalone=True,
         liveness="http://:80/x",
-        embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml")),
+        embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
         logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
     )
 
@@ -79,6 +80,7 @@ def test_all_variables(parse: Parse) -> None:
         EMBEDDED="1",
         EMBEDDED_PORT="5",
         APPLY="a.yaml b.yaml",
+        CONTROLLERS="pods,workloads",
     )
     assert options == RunOptions(
         files=("x.py",),
@@ -86,7 +88,7 @@ def test_all_variables(parse: Parse) -> None:
         namespaces=("a", "b"),
         standalone=True,
         liveness="http://:80/x",
-        embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml")),
+        embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
         logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
     )
 
@@ -124,6 +126,7 @@ def test_the_prefix_depends_on_the_format_unless_it_is_given(parse: Parse, optio
         (("-n", "a", "-A", "x.py"), "give either -n or -A, not both"),
         (("--apply", "a.yaml", "x.py"), "it needs --embedded"),
         (("--embedded-port", "5", "x.py"), "it needs --embedded"),
+        (("--controllers", "all", "x.py"), "it needs --embedded"),
         (("--embedded", "--embedded-port", "65536", "x.py"), "65535"),
         (("--log-format", "xml", "x.py"), "xml"),
         (("--peering", "p", "x.py"), "No such option: --peering"),

@@ -99,6 +99,21 @@ class TestRunEmbedded:
             with pytest.raises(httpx.ConnectError):
                 await client.get("/")
 
+    async def test_controllers_run_with_it(self) -> None:
+        nodes: list[str] = []
+
+        async def operate(*, transport: httpx.AsyncBaseTransport, connection: Any, ready_flag: trio.Event) -> None:
+            async with httpx.AsyncClient(transport=transport, base_url=connection.server) as client:
+                found = (await client.get("/api/v1/nodes")).json()["items"]
+                nodes.extend(item["metadata"]["name"] for item in found)
+
+        await run_embedded(operate, [], controllers=["pods"])
+        assert nodes == ["embedded"]
+
+    async def test_controllers_that_do_not_exist_are_refused(self) -> None:
+        with pytest.raises(ConfigError, match="There is no controller 'podz'"):
+            await run_embedded(Operator(), [], controllers=["podz"])
+
     async def test_without_certificates_it_is_plain_and_still_closed(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -64,6 +64,10 @@ def root(
     """Run Kubernetes operators written in Python, on Trio."""
 
 
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in names.split(","))))
+
+
 @app.command()
 def run(
     files: Annotated[
@@ -146,14 +150,24 @@ def run(
             help="With --embedded: a file of manifests to be applied; repeatable.",
         ),
     ] = None,
+    controllers: Annotated[
+        str,
+        _option(
+            "--controllers",
+            env="CONTROLLERS",
+            metavar="NAMES",
+            help="With --embedded: run these controllers, separated by commas, or all; none by default.",
+        ),
+    ] = "",
 ) -> None:
     """Run an operator with the handlers of files and modules."""
     if not files and not modules:
         raise typer.BadParameter("give files or modules (-m) with handlers.", param_hint="FILES")
     if clusterwide and namespaces:
         raise typer.BadParameter("give either -n or -A, not both.", param_hint="'-n' / '-A'")
-    if not embedded and (manifests or embedded_port):
-        raise typer.BadParameter("it needs --embedded.", param_hint="'--apply'" if manifests else "'--embedded-port'")
+    if not embedded and (manifests or embedded_port or controllers):
+        hint = "'--apply'" if manifests else "'--embedded-port'" if embedded_port else "'--controllers'"
+        raise typer.BadParameter("it needs --embedded.", param_hint=hint)
 
     from trioperator.cli.running import EmbeddedOptions, LogOptions, RunOptions, run_operator
 
@@ -165,7 +179,11 @@ def run(
             namespaces=tuple(namespaces or ()),
             standalone=standalone,
             liveness=liveness,
-            embedded=EmbeddedOptions(port=embedded_port, manifests=tuple(manifests or ())) if embedded else None,
+            embedded=EmbeddedOptions(
+                port=embedded_port, manifests=tuple(manifests or ()), controllers=_split(controllers)
+            )
+            if embedded
+            else None,
             logs=LogOptions(
                 verbose=verbose, debug=debug, quiet=quiet, format=log_format.name, prefix=log_prefix, refkey=log_refkey
             ),
@@ -232,6 +250,6 @@ def cluster(
         kubeconfig=kubeconfig,
         manifests=tuple(manifests or ()),
         authorization=authorization.value,
-        controllers=tuple(filter(None, (name.strip() for name in controllers.split(",")))),
+        controllers=_split(controllers),
     )
     raise typer.Exit(run_cluster(options, tell=typer.echo))

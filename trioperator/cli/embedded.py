@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import trio
 
@@ -21,19 +21,23 @@ _logger = get_logger(__name__)
 
 
 async def run_embedded(
-    operate: Callable[..., Awaitable[None]], manifests: Sequence[Manifest], *, port: int = 0
+    operate: Callable[..., Awaitable[None]],
+    manifests: Sequence[Manifest],
+    *,
+    port: int = 0,
+    controllers: Sequence[str] = (),
 ) -> None:
     """Run an operator on an API server that listens on *port* of the loopback interface (0: any) until it ends.
 
     *operate* is :func:`trioperator.operator` or alike. Definitions of resource kinds and namespaces are there before
     the operator is; all other objects are applied when it is ready, so that it sees them come. Raises what the operator
-    raises, and ConfigError for manifests that the API server refuses.
+    raises, and ConfigError for manifests that the API server refuses and for controllers that do not exist.
     """
     cluster = Cluster()
     ready = trio.Event()
     early = [manifest for manifest in manifests if manifest.is_definition]
     late = [manifest for manifest in manifests if not manifest.is_definition]
-    async with trio.open_nursery() as server:
+    async with _open_controllers(cluster, controllers), trio.open_nursery() as server:
         url = str(await server.start(_serve, cluster, port))
         with _kubeconfig(cluster, url) as path:
             _logger.info("The embedded API server is at %s; elsewhere, kubectl --kubeconfig=%s talks to it.", url, path)
@@ -47,6 +51,14 @@ async def run_embedded(
                 )
                 nursery.cancel_scope.cancel(reason="the operator has ended")
         server.cancel_scope.cancel(reason="the operator has ended")
+
+
+@contextlib.asynccontextmanager
+async def _open_controllers(cluster: Cluster, controllers: Sequence[str]) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as stack:
+        if controllers:
+            await stack.enter_async_context(cluster.open_controllers(*controllers))
+        yield
 
 
 async def _serve(cluster: Cluster, port: int, *, task_status: trio.TaskStatus[str]) -> None:

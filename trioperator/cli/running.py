@@ -25,10 +25,11 @@ class LogOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedOptions:
-    """Say on which port the embedded API server listens (0: any), and the files of manifests to be applied to it."""
+    """Say on which port the embedded API server listens (0: any), what is applied to it, and which controllers run."""
 
     port: int = 0
     manifests: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,4 +89,5 @@ def _run(options: RunOptions) -> None:
 
     manifests = load_manifests(options.embedded.manifests)
     load_all(options.files, options.modules)
-    trio.run(functools.partial(run_embedded, run, manifests, port=options.embedded.port))
+    embedded = options.embedded
+    trio.run(functools.partial(run_embedded, run, manifests, port=embedded.port, controllers=embedded.controllers))
