@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trioperator.apiserver import Cluster, datafile, open_cluster
@@ -194,7 +194,7 @@ def content(cluster: Cluster) -> tuple[int, dict[str, dict[str, bytes]], list[st
     return store.revision, tables, catalog.groups()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions, st.integers(1, 20_000))
 def test_the_file_says_at_any_time_what_the_cluster_says(steps: list[tuple[Place, str, Place]], growth: int) -> None:
     async def main(folder: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trioperator.apiserver import Cluster
@@ -167,7 +167,7 @@ async def make_cluster(authorization: str) -> Cluster:
 
 
 @pytest.mark.parametrize("authorization", ["always-allow", "rbac"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(requests, min_size=1, max_size=6))
 def test_no_request_makes_the_server_fail(authorization: str, sent: list[Request]) -> None:
     async def main() -> None:
@@ -185,7 +185,7 @@ def test_no_request_makes_the_server_fail(authorization: str, sent: list[Request
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.binary(max_size=40)
