@@ -15,10 +15,12 @@ from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
     ChangeHandler,
+    DaemonHandler,
     ErrorsMode,
     EventHandler,
     Reason,
     ResourceHandler,
+    TimerHandler,
 )
 from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.model.resource import EVERYTHING, Resource, Selector
@@ -449,6 +451,96 @@ def test_what_a_function_asks_for_is_checked_when_the_operator_starts(registry: 
     def create(sepc: Any, **_: Any) -> None: ...
 
     with pytest.raises(ConfigError, match=r"create.*sepc"):
+        registry.check()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"initial_delay": 30, "cancellation_backoff": 1.5, "cancellation_timeout": 0, "cancellation_polling": 10},
+        {"initial_delay": lambda **_: 1.0, "finalizer": False},
+        {},
+    ],
+)
+def test_a_daemon_is_registered_with_its_options(options: dict[str, Any]) -> None:
+    handler = decorate("daemon", **IDENTITY, **RETRYING, **FILTERS, **options)
+    assert isinstance(handler, DaemonHandler)
+    assert str(handler) == "Daemon 'my-id'"
+    expected = {
+        "initial_delay": None,
+        "cancellation_backoff": None,
+        "cancellation_timeout": None,
+        "cancellation_polling": None,
+        "finalizer": True,
+        **options,
+    }
+    assert {key: getattr(handler, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "options", [{"interval": 5, "sharp": True, "idle": 0.5, "initial_delay": 1, "finalizer": False}, {"idle": 10}, {}]
+)
+def test_a_timer_is_registered_with_its_options(options: dict[str, Any]) -> None:
+    handler = decorate("timer", **IDENTITY, **RETRYING, **FILTERS, **options)
+    assert isinstance(handler, TimerHandler)
+    assert str(handler) == "Timer 'my-id'"
+    expected = {"interval": None, "sharp": False, "idle": None, "initial_delay": None, "finalizer": True, **options}
+    assert {key: getattr(handler, key) for key in expected} == expected
+    assert handler.schedule is None
+
+
+def test_a_timer_is_registered_with_its_schedule() -> None:
+    handler = decorate("timer", cron="*/5 * * * *", timezone="Europe/Berlin")
+    assert handler.schedule is not None
+    assert (handler.schedule.expression, str(handler.schedule.timezone)) == ("*/5 * * * *", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "why"),
+    [
+        ({"cron": "* * * * *", "interval": 5}, TypeError, "either the one or the others"),
+        ({"cron": "* * * * *", "idle": 5}, TypeError, "either the one or the others"),
+        ({"cron": "* * * * *", "sharp": True}, TypeError, "either the one or the others"),
+        ({"cron": 5}, TypeError, "has to be a text"),
+        ({"cron": "every minute"}, ValueError, "is no cron expression"),
+        ({"cron": "* * * * *", "timezone": "Europe/Atlantis"}, ValueError, "There is no time zone"),
+        ({"interval": 5, "timezone": "UTC"}, TypeError, "without cron="),
+        ({"sharp": True}, TypeError, "without interval="),
+        ({"interval": 0}, ValueError, "interval=0: it has to be a number of seconds, more than 0"),
+        ({"interval": -1}, ValueError, "interval=-1"),
+        ({"interval": "1"}, ValueError, "interval='1'"),
+        ({"interval": True}, ValueError, "interval=True"),
+        ({"idle": float("nan")}, ValueError, "idle=nan: it has to be a number of seconds, 0 or more"),
+        ({"initial_delay": float("inf")}, ValueError, "initial_delay=inf"),
+    ],
+)
+def test_times_that_make_no_sense_are_refused(options: dict[str, Any], error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        decorate("timer", **options)
+
+
+@pytest.mark.parametrize(
+    "option", ["initial_delay", "cancellation_backoff", "cancellation_timeout", "cancellation_polling"]
+)
+def test_times_of_daemons_are_checked(option: str) -> None:
+    with pytest.raises(ValueError, match=f"on.daemon has {option}=-1: it has to be a number of seconds"):
+        decorate("daemon", **{option: -1})
+
+
+def test_an_initial_delay_cannot_be_told_by_an_async_function() -> None:
+    async def delay(**_: Any) -> float:
+        return 1.0
+
+    with pytest.raises(TypeError, match="async function in initial_delay="):
+        decorate("daemon", initial_delay=delay)
+
+
+@pytest.mark.parametrize("name", ["daemon", "timer"])
+def test_what_an_initial_delay_asks_for_is_checked_when_the_operator_starts(
+    registry: OperatorRegistry, name: str
+) -> None:
+    getattr(on, name)("widgets", initial_delay=lambda stopped: 1.0)(fn)
+    with pytest.raises(ConfigError, match=r"The function initial_delay= of .* asks for .* stopped"):
         registry.check()
 
 
