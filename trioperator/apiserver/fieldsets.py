@@ -4,12 +4,11 @@ A set is a tree of dicts. Its keys are elements of paths: ``f:<name>`` for a fie
 a list that is a map, ``v:<value as JSON>`` for an item of a list that is a set, ``i:<index>`` for one of any list. A
 path is in the set if its node is empty, or has the key ``.`` beside those of the paths below it. So nothing is
 converted when sets are read or written. Sets are never changed: what a function returns may share parts with what it
-was given.
+was given. They have no order: only :func:`paths` has.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -39,7 +38,6 @@ SELF: Final = "."  # the key that tells that a node with children is a member it
 _NAMED: Final = "f:"
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.Decoder().decode
-_first: Final = operator.itemgetter(0)
 
 
 def item_element(keys: Mapping[str, Any]) -> str:
@@ -63,15 +61,13 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
     if not one:
         return other
     result = dict(one)
-    is_sorted = True
     for key, node in other.items():
         own = one.get(key)
         if own is None:
             result[key] = node
-            is_sorted = False
         elif own is not node and key != SELF:
             result[key] = _joined(own, node)
-    return result if is_sorted else _in_order(result)
+    return result
 
 
 def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
@@ -172,13 +168,14 @@ def insert(one: FieldSet, path: Path) -> FieldSet:
 
 
 def paths(one: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Return the paths in the set: at each place its own members first, then what is below them."""
-    for key in one:
-        if key != SELF and (not one[key] or SELF in one[key]):
+    """Return the paths in the set, in order: at each place its own members first, then what is below them."""
+    elements = sorted((key for key in one if key != SELF), key=_rank)
+    for key in elements:
+        if not one[key] or SELF in one[key]:
             yield (*prefix, key)
-    for key, node in one.items():
-        if key != SELF and node:
-            yield from paths(node, (*prefix, key))
+    for key in elements:
+        if one[key]:
+            yield from paths(one[key], (*prefix, key))
 
 
 # -- texts and order -----------------------------------------------------------------------------------------------
@@ -203,10 +200,8 @@ def _element_text(element: str) -> str:
 
 
 def _rank(element: str) -> tuple[int, Any]:
-    """Return the sorting key of the element: the node's own mark, fields, keys, values, indices."""
+    """Return the sorting key of the element: fields, keys, values, indices."""
     match element[0]:
-        case ".":
-            return 0, ""
         case "f":
             return 1, element
         case "k":
@@ -224,14 +219,8 @@ def _value_rank(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (3, str(value))
 
 
-def _in_order(node: FieldSet) -> FieldSet:
-    if all(key[0] in ".f" for key in node):
-        return dict(sorted(node.items(), key=_first))
-    return dict(sorted(node.items(), key=lambda item: _rank(item[0])))
-
-
 def normalize(fields: Any) -> FieldSet:
-    """Bring a set that a client sent into the form and order that all sets have here; raise ValueError if it is none.
+    """Bring a set that a client sent into the form that all sets have here; raise ValueError if it is none.
 
     Elements of unknown types are dropped, as a newer client may know them.
     """
@@ -247,7 +236,7 @@ def _normal_node(fields: Any) -> FieldSet:
         element = SELF if key == SELF else _normal_element(key)
         if element:
             result[element] = {} if key == SELF else _normal_node(below)
-    return {} if len(result) == 1 and SELF in result else _in_order(result)
+    return {} if len(result) == 1 and SELF in result else result
 
 
 def _normal_element(key: str) -> str:
