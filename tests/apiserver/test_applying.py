@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from trioperator.apiserver import Cluster
+
 from .conftest import GROUP, Answer, Guarded, Target, definition, ensure_definition, rule
 from .test_managing import data, entries, managers
 
@@ -497,3 +499,16 @@ class TestRights:
         assert 'cannot create resource "configmaps" in API group "" in the namespace' in answer.message
         assert (await apply(guarded, "configmaps", "me", data={"a": "1"})).code == 201
         assert (await apply(user, "configmaps", "other", data={"b": "1"})).code == 200
+
+
+async def test_objects_can_be_tracked_from_the_first_apply_on() -> None:
+    cluster = Cluster(managed_fields=False)
+    async with cluster.client() as client:
+        target = Target(client, "default", is_real=False)
+        assert managers(await target.create("configmaps", "a", data={"a": "1"})) == {}
+        path = target.path("configmaps", "a")
+        assert managers(await target.merge(path, {"data": {"b": "1"}})) == {}
+        answer = await apply(target, "configmaps", "me", data={"c": "1"})
+        assert managers(answer) == {"before-first-apply": data("a", "b", whole=True), "me": data("c")}
+        answer = await target.merge(path, {"data": {"b": "2"}}, fieldManager="other")
+        assert managers(answer)["other"] == data("b")

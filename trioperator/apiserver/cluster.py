@@ -62,6 +62,9 @@ class Cluster:
     ``{"default/hooks": "https://127.0.0.1:9443"}``. ``webhooks`` are transports by host name, which answer in this
     process (and in virtual time) what else would go over the network; that of a service is ``name.namespace.svc``.
 
+    ``managed_fields=False`` notes who manages which fields of an object only from the first apply on: all other writes
+    become cheaper by a fifth to a quarter.
+
     The methods act as a client with all rights would, without being logged in :attr:`requests`. They name kinds as
     kubectl does: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. What they return is a copy. They raise the
     errors of :mod:`trioperator.errors`.
@@ -80,6 +83,7 @@ class Cluster:
         authorization: str = "always-allow",
         services: Mapping[str, str] | None = None,
         webhooks: Mapping[str, httpx.AsyncBaseTransport] | None = None,
+        managed_fields: bool = True,
     ) -> None:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
@@ -87,6 +91,7 @@ class Cluster:
         self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
         caller = Caller(services=services, transports=webhooks)
         self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, caller=caller)
+        self.api.writer.tracker.is_from_creation = managed_fields
         self._gate.follow(self.api.janitor.schedule, certificate=self._certificate)
         self._found: dict[str, Kind] = {}
         if data is not None:

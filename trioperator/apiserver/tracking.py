@@ -76,6 +76,7 @@ class Tracker:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self.is_from_creation = True  # else an object is tracked from the first apply to it on
         self._types: dict[tuple[str, str, str], tuple[Kind, FieldType]] = {}
 
     # -- create, update and patch ---------------------------------------------------------------------------------
@@ -84,6 +85,8 @@ class Tracker:
         """Note who has created the object; *obj* is as it was sent, with defaults, and changed in place."""
         sent = obj["metadata"].pop("managedFields", None)
         entries = [] if _is_reset(kind, sent) else _parsed(sent) or []
+        if not entries and not self.is_from_creation:
+            return
         self._note(kind, (_blank(kind, self.root(kind)), obj, entries), options, "")
 
     def updated(
