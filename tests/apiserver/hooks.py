@@ -95,7 +95,7 @@ async def serve_hooks(
         try:
             await _serve_connection(hooks, stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
-            pass  # whoever does not trust the certificate goes away
+            pass  # whoever does not trust the certificate goes away, or who has waited for too long
         finally:
             await trio.aclose_forcefully(stream)
 

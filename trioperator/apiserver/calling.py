@@ -72,11 +72,12 @@ class Caller:
         shown = url_of(config) + query
         url, server_name = self._place(config, shown)
         client = self._client(config.authority, urlsplit(url).hostname or "")
-        extensions = {"sni_hostname": server_name} if server_name else {}
         self._calls += 1
         try:
             with trio.fail_after(timeout):
-                response = await client.post(url, content=content, headers=_HEADERS, extensions=extensions)
+                response = await client.send(
+                    _request(url, content, host=urlsplit(shown).netloc, server_name=server_name)
+                )
         except trio.TooSlowError:
             raise CallError(f'failed to call webhook: Post "{shown}": context deadline exceeded') from None
         except Exception as error:
@@ -121,6 +122,27 @@ class Caller:
                 client = httpx.AsyncClient(verify=_make_context(authority), timeout=None, mounts=direct)
             self._clients[key] = client
         return client
+
+
+def _request(url: str, content: bytes, *, host: str, server_name: str) -> httpx.Request:
+    """Make a request whose body is no generator: one that is not sent to its end would be left lying about."""
+    import httpx
+
+    class Body(httpx.AsyncByteStream):
+        def __init__(self) -> None:
+            self._left = [content]
+
+        def __aiter__(self) -> Body:
+            return self
+
+        async def __anext__(self) -> bytes:
+            if not self._left:
+                raise StopAsyncIteration
+            return self._left.pop()
+
+    headers = {**_HEADERS, "Host": host, "Content-Length": str(len(content))}
+    extensions = {"sni_hostname": server_name} if server_name else {}
+    return httpx.Request("POST", url, stream=Body(), headers=headers, extensions=extensions)
 
 
 def _borrow(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
