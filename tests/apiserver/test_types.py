@@ -200,6 +200,31 @@ class TestValues:
         assert not {"env", "args", "command"} & set(container)
         assert set(spec["template"]["metadata"]) - {"creationTimestamp"} == {"labels"}
 
+    async def test_zeros_are_as_good_as_absent_where_they_mean_the_same(self, target: Target) -> None:
+        obj = deployment(stdin=False, workingDir="", env=[{"name": "A", "value": ""}], securityContext={"runAsUser": 0})
+        obj["spec"] |= {"replicas": 0, "paused": False, "minReadySeconds": 0}
+        obj["spec"]["template"]["spec"] |= {"hostNetwork": False, "nodeName": "", "shareProcessNamespace": False}
+        answer = await target.request("POST", target.path("deployments"), obj, dryRun="All")
+        spec = answer.content["spec"]
+        pod = spec["template"]["spec"]
+        [container] = pod["containers"]
+        assert (spec["replicas"], pod["shareProcessNamespace"]) == (0, False)
+        assert not {"paused", "minReadySeconds"} & set(spec)
+        assert not {"hostNetwork", "nodeName"} & set(pod)
+        assert not {"stdin", "workingDir"} & set(container)
+        assert container["env"] == [{"name": "A"}]
+        assert container["securityContext"] == {"runAsUser": 0}
+
+    async def test_a_patch_to_zero_takes_a_field_away(self, target: Target) -> None:
+        obj = deployment(tty=True)
+        assert (await target.request("POST", target.path("deployments"), obj)).code == 201
+        patch = {"spec": {"paused": True, "template": {"spec": {"containers": [{"name": "main", "tty": False}]}}}}
+        answer = await target.request("PATCH", target.path("deployments", "a"), patch, STRATEGIC)
+        [container] = answer.content["spec"]["template"]["spec"]["containers"]
+        assert (answer.content["spec"]["paused"], "tty" in container) == (True, False)
+        answer = await target.merge(target.path("deployments", "a"), {"spec": {"paused": False}})
+        assert "paused" not in answer.content["spec"]
+
     async def test_nulls_among_values_are_zero(self, target: Target) -> None:
         answer = await target.create("configmaps", "a", data={"a": None, "b": "c"})
         assert answer.content["data"] == {"a": "", "b": "c"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -12,6 +13,7 @@ from tests.controlplane import HOW, ControlPlane
 from trioperator.apiserver import kind_schemas
 
 from .gather import gather, pack
+from .sources import pointers
 
 
 def main() -> None:
@@ -22,9 +24,15 @@ def main() -> None:
         controlplane = ControlPlane(pathlib.Path(folder), pathlib.Path(assets))
         try:
             controlplane.start()
-            packed = pack(gather(lambda path: json.loads(controlplane.kubectl("get", "--raw", path))))
+            data = gather(lambda path: json.loads(controlplane.kubectl("get", "--raw", path)))
+            version = json.loads(controlplane.kubectl("get", "--raw", "/version"))["gitVersion"]
         finally:
             controlplane.stop()
+    modules = subprocess.run(["go", "env", "GOMODCACHE"], check=True, capture_output=True, text=True).stdout.strip()
+    data["pointers"] = pointers(data["definitions"], pathlib.Path(modules), version.replace("v1.", "v0."))
+    if not data["pointers"]:
+        sys.exit(f"The modules of Kubernetes {version} are not in {modules}: see README.md.")
+    packed = pack(data)
     kind_schemas.DATA.write_bytes(packed)
     sys.stdout.write(f"{kind_schemas.DATA}: {len(packed)} bytes\n")
 

@@ -26,6 +26,7 @@ __all__ = [
     "Node",
     "definition",
     "definition_of",
+    "pointers_of",
     "reference",
     "resolve",
     "schema_of",
@@ -43,6 +44,7 @@ _HEAD: Final[Node] = {"apiVersion": {"type": "string"}, "kind": {"type": "string
 class _Data(msgspec.Struct):
     kinds: dict[str, str]
     definitions: dict[str, msgspec.Raw]
+    pointers: dict[str, list[str]]
 
 
 def schema_of(kind: Kind) -> Node | None:
@@ -87,6 +89,11 @@ def definition(name: str) -> Node:
     """Return the built-in definition of that name. Raises KeyError if there is none."""
     found: dict[str, Any] = msgspec.json.decode(_data().definitions[name])
     return found
+
+
+def pointers_of(name: str) -> frozenset[str]:
+    """Return which plain values of the definition can be zero: zeros of the others are as good as absent."""
+    return frozenset(_data().pointers.get(name, ()))
 
 
 def definition_of(kind: Kind) -> str | None:

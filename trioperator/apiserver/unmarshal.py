@@ -1,7 +1,9 @@
 """Objects of built-in kinds, read by their schemas as the real server reads them into its types. Pure.
 
 Unknown fields are dropped and told; what has another type than it must have is refused with the words of the real
-server. Nulls, and lists and maps that are empty, are as good as absent. Quantities and times get their one spelling.
+server. Nulls, empty lists and maps, and zeros where the type is no pointer, are as good as absent. Quantities and
+times get their one spelling.
+
 What the API fills in is filled in: what is always there by the schema, and what :mod:`.defaults` knows.
 """
 
@@ -13,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .defaults import fill_defaults
-from .kind_schemas import Node, definition, definition_of, reference, stored_definition_of
+from .kind_schemas import Node, definition, definition_of, pointers_of, reference, stored_definition_of
 from .kinds import Kind
 from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
@@ -117,7 +119,7 @@ def _definition_type(name: str) -> _Type:
     if "properties" not in schema:
         return _node_type(schema)
     fill = fill_defaults(".".join(name.split(".")[-3:]))
-    return _Type(f"{version}.{short}", _Struct(f"{version}.{short}", schema, fill).read, zero={})
+    return _Type(f"{version}.{short}", _Struct(f"{version}.{short}", name, fill).read, zero={})
 
 
 def _node_type(node: Node) -> _Type:
@@ -137,11 +139,12 @@ def _node_type(node: Node) -> _Type:
 class _Struct:
     """A type with fields. The types of its fields are made as fields are met: definitions may hold themselves."""
 
-    def __init__(self, name: str, schema: Node, fill: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(self, name: str, source: str, fill: Callable[[dict[str, Any]], None] | None) -> None:
+        schema = definition(source)
         self._name = name
         self._nodes: Mapping[str, Node] = schema["properties"]
         self._types: dict[str, _Type] = {}
-        self._required = frozenset(schema.get("required") or ())
+        self._kept = pointers_of(source).union(schema.get("required") or ())
         self._fill = fill
 
     @functools.cached_property
@@ -161,7 +164,7 @@ class _Struct:
                 unknown.append(where)
             elif item is not None:
                 new = self._read_field(key, field_type, item, where, unknown)
-                if new or not field_type.drops_empty or key in self._required:
+                if new or not field_type.drops_empty or key in self._kept:
                     result[key] = new
         for key, (zero, field_type) in self._always.items():
             if key not in result:
@@ -218,7 +221,7 @@ def _scalar_type(name: str, python_type: type, zero: Any) -> _Type:
             raise _MismatchError(value, name)
         return value
 
-    return _Type(name, read, zero)
+    return _Type(name, read, zero, drops_empty=True)
 
 
 def _integer_type(name: str, limit: int) -> _Type:
@@ -227,7 +230,7 @@ def _integer_type(name: str, limit: int) -> _Type:
             raise _MismatchError(value, name)
         return value
 
-    return _Type(name, read, 0)
+    return _Type(name, read, 0, drops_empty=True)
 
 
 def _text_type(name: str, spell: Callable[[str], str]) -> _Type:
@@ -275,8 +278,8 @@ _SCALARS: Final[Mapping[str, _Type]] = {
     "integer": _integer_type("int64", 2**63),
     "int32": _INT32,
     "int64": _integer_type("int64", 2**63),
-    "number": _Type("float64", _read_number, 0.0),
-    "double": _Type("float64", _read_number, 0.0),
+    "number": _Type("float64", _read_number, 0.0, drops_empty=True),
+    "double": _Type("float64", _read_number, 0.0, drops_empty=True),
     "byte": _text_type("[]uint8", canonical_bytes),
 }
 _SPECIAL: Final[Mapping[str, _Type]] = {
