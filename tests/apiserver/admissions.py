@@ -93,9 +93,9 @@ def essence(request: Object) -> Object:
 
 
 @contextlib.asynccontextmanager
-async def open_bench(target: Target, hooks: Hooks) -> AsyncIterator[Bench]:
-    """Make a bench, and clean it at the end."""
-    bench = Bench(target, hooks)
+async def open_bench(target: Target, hooks: Hooks, bench: Bench | None = None) -> AsyncIterator[Bench]:
+    """Make a bench (or take this one), and clean it at the end."""
+    bench = bench or Bench(target, hooks)
     try:
         yield bench
     finally:

@@ -371,7 +371,7 @@ async def test_a_webhook_is_asked_again_if_it_wants_to_be(target: Target, bench:
         bench.webhook("/3", reinvocationPolicy="IfNeeded"),
     ]
     await bench.configure("Mutating", *webhooks)
-    assert (await target.create("configmaps", "a")).content["data"] == {"trace": "1231"}
+    assert (await target.create("configmaps", "a")).content["data"] == {"trace": "12313"}
 
 
 async def test_a_webhook_is_not_asked_again_if_nothing_was_changed(target: Target, bench: Bench) -> None:
@@ -404,7 +404,7 @@ async def test_a_webhook_cannot_change_an_identity(target: Target, bench: Bench)
     assert answer.message == text
 
 
-PATCHES = {
+PATCHES: dict[str, Object] = {
     "replace operation does not apply: doc is missing path: /spec/x: missing value": {
         "op": "replace",
         "path": "/spec/x",

@@ -79,21 +79,24 @@ class Webhooks:
         """Return the object as the mutating webhooks want it, or raise their refusal."""
         if attempt.is_exempt or not self._webhooks(MUTATING):
             return attempt.new
-        before: set[str] = set()  # asked already, and to be asked again after a change
+        hooks = self._webhooks(MUTATING)
+        asked: set[str] = set()  # and to be asked again if somebody changes the object after them
         again: set[str] = set()
-        for at, hook in enumerate(self._webhooks(MUTATING)):
-            changed = await self._mutate_by(hook, attempt, place=f"round_0_index_{at}")
-            if changed is None:
-                continue
-            if changed.new is not attempt.new:
-                again |= before
-                before.clear()
-            if hook.is_reinvoked:
-                before.add(hook.id)
-            attempt = changed
-        for at, hook in enumerate(self._webhooks(MUTATING) if again else ()):
-            if hook.id in again:
-                attempt = await self._mutate_by(hook, attempt, place=f"round_1_index_{at}") or attempt
+        for turn in (0, 1):
+            for at, hook in enumerate(hooks):
+                if turn and hook.id not in again:
+                    continue
+                left = await self._mutate_by(hook, attempt, place=f"round_{turn}_index_{at}")
+                if left is None:
+                    continue
+                if left.new is not attempt.new:
+                    again |= asked
+                    asked.clear()
+                if hook.is_reinvoked:
+                    asked.add(hook.id)
+                attempt = left
+            if not again:
+                break
         return attempt.new
 
     async def _mutate_by(self, hook: Webhook, attempt: Attempt, *, place: str) -> Attempt | None:

@@ -87,9 +87,9 @@ def _check_url(url: str, path: str) -> Iterable[Cause]:
 
 
 def _check_service(service: Mapping[str, Any], path: str) -> Iterable[Cause]:
-    for field in ("name", "namespace"):
+    for field, shown in (("namespace", "name"), ("name", "namespace")):  # the real server takes one for the other
         if not service.get(field):
-            yield Cause(f"{path}.{field}", "Required value", "FieldValueRequired")
+            yield Cause(f"{path}.{shown}", "Required value", "FieldValueRequired")
     port = service.get("port", 443)
     if not 1 <= port <= 65535:
         yield invalid_value(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
