@@ -203,7 +203,7 @@ async def test_jobs_of_a_cron_job_overlap_or_not(
     cluster: Cluster, autojump_clock: MockClock, policy: str, together: int, in_all: int
 ) -> None:
     async with cluster.open_controllers("workloads", "pods"):
-        await trio.sleep(60 - cluster.api.state.now().timestamp() % 60)
+        await trio.sleep(61 - cluster.api.state.now().timestamp() % 60)  # a second after a full minute
         await cluster.create(cron_job("* * * * *", concurrencyPolicy=policy, notes={"runs_for": "330"}))
         seen: set[str] = set()
         most = 0
