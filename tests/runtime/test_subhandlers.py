@@ -669,12 +669,26 @@ async def test_sub_handlers_are_for_handlers_of_changes_only(
         except RuntimeError as error:
             errors.append(error)
 
+    @on.daemon("widgets", registry=bench.registry)
+    async def daemon(**_: Any) -> None:
+        try:
+            await use()
+        except RuntimeError as error:
+            errors.append(error)
+
+    @on.index("widgets", registry=bench.registry)
+    async def index(**_: Any) -> None:
+        try:
+            await use()
+        except RuntimeError as error:
+            errors.append(error)
+
     with pytest.raises(RuntimeError, match=rf"{how}\(\) works inside of a running handler of changes only"):
         await use()
     async with bench.running():
         await bench.cluster.create(widget())
         await settle(1)
-    assert len(errors) == 1
+    assert len(errors) >= 3
 
 
 async def test_sub_handlers_are_not_executed_from_threads(bench: Bench) -> None:

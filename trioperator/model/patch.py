@@ -131,12 +131,12 @@ def preview(body: Mapping[str, Any], patch: Patch) -> Mapping[str, Any]:
     """Show an object as a patch will leave it. A function of it that fails is passed over here."""
     after: Mapping[str, Any] = apply_merge(body, patch)
     for fn in patch.fns:
-        changed = msgspec.json.decode(msgspec.json.encode(after))
         try:
+            changed = msgspec.json.decode(msgspec.json.encode(after))
             fn(changed)
+            after = msgspec.json.decode(msgspec.json.encode(changed))
         except Exception:  # noqa: BLE001 -- whoever stores the patch reports it
             continue
-        after = changed
     return after
 
 

@@ -19,7 +19,8 @@ from trioperator.handling.progress import (
 from trioperator.handling.settle import HandlerState
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch
-from trioperator.runtime.table import Known, Unfinished
+from trioperator.runtime.table import Known
+from trioperator.runtime.unfinished import Unfinished
 
 __all__ = ["Records"]
 

@@ -24,7 +24,8 @@ from trioperator.runtime.detector import Change
 from trioperator.runtime.listener import Listener
 from trioperator.runtime.records import Records
 from trioperator.runtime.saver import Saver, Saving
-from trioperator.runtime.table import Known, Unfinished
+from trioperator.runtime.table import Known
+from trioperator.runtime.unfinished import Unfinished
 from trioperator.settings import OperatorSettings
 
 __all__ = ["TITLES", "Rounds"]
@@ -191,12 +192,12 @@ class _Round:
         if not handler.interruptible or self._saving is None or count >= _INTERRUPTIONS:
             yield None
             return
-        interruption = Interruption()
+        interruption, before = Interruption(), self._known.listener
         self._known.listener = Listener(self._known, cause, interruption, self._rounds.encode).hear
         try:
             yield interruption
         finally:
-            self._known.listener = None
+            self._known.listener = before
 
     def _move(self, handler: ChangeHandler, state: HandlerState) -> None:
         """Put a handler's new state on account: it is stored soon."""

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from trioperator.handling.handler import Reason
 from trioperator.handling.indexing import Indices
 from trioperator.handling.registry import KindHandlers
-from trioperator.handling.settle import HandlerState
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, object_logger
 from trioperator.model.resource import Resource
 from trioperator.runtime.pending import Pending
+from trioperator.runtime.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from trioperator.runtime.runs import ObjectBackground
 
-__all__ = ["Kind", "Known", "Lane", "Notice", "ObjectTable", "Unfinished"]
+__all__ = ["Kind", "Known", "Lane", "Notice", "ObjectTable"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -79,39 +78,6 @@ class Notice:
             return self.body
         assert self.object is not None
         return self.object.decode()
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Unfinished:
-    """Remember a cause that has not ended: in this process, and ahead of what is stored on the object.
-
-    ``save_at`` is set while states are ahead of the stored ones: they have to be stored by then (on Trio's clock).
-    ``interruptions`` counts for handler ids how often in a row their calls were cancelled because of news.
-    ``seen`` is the essence that the first handler to end well has seen, ``also_seen`` another one that a later one has:
-    as soon as all have ended, what has changed since is handled once more, by all.
-    """
-
-    purpose: Reason
-    states: dict[str, HandlerState] = dataclasses.field(default_factory=dict)
-    save_at: float | None = None
-    interruptions: dict[str, int] = dataclasses.field(default_factory=dict)
-    seen: bytes | None = None
-    also_seen: bytes | None = None
-
-    def note_seen(self, encoded: bytes) -> None:
-        """Note which essence a handler that has ended well had seen."""
-        if self.seen is None:
-            self.seen = encoded
-        elif encoded != self.seen:
-            self.also_seen = encoded
-
-    def handled(self, encoded: bytes) -> bytes:
-        """Tell which essence counts as handled where the present one is *encoded*: any other one that was seen."""
-        return self.seen_beside(encoded) or encoded
-
-    def seen_beside(self, encoded: bytes) -> bytes | None:
-        """Give an essence that a handler has seen, other than the one which is *encoded*."""
-        return next((seen for seen in (self.seen, self.also_seen) if seen not in (None, encoded)), None)
 
 
 class Lane(enum.Enum):
