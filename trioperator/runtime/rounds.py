@@ -169,6 +169,8 @@ class _Round:
 
         own_lifecycle = lifecycle
         self._at_work.append(handler.id)
+        if self._saving is not None:
+            self._saving.note()
         try:
             with self._listening(handler, cause) as interruption:
                 attempt = Attempt(retry=state.retries, started=state.started, interruption=interruption)
@@ -205,7 +207,8 @@ class _Round:
         if self._saving is not None:
             if self._unfinished.save_at is None:
                 self._unfinished.save_at = trio.current_time() + self._rounds.write_delay
-            self._saving.note()
+            if self._at_work:  # a parent that goes on; without one, the next handler is what could keep it waiting
+                self._saving.note()
 
     def _show_wanted(self, cause: ChangeCause) -> None:
         """Show to the later handlers what the earlier ones want stored."""

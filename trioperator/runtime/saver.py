@@ -65,7 +65,6 @@ class Saver:
         """
         async with trio.open_nursery() as nursery:
             saving = Saving(self, nursery, known, logger)
-            saving.note()
             yield saving
             saving.end()
 
