@@ -380,6 +380,14 @@ async def test_a_webhook_is_not_asked_again_if_nothing_was_changed(target: Targe
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "1"}
 
 
+async def test_a_patch_that_changes_nothing_is_no_change(target: Target, bench: Bench) -> None:
+    same = {"op": "replace", "path": "/data/x", "value": "y"}
+    bench.hooks.handlers["/same"] = lambda review: patch(review, same)
+    await bench.configure("Mutating", bench.webhook("/allow", reinvocationPolicy="IfNeeded"), bench.webhook("/same"))
+    await target.create("configmaps", "a", data={"x": "y"})
+    assert bench.operations("/allow") == ["CREATE"]
+
+
 async def test_what_webhooks_want_is_defaulted_pruned_and_validated(target: Target, bench: Bench) -> None:
     operations: list[Object] = []
     bench.hooks.handlers["/spec"] = lambda review: patch(review, *operations)

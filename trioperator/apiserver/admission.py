@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -116,7 +116,7 @@ class Webhooks:
             text = f'admission webhook "{hook.name}" attempted to modify the object'
             raise internal_error(f"{text}, which is not supported for this operation")
         new = _reshaped(kind, amend(seen.new, verdict.operations), attempt)
-        if new == seen.new:
+        if new == _plain(seen.new):
             return attempt
         if kind is not attempt.kind:
             new = await self._converter.convert(new, attempt.kind)
@@ -160,7 +160,7 @@ class Webhooks:
         if kind is None or not hook.conditions:
             return kind
         seen = await self._in_version(attempt, kind)
-        request = make_review("v1", "", seen, kind)["request"]
+        request = _plain(make_review("v1", "", seen, kind)["request"])
         try:
             is_met = self._conditions.are_met(hook.conditions, request, ignores_failures=hook.ignores_failures)
         except ValueError as error:
@@ -223,6 +223,11 @@ class Webhooks:
             raise internal_error(text)
         _log.warning("Going on, as the failure policy says: %s", text)
         options.annotations[note] = hook.name
+
+
+def _plain(obj: Mapping[str, Any]) -> Any:
+    """Return the content as webhooks see it: nothing in it is encoded already."""
+    return msgspec.json.decode(msgspec.json.encode(obj))
 
 
 def _reshaped(kind: Kind, new: Any, attempt: Attempt) -> Object:
