@@ -29,7 +29,7 @@ _HEADERS: Final = {
     "Content-Type": "application/json",
     "User-Agent": "kube-apiserver-admission",
 }
-_LOCAL: Final = ("127.0.0.1", "[::1]", "localhost")  # never reached through a proxy
+_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})  # never reached through a proxy
 _TEXTS: Final[Mapping[int, str]] = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -112,14 +112,14 @@ class Caller:
         import httpx
 
         transport = self._transports.get(host)
-        key = (host, "") if transport is not None else ("", authority)
+        is_local = host in _LOCAL
+        key = (host, "") if transport is not None else ("local" if is_local else "", authority)
         client = self._clients.get(key)
         if client is None:
             if transport is not None:
                 client = httpx.AsyncClient(transport=_borrow(transport), timeout=None)
             else:
-                direct = {f"all://{name}": None for name in _LOCAL}
-                client = httpx.AsyncClient(verify=_make_context(authority), timeout=None, mounts=direct)
+                client = httpx.AsyncClient(verify=_make_context(authority), timeout=None, trust_env=not is_local)
             self._clients[key] = client
         return client
 
