@@ -380,12 +380,17 @@ async def test_a_webhook_is_not_asked_again_if_nothing_was_changed(target: Targe
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "1"}
 
 
-async def test_a_patch_that_changes_nothing_is_no_change(target: Target, bench: Bench) -> None:
+@pytest.mark.parametrize(("plural", "asked"), [("configmaps", 2), ("frees", 1)])
+async def test_a_patch_that_changes_nothing_is_a_change_of_built_in_kinds_only(
+    target: Target, bench: Bench, plural: str, asked: int
+) -> None:
     same = {"op": "replace", "path": "/data/x", "value": "y"}
     bench.hooks.handlers["/same"] = lambda review: patch(review, same)
-    await bench.configure("Mutating", bench.webhook("/allow", reinvocationPolicy="IfNeeded"), bench.webhook("/same"))
-    await target.create("configmaps", "a", data={"x": "y"})
-    assert bench.operations("/allow") == ["CREATE"]
+    rules = [bench.rule(plural, group=GROUP if plural == "frees" else "")]
+    hooks = [bench.webhook("/allow", rules=rules, reinvocationPolicy="IfNeeded"), bench.webhook("/same", rules=rules)]
+    await bench.configure("Mutating", *hooks)
+    await target.create(plural, "a", data={"x": "y"})
+    assert bench.operations("/allow") == ["CREATE"] * asked
 
 
 async def test_what_webhooks_want_is_defaulted_pruned_and_validated(target: Target, bench: Bench) -> None:
