@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +71,9 @@ class Caller:
         own_token = current_subhandlers.set(subhandlers)
         if subhandlers is not None:
             subhandlers.begin()
-            attempt = dataclasses.replace(attempt, after=subhandlers.conclude)
+            attempt = Attempt(
+                attempt.retry, attempt.started, after=subhandlers.conclude, interruption=attempt.interruption
+            )
         try:
             outcome = await self._invoker.invoke(
                 handler,
