@@ -27,6 +27,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -171,10 +172,14 @@ class HandlerError(TrioperatorError):
 class TemporaryError(HandlerError):
     """Ask for another attempt of the handler after *delay* seconds.
 
-    With ``delay=None`` or ``0`` the next attempt comes at once. The default of 60 seconds is Kopf's.
+    With ``delay=None``, ``0`` or less the next attempt comes at once. The default of 60 seconds is Kopf's.
+
+    Raises TypeError where the delay is no number.
     """
 
     def __init__(self, message: object = "", delay: float | None = 60) -> None:
+        if delay is not None and (not isinstance(delay, int | float) or math.isnan(delay)):
+            raise TypeError(f"{type(self).__name__} has delay={delay!r}: it has to be a number of seconds.")
         super().__init__(message)
         self.delay = delay
 

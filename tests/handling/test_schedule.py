@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import zoneinfo
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,15 @@ def test_a_day_that_never_comes_is_refused(expression: str) -> None:
 def test_a_time_zone_that_is_not_there_is_refused(timezone: str) -> None:
     with pytest.raises(ValueError, match=r"There is no time zone .*Europe/Berlin.*tzdata"):
         parse_schedule("* * * * *", timezone)
+
+
+def test_what_is_no_time_zone_is_refused() -> None:
+    timezone: Any = 5
+    with pytest.raises(TypeError, match=r"time zone .*Europe/Berlin.* not 5\."):
+        parse_schedule("* * * * *", timezone)
+
+
+@pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo"])
+def test_there_is_no_moment_after_the_end_of_the_calendar(timezone: str) -> None:
+    end = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+    assert parse_schedule("* * * * *", timezone).next_after(end) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from typing import Any
 
 import pytest
@@ -134,6 +135,20 @@ def test_a_handler_that_is_tried_again_is_due_after_the_delay() -> None:
     assert not state.finished
     assert not state.is_due(after(12.9))
     assert state.is_due(after(13))
+
+
+@pytest.mark.parametrize("delay", [math.inf, 1e12, 1e300])
+def test_a_delay_beyond_the_calendar_lasts_to_its_end(delay: float) -> None:
+    state = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=delay), now=NOW)
+    assert state.retries == 1
+    assert not state.is_due(after(3600 * 24 * 365 * 1000))
+    assert HandlerState.from_record(state.to_record(), now=NOW) == state
+
+
+@pytest.mark.parametrize("delay", ["10", math.nan, datetime.timedelta(seconds=10)])
+def test_a_delay_is_a_number(delay: Any) -> None:
+    with pytest.raises(TypeError, match=r"TemporaryError has delay=.* a number of seconds"):
+        TemporaryError("wait", delay=delay)
 
 
 def test_a_success_after_errors_forgets_their_delay_and_message() -> None:

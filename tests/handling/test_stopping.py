@@ -43,6 +43,8 @@ async def test_an_async_flag_is_awaited_with_or_without_a_limit(autojump_clock: 
     assert await stopped.wait(10) is stopped
     assert not stopped
     assert trio.current_time() == began + 10
+    assert await stopped.wait(-1) is stopped  # what is left of a time that is over
+    assert trio.current_time() == began + 10
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stopped.wait)
         await trio.sleep(5)

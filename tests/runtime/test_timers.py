@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import math
 import zoneinfo
 from typing import Any
 
@@ -288,6 +289,48 @@ async def test_results_and_patches_are_stored_after_each_call(
             body = await bench.cluster.get("widgets", "w")
             assert (body["spec"], body["status"]) == ({"size": number}, {"tick": number})
             await settle(5)
+
+
+async def test_what_is_no_json_does_not_keep_a_timer_from_its_next_call(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks
+) -> None:
+    @trioperator.timer("widgets", interval=10, registry=bench.registry)
+    async def tick(**_: Any) -> object:
+        ticks.note()
+        return object()
+
+    async with bench.running():
+        await ticks.create(bench)
+        await settle(25)
+        assert ticks.times == [0, 10, 20]
+        await bench.cluster.delete("widgets", "w")
+        await settle()
+        assert await bench.cluster.list("widgets") == []
+
+
+@pytest.mark.parametrize("options", [{"interval": 10}, {"cron": "* * * * *"}])
+@pytest.mark.parametrize("delay", [math.inf, 1e12])
+async def test_an_endless_initial_delay_is_waited_for(
+    bench: Bench,
+    autojump_clock: MockClock,
+    ticks: Ticks,
+    *,
+    options: dict[str, Any],
+    delay: float,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @trioperator.timer("widgets", initial_delay=lambda **_: delay, registry=bench.registry, **options)
+    async def tick(**_: Any) -> None:
+        ticks.note()
+
+    async with bench.running():
+        await ticks.create(bench)
+        await settle(3600)
+        await bench.cluster.delete("widgets", "w")
+        await settle()
+        assert await bench.cluster.list("widgets") == []
+    assert ticks.times == []
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_timer_ends_at_once_between_calls_and_may_end_a_call(

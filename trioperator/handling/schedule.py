@@ -34,13 +34,16 @@ class Schedule:
         """Give the first moment of the schedule after an aware one; None if there is none within fifty years."""
         from cronsim import CronSim  # only for those who have such timers
 
-        return next(CronSim(self.expression, moment.astimezone(self.timezone)), None)
+        try:
+            return next(CronSim(self.expression, moment.astimezone(self.timezone)), None)
+        except OverflowError:  # at the end of the calendar
+            return None
 
 
 def parse_schedule(expression: str, timezone: str | datetime.tzinfo | None = None) -> Schedule:
     """Read a cron expression, in UTC unless a time zone is given: by its name or as such.
 
-    Raises ValueError that says what is wrong with it.
+    Raises ValueError that says what is wrong with it, TypeError for a time zone that can be none.
     """
     from cronsim import CronSimError
 
@@ -59,6 +62,8 @@ def _parse_timezone(timezone: str | datetime.tzinfo | None) -> datetime.tzinfo:
         return datetime.UTC
     if isinstance(timezone, datetime.tzinfo):
         return timezone
+    if not isinstance(timezone, str):
+        raise TypeError(f"The time zone of a timer is a name such as 'Europe/Berlin' or a tzinfo, not {timezone!r}.")
     try:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -11,7 +11,7 @@ from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.progress import ProgressRecord
 
-__all__ = ["HandlerState", "deliver_result", "settle", "take_over"]
+__all__ = ["HandlerState", "deliver_result", "later", "settle", "take_over"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def settle(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> 
         state,
         retries=state.retries + (not outcome.waits),
         stopped=now if outcome.final else None,
-        delayed=None if outcome.final else now + datetime.timedelta(seconds=outcome.delay),
+        delayed=None if outcome.final else later(now, outcome.delay),
         success=outcome.succeeded,
         failure=outcome.final and not outcome.succeeded,
         message=message,
@@ -132,6 +132,14 @@ def deliver_result(result: Any, *, handler_id: str) -> dict[str, Any]:
         return {}
     value = dict(result) if isinstance(result, Mapping) else result
     return {"status": {handler_id: value}}
+
+
+def later(moment: datetime.datetime, seconds: float) -> datetime.datetime:
+    """Tell the time that is *seconds* after an aware moment; what is beyond the calendar is its last moment."""
+    try:
+        return moment + datetime.timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.datetime.max.replace(tzinfo=moment.tzinfo)
 
 
 def _to_text(moment: datetime.datetime | None) -> str | None:

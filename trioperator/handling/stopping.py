@@ -75,7 +75,7 @@ class DaemonStopped:
         if timeout is None:
             await self._event.wait()
         else:
-            with trio.move_on_after(timeout):
+            with trio.move_on_after(max(0.0, timeout)):
                 await self._event.wait()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt
 from trioperator.handling.lifecycles import Lifecycle, choose
-from trioperator.handling.settle import HandlerState, settle, take_over
+from trioperator.handling.settle import HandlerState, later, settle, take_over
 from trioperator.handling.subhandlers import Subhandlers
 from trioperator.model.patch import preview
 from trioperator.runtime.caller import Call, Caller
@@ -149,7 +148,7 @@ class _Round:
         backoff = self._rounds.backoff
         names = ", ".join(str(handler) for handler in handlers)
         cause.logger.warning("The lifecycle has chosen none of %s: they are due again in %g seconds.", names, backoff)
-        until = wall_now() + datetime.timedelta(seconds=backoff)
+        until = later(wall_now(), backoff)
         for handler in handlers:
             self._move(handler, dataclasses.replace(self._unfinished.states[handler.id], delayed=until))
 

@@ -14,7 +14,7 @@ from trioperator.handling.handler import DaemonHandler, TimerHandler
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
-from trioperator.handling.settle import deliver_result
+from trioperator.handling.settle import deliver_result, later
 from trioperator.model.patch import Patch, merge_patches
 from trioperator.runtime.runs import Run
 from trioperator.runtime.timing import after_idling, next_tick, spread
@@ -50,7 +50,7 @@ class Runner:
 
     async def _serve_timer(self, run: Run, timer: TimerHandler, delay: float) -> None:
         schedule = timer.schedule
-        moment = wall_now() + datetime.timedelta(seconds=delay)
+        moment = later(wall_now(), delay)
         if schedule is None:
             due: float | None = trio.current_time() + delay + self._offset(run, timer)
         else:
@@ -144,7 +144,8 @@ class Runner:
         known = run.known
         if known.gone:
             return None
-        collect(known, merge_patches(patch, wanted), patch.fns, by=str(run.handler), logger=run.logger)
+        if not collect(known, merge_patches(patch, wanted), patch.fns, by=str(run.handler), logger=run.logger):
+            return None
         written = trio.Event()
         known.awaited.append(written)
         known.call()

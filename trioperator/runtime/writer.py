@@ -31,18 +31,24 @@ _FORBIDDEN: Final = 403
 Finalize = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 
 
-def collect(known: Known, wanted: Mapping[str, Any], fns: Sequence[PatchFn], *, by: str, logger: Logger) -> None:
-    """Add what a handler wants stored to what is pending for its object. What is no JSON is reported and dropped."""
+def collect(known: Known, wanted: Mapping[str, Any], fns: Sequence[PatchFn], *, by: str, logger: Logger) -> bool:
+    """Add what a handler wants stored to what is pending for its object, and tell whether that is anything.
+
+    What is no JSON is reported and dropped.
+    """
     try:
         # A copy, so that nothing which the handler keeps in its hands can change what is stored.
         plain = msgspec.json.decode(msgspec.json.encode(wanted))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         logger.error("%s has a result or a patch that is no JSON, and it is dropped: %s", by, error)
         plain = {}
+    if not plain and not fns:
+        return False
     before = known.pending or Pending()
     known.pending = before.and_then([Wish(by, plain, tuple(fns))], onto=known.body)
     if known.background is not None:
         known.background.show(plain, opaque=bool(fns))
+    return True
 
 
 class Writer:
