@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from trioperator.errors import ConfigError
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.kube.connection import ConnectionInfo, load_connection
@@ -59,6 +61,7 @@ async def operator(
         parse_endpoint(liveness_endpoint)
     if lifecycle is not None:
         check_lifecycle(lifecycle)
+    _check_memo(memo)
     settings = OperatorSettings() if settings is None else settings
     if standalone is not None:
         settings.peering.standalone = standalone
@@ -79,6 +82,17 @@ async def operator(
         ready_flag=ready_flag,
     )
     await supervise(plan, task_status=task_status)
+
+
+def _check_memo(memo: object) -> None:
+    """Raise ConfigError where objects could not have copies of the memo."""
+    try:
+        copy.copy(memo)
+    except Exception as error:
+        raise ConfigError(
+            f"The memo is copied for each object, and {memo!r} cannot be: {error!r}. Put it into a Memo, or give its"
+            " class a __copy__()."
+        ) from error
 
 
 def run(**options: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -534,6 +535,11 @@ async def test_each_event_reaches_event_handlers_in_order(bench: Bench, autojump
         await settle(1)
     assert seen == [(None, 0), ("MODIFIED", 1), ("MODIFIED", 2), ("MODIFIED", 3), ("DELETED", 3)]
     assert bench.writes() == []
+
+
+async def test_a_memo_that_cannot_be_copied_is_refused_at_once(bench: Bench) -> None:
+    with pytest.raises(trioperator.ConfigError, match=r"The memo is copied for each object.*lock.*__copy__"):
+        await trioperator.operator(registry=bench.registry, memo=threading.Lock())
 
 
 async def test_memos_are_shared_by_the_handlers_of_an_object(bench: Bench, autojump_clock: MockClock) -> None:
