@@ -444,6 +444,35 @@ async def test_sync_index_functions_run_in_threads(bench: Bench) -> None:
     assert seen == [{"a": [True]}]
 
 
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_key_that_cannot_be_kept_is_one_objects_trouble(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, *, early: bool
+) -> None:
+    class Key:
+        hashed = False
+
+        def __hash__(self) -> int:
+            if self.hashed:
+                raise RuntimeError("once only")
+            self.hashed = True
+            return 1
+
+    @on.index("widgets", registry=bench.registry)
+    async def by_key(name: str) -> Any:
+        return {Key() if name == "bad" else name: 1}
+
+    probe = Probe(bench, "by_key")
+    if early:
+        await bench.cluster.create(widget("bad"))
+    async with bench.running():
+        if not early:
+            await bench.cluster.create(widget("bad"))
+        await bench.cluster.create(widget("good"))
+        await settle()
+        assert probe["by_key"] == {"good": [1]}
+    assert any(record.exc_info for record in caplog.records if record.levelname == "ERROR")
+
+
 async def test_a_filter_that_fails_takes_the_object_out_of_the_index(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

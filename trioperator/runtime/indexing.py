@@ -98,6 +98,8 @@ class Indexing:
                 await self.absorb(known, notice)
             except (msgspec.MsgspecError, ValueError) as error:
                 known.make_logger().error("The object cannot be read, and is not indexed: %r", error)
+            except Exception as error:  # noqa: BLE001 -- one object's trouble is not the others'
+                known.make_logger().error("The object could not be indexed.", exc_info=error)
             if known.table.kind.handlers.only_indices and known.notices and known.notices[-1] is notice:
                 known.take()  # nobody else wants to see it
 
