@@ -721,6 +721,7 @@ async def test_what_is_declared_wrongly_is_an_error_that_says_so(bench: Bench, a
         for declare in (
             lambda: trioperator.register(child),
             lambda: trioperator.register(lambda: None, id="same"),
+            lambda: trioperator.register(same, id="same", param=1),
             lambda: trioperator.register("text"),  # type: ignore[type-var]
             lambda: trioperator.register(same, nonsense=1),  # type: ignore[call-arg]
             lambda: trioperator.subhandler(field="spec", old=1)(same),
@@ -743,6 +744,7 @@ async def test_what_is_declared_wrongly_is_an_error_that_says_so(bench: Bench, a
         errors,
         (
             "asks for arguments that it cannot get: nonsense",
+            "has two sub-handlers with the id",
             "has two sub-handlers with the id",
             "has to be a function",
             "has no option nonsense",

@@ -29,6 +29,9 @@ from trioperator.handling.registry import OperatorRegistry, select_changes
 __all__ = ["Subhandlers", "current_subhandlers", "execute", "running_subhandlers"]
 
 
+_TWICE: Final = "{parent} has two sub-handlers with the id {id!r}: give each an id=... of its own."
+
+
 class Run(Protocol):
     """Call handlers that are due; tell in how many seconds the next ones are, and None when all have ended."""
 
@@ -77,14 +80,14 @@ class Subhandlers:
     def declare(self, handler: ChangeHandler) -> None:
         """Have a sub-handler called after the parent, or when it executes what it has declared."""
         self._distinguish(handler)
+        if any(other.id == handler.id and other.param != handler.param for other in self._declared):
+            raise ValueError(_TWICE.format(parent=self.parent, id=handler.id))
         self._declared.append(handler)
 
     def _distinguish(self, handler: ChangeHandler) -> None:
         """Raise ValueError where two functions have one id: the second would pass for the first, and not be called."""
         if self._fns.setdefault(handler.id, handler.fn) != handler.fn:
-            raise ValueError(
-                f"{self.parent} has two sub-handlers with the id {handler.id!r}: give each an id=... of its own."
-            )
+            raise ValueError(_TWICE.format(parent=self.parent, id=handler.id))
 
     def begin(self) -> None:
         """Take note that the attempt begins, in the present task."""
