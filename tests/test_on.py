@@ -191,6 +191,13 @@ def test_functions_without_names_need_an_id(registry: OperatorRegistry) -> None:
     assert [handler.id for handler in registry] == ["named"]
 
 
+@pytest.mark.parametrize("id", [0, 5])
+@pytest.mark.parametrize("name", ["create", "daemon", "index"])
+def test_an_id_is_a_text(name: str, id: Any) -> None:
+    with pytest.raises(TypeError, match=f"id={id}: it has to be a text"):
+        decorate(name, id=id)
+
+
 # --------------------------------------------------------------------------------------------- registries
 
 
@@ -512,6 +519,8 @@ def test_a_timer_is_registered_with_its_schedule() -> None:
         ({"interval": True}, ValueError, "interval=True"),
         ({"idle": float("nan")}, ValueError, "idle=nan: it has to be a number of seconds, 0 or more"),
         ({"initial_delay": float("inf")}, ValueError, "initial_delay=inf"),
+        ({"finalizer": "no"}, TypeError, "finalizer='no': it has to be True or False"),
+        ({"finalizer": 0}, TypeError, "finalizer=0"),
     ],
 )
 def test_times_that_make_no_sense_are_refused(options: dict[str, Any], error: type[Exception], why: str) -> None:

@@ -296,6 +296,8 @@ def _registry(options: Mapping[str, Any]) -> OperatorRegistry:
 def _identity(fn: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     if not callable(fn):
         raise TypeError(f"A handler has to be a function, not {fn!r}: decorators are used with parentheses.")
+    if not isinstance(options.get("id"), str | None):
+        raise TypeError(f"A handler has id={options['id']!r}: it has to be a text.")
     name = options.get("id") or derive_id(fn)
     path = parse_field(options.get("field"))
     return {"id": f"{name}/{'.'.join(path)}" if path else name, "param": options.get("param")}

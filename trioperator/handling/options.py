@@ -294,7 +294,10 @@ def take_background(name: str, selector: tuple[Any, ...], options: Mapping[str, 
     delay = options.get("initial_delay")
     check_plain(name, "initial_delay", delay)
     delays = {"initial_delay": delay} if callable(delay) else take_durations(name, options, "initial_delay")
-    finalizer = options.get("finalizer") is not False
+    finalizer = options.get("finalizer")
+    if not isinstance(finalizer, bool | None):
+        raise TypeError(f"{name} has finalizer={finalizer!r}: it has to be True or False.")
+    finalizer = finalizer is not False
     return {**take_selecting(name, selector, options), **take_retrying(name, options), **delays, "finalizer": finalizer}
 
 
