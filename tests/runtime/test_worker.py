@@ -317,6 +317,32 @@ def others() -> list[ObjectTable]:
     return tables()
 
 
+async def test_objects_that_wait_no_more_are_let_go_though_their_alarms_are_hours_away(
+    autojump_clock: MockClock,
+) -> None:
+    woken: list[str] = []
+
+    async def take(known: Known) -> float | None:
+        woken.append(known.name)
+        known.take()
+        return None
+
+    async with open_workers(take, limit=None) as workers:
+        for number in range(2000):
+            known = make(f"gone {number}")
+            workers.add_at(known, 10_000)
+            workers.add(known)
+            await trio.testing.wait_all_tasks_blocked()
+        workers.add_at(make("waiting"), 10_000)
+        del known
+        gc.collect()
+        left = [found.name for found in gc.get_objects() if type(found) is Known and found.table is TABLE]
+        assert len([name for name in left if name.startswith("gone")]) < 600
+        assert len(woken) == 2000
+        await trio.sleep(20_000)
+        assert woken[2000:] == ["waiting"]
+
+
 async def test_idle_objects_have_neither_tasks_nor_bodies(
     bench: Bench, autojump_clock: MockClock, others: list[ObjectTable]
 ) -> None:

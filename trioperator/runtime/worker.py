@@ -21,6 +21,8 @@ __all__ = ["Workers", "open_workers"]
 
 # Of so many turns in a row one belongs to an object of an initial list, however many fresh events there are.
 _FRESH_IN_A_ROW = 4
+# So many alarms are not worth a look whether anybody waits for them still.
+_FEW = 256
 
 
 class Workers:
@@ -40,6 +42,7 @@ class Workers:
         self._initial: collections.deque[Known] = collections.deque()
         self._since_initial = 0
         self._delayed: list[tuple[float, int, Known]] = []
+        self._many = _FEW
         self._order = itertools.count()
         self._running = 0
         self._changed = trio.Event()
@@ -81,6 +84,17 @@ class Workers:
         heapq.heappush(self._delayed, (due, next(self._order), known))
         if self._delayed[0][2] is known:
             self._changed.set()
+        if len(self._delayed) > self._many:
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Let go of the objects that do not wait any more, and may be gone: their alarms may be far off."""
+        for due, _, known in self._delayed:
+            if known.alarm == due and known.due is None:
+                known.alarm = None
+        self._delayed = [entry for entry in self._delayed if entry[2].alarm == entry[0]]
+        heapq.heapify(self._delayed)
+        self._many = max(_FEW, 2 * len(self._delayed))
 
     async def _work(self) -> None:
         try:
