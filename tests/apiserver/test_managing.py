@@ -243,7 +243,8 @@ class TestUpdating:
         assert shown["metadata"]["managedFields"] == created.content["metadata"]["managedFields"]
         version = str(created.version)
         await target.merge(target.path("configmaps", "a"), {"data": {"a": "2"}}, fieldManager="two")
-        [event] = await target.lines(target.path("configmaps"), 1, resourceVersion=version)
+        only = {"resourceVersion": version, "fieldSelector": "metadata.name=a"}  # a real namespace has others
+        [event] = await target.lines(target.path("configmaps"), 1, **only)
         assert [entry["manager"] for entry in event["object"]["metadata"]["managedFields"]][-1] in {
             "two",
             "python-httpx",
