@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import GROUP, TABLE, Target
+from .conftest import GROUP, TABLE, Answer, Target
 
 
 async def fill(target: Target, count: int, **content: Any) -> int:
@@ -151,6 +151,21 @@ class TestVersions:
                 {"watch": "1", "resourceVersionMatch": "NotOlderThan"},
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ),
+            (
+                {"watch": "1", "sendInitialEvents": "false"},
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ),
+            ({"sendInitialEvents": "true"}, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"),
+            (
+                {"resourceVersion": "5", "resourceVersionMatch": "Exact", "continue": "x"},
+                "resourceVersionMatch is forbidden when continue is provided",
+            ),
+            (
+                {"watch": "1", "resourceVersionMatch": "Exact"},
+                "is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless "
+                'sendInitialEvents is provided, resourceVersionMatch: Unsupported value: "Exact": supported values: '
+                '"NotOlderThan"]',
+            ),
         ],
     )
     async def test_matches_that_make_no_sense_are_invalid(
@@ -159,6 +174,32 @@ class TestVersions:
         answer = await target.get(target.path("frees"), **query)
         assert (answer.code, answer.reason) == (422, "Invalid")
         assert text in answer.message
+
+    @pytest.mark.parametrize("version", ["x", "-1", "1.5"])
+    async def test_versions_are_numbers(self, target: Target, version: str) -> None:
+        await target.create("configmaps", "a")
+        text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+        listed = await target.get(target.path("configmaps"), resourceVersion=version)
+        assert (listed.code, listed.message) == (400, f"invalid resource version: {text}")
+        for path, query in ((target.path("configmaps"), {"watch": "1"}), (target.path("configmaps", "a"), {})):
+            answer = await target.get(path, resourceVersion=version, **query)
+            assert (answer.code, answer.message) == (500, text)
+
+    async def test_a_list_of_any_version_is_whole(self, target: Target) -> None:
+        await fill(target, 3)
+
+        async def lists_any_version() -> Answer:
+            return await target.get(target.path("frees"), limit="1", resourceVersion="0")
+
+        answer = await target.eventually(lists_any_version, lambda answer: names(answer.content) == ["n0", "n1", "n2"])
+        assert not answer.content["metadata"].get("continue")
+
+    @pytest.mark.parametrize(("value", "kind"), [("bogus", "ADDED"), ("t", "ADDED"), ("False", None), ("0", None)])
+    async def test_every_value_but_false_asks_for_a_watch(self, target: Target, value: str, kind: str | None) -> None:
+        await target.create("configmaps", "a")
+        query = {"fieldSelector": "metadata.name=a", "timeoutSeconds": "1"}
+        answer = await target.get(target.path("configmaps"), watch=value, **query)
+        assert answer.content.get("type") == kind
 
     async def test_one_counter_counts_all_kinds(self, target: Target) -> None:
         first = (await target.create("frees", "a")).version
@@ -245,6 +286,15 @@ class TestForms:
 
 
 class TestPaths:
+    @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH"])
+    async def test_nothing_is_written_in_all_namespaces_at_once(self, target: Target, method: str) -> None:
+        await target.create("configmaps", "a")
+        answer = await target.request(method, "/api/v1/configmaps", {})
+        assert (answer.code, answer.reason) == (405, "MethodNotAllowed")
+        answer = await target.request(method, f"/apis/{GROUP}/v1/frees", {})
+        assert (answer.code, answer.content) == (404, "404 page not found\n")
+        assert (await target.get(target.path("configmaps", "a"))).code == 200
+
     @pytest.mark.parametrize(
         "path",
         ["/api/v1/nothings", "/apis/apps/v9", "/apis/apps/v1/nothings/x", "/api/v1/pods/x", "/api/v2"],

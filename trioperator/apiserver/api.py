@@ -27,7 +27,7 @@ from .janitor import Janitor
 from .kinds import Kind
 from .messages import Request, RequestLog, RequestRecord, Response, warning_headers
 from .protobuf import MEDIA_TYPE, decode_protobuf
-from .reading import Reader
+from .reading import Reader, read_flag, read_version
 from .refusals import (
     bad_request,
     method_not_allowed,
@@ -49,6 +49,7 @@ __all__ = ["Api", "Target"]
 _log: Final = logging.getLogger(__name__)
 _PAGE_NOT_FOUND: Final = b"404 page not found\n"
 _AT_THE_GATE: Final = frozenset({401, 403})
+_IN_ALL_NAMESPACES: Final = frozenset({"list", "watch"})
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -232,6 +233,8 @@ class Api:
         verb = _verb(request, target)
         if target.kind.is_virtual and target.name:
             raise unknown_resource()
+        if target.kind.namespaced and not target.namespace and verb not in _IN_ALL_NAMESPACES:
+            raise _PageNotFoundError if target.kind.custom else method_not_allowed()
         if not verb or verb not in (target.kind.verbs if not target.subresource else _subresource_verbs(target)):
             raise method_not_allowed(target.kind, verb)
         view, is_yaml = negotiate(request.accept, include=request.query.get("includeObject", ""), now=self.state.now)
@@ -269,7 +272,7 @@ class Api:
             return Response(200, view.render_list(target.kind, page.items, page.meta))
         stored = self.state.require(target.kind, target.namespace, target.name)
         if version := request.query.get("resourceVersion", ""):
-            self.state.store.check_version(int(version) if version.isdigit() else 0)
+            self.state.store.check_version(read_version(version))
         stored = await self.converter.show(target.kind, stored)
         if target.subresource == "scale":
             return Response.of(scales.read_scale(target.kind, stored))
@@ -298,8 +301,6 @@ class Api:
             )
         sent = decode_body(kind, request)
         if verb == "create":
-            if kind.namespaced and not namespace:
-                raise _PageNotFoundError if kind.custom else method_not_allowed()
             return await self.writer.create(kind, namespace, sent, options)
         return await self.writer.replace(kind, namespace, target.name, sent, options, subresource=target.subresource)
 
@@ -360,7 +361,7 @@ def _verb(request: Request, target: Target | None) -> str:
     if request.method in {"GET", "HEAD"}:
         if target.name:
             return "get"
-        return "watch" if request.query.get("watch", "0").lower() in {"1", "true", ""} else "list"
+        return "watch" if read_flag(request.query, "watch") else "list"
     verb = _VERBS.get(request.method, "")
     if target.name:
         if verb == "create":

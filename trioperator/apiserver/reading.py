@@ -6,6 +6,7 @@ import base64
 import binascii
 import bisect
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,14 +16,14 @@ from trioperator.errors import ApiError
 
 from .converting import Converter
 from .kinds import Kind
-from .refusals import Cause, StalePageError, bad_request, expired, invalid
+from .refusals import Cause, StalePageError, bad_request, expired, invalid, unsupported
 from .selectors import parse_fields, parse_labels
 from .state import State
 from .storage import Expired, Stored, Table
 from .views import View
 from .watching import Selection, Watch, WatchOptions
 
-__all__ = ["Page", "Reader"]
+__all__ = ["Page", "Reader", "read_flag", "read_version"]
 
 # The fields that lists of built-in kinds can be selected by, beside metadata.name and metadata.namespace.
 _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
@@ -59,6 +60,7 @@ _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
     ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
 }
 _COMMON_FIELDS: Final = frozenset({"metadata.name", "metadata.namespace"})
+_MATCH: Final = "resourceVersionMatch"
 _MATCHES: Final = frozenset({"", "Exact", "NotOlderThan"})
 
 
@@ -96,8 +98,11 @@ class Reader:
         selection = self.select(kind, namespace, query)
         limit = _number(query, "limit")
         _number(query, "timeoutSeconds")
+        _check_list_options(query)
         table = self._state.table(kind)
         token = query.get("continue", "")
+        if query.get("resourceVersion") == "0" and not token:
+            limit = 0  # any version will do: the real server answers from its cache, as a whole
         if token:
             objects, revision, start = self._resume(table, token, query)
         else:
@@ -126,7 +131,6 @@ class Reader:
 
     def _begin(self, table: Table, query: Mapping[str, str], *, limited: bool) -> tuple[dict[str, Stored], int]:
         version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
-        _check_match(version, match)
         current = self._state.store.revision
         if version in {"", "0"}:
             return table.objects, current
@@ -140,9 +144,9 @@ class Reader:
         return table.objects, current
 
     def _resume(self, table: Table, token: str, query: Mapping[str, str]) -> tuple[dict[str, Stored], int, str]:
+        revision, start = _read_token(token)
         if query.get("resourceVersion", "") not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
-        revision, start = _read_token(token)
         if revision == -1:
             return table.objects, self._state.store.revision, start
         state = table.state_at(revision)
@@ -153,23 +157,20 @@ class Reader:
     def watch(self, kind: Kind, namespace: str, query: Mapping[str, str], view: View) -> Watch:
         """Begin the watch that the query asks for."""
         selection = self.select(kind, namespace, query)
-        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
-        initial = _flag(query, "sendInitialEvents")
-        _check_watch_match(initial, match, present="sendInitialEvents" in query)
+        version = query.get("resourceVersion", "")
+        _check_watch_options(query)
+        initial = read_flag(query, "sendInitialEvents")
         timeout = float(_number(query, "timeoutSeconds")) or 1800 + self._state.random.random() * 1800
         revision: int | None = None
         if version not in {"", "0"}:
-            try:
-                wanted = int(version)
-            except ValueError:
-                raise ApiError.of(_version_text(version), status=500) from None
+            wanted = read_version(version)
             revision = None if initial else wanted
         elif "sendInitialEvents" in query and not initial:
             revision = self._state.store.revision
         options = WatchOptions(
             revision=revision,
             timeout=timeout,
-            bookmarks=_flag(query, "allowWatchBookmarks"),
+            bookmarks=read_flag(query, "allowWatchBookmarks"),
             initial_end=initial,
         )
         return Watch(self._state, kind, selection, view, options, converter=self._converter)
@@ -198,42 +199,63 @@ def _number(query: Mapping[str, str], name: str) -> int:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
 
-def _flag(query: Mapping[str, str], name: str) -> bool:
-    return query.get(name, "").lower() in {"1", "t", "true"} or (name in query and query[name] == "")
+def read_flag(query: Mapping[str, str], name: str) -> bool:
+    """Tell whether the option is on: it is with any value but ``false`` and ``0``, as in the real server."""
+    return query.get(name, "false").lower() not in {"false", "0"}
+
+
+def read_version(version: str) -> int:
+    """Return the resource version that a client has sent; refuse what is no number."""
+    if not re.fullmatch(r"[0-9]+", version):
+        text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+        raise ApiError.of(text, status=500)
+    return int(version)
 
 
 def _revision(version: str) -> int:
     try:
-        return int(version)
-    except ValueError:
-        raise bad_request(f"invalid resource version: {_version_text(version)}") from None
+        return read_version(version)
+    except ApiError as error:
+        raise bad_request(f"invalid resource version: {error.message}") from None
 
 
-def _version_text(version: str) -> str:
-    return f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-
-
-def _option_refusal(text: str, reason: str = "FieldValueForbidden") -> ApiError:
-    return invalid("ListOptions", "meta.k8s.io", "", [Cause("resourceVersionMatch", text, reason)])
-
-
-def _check_match(version: str, match: str) -> None:
-    if match not in _MATCHES:
-        text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        raise _option_refusal(text, "FieldValueNotSupported")
+def _check_list_options(query: Mapping[str, str]) -> None:
+    """Refuse options of a list that make no sense together, as the real server does: all at once."""
+    version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    causes = []
+    if match and query.get("continue"):
+        causes.append(_forbidden("resourceVersionMatch is forbidden when continue is provided"))
     if match and not version:
-        raise _option_refusal("Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+        causes.append(_forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+    if match not in _MATCHES:
+        causes.append(unsupported(_MATCH, match, ("Exact", "NotOlderThan", "")))
     if match == "Exact" and version == "0":
-        raise _option_refusal('Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        causes.append(_forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        causes.append(_forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents"))
+    _refuse(causes)
 
 
-def _check_watch_match(initial: bool, match: str, *, present: bool) -> None:
-    if initial and match != "NotOlderThan":
-        raise _option_refusal("Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-    if match and not present:
-        raise _option_refusal(
-            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        )
+def _check_watch_options(query: Mapping[str, str]) -> None:
+    """Refuse options of a watch that make no sense together, as the real server does: all at once."""
+    match, has_initial = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
+    causes = []
+    if match and not has_initial:
+        causes.append(_forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+    if has_initial and match != "NotOlderThan":
+        causes.append(_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+    if match not in {"", "NotOlderThan"}:
+        causes.append(unsupported(_MATCH, match, ("NotOlderThan",)))
+    _refuse(causes)
+
+
+def _forbidden(text: str, field: str = _MATCH) -> Cause:
+    return Cause(field, f"Forbidden: {text}", "FieldValueForbidden")
+
+
+def _refuse(causes: Sequence[Cause]) -> None:
+    if causes:
+        raise invalid("ListOptions", "meta.k8s.io", "", causes)
 
 
 def _write_token(revision: int, last: str) -> str:
