@@ -150,6 +150,11 @@ class TestDeleting:
                 422,
                 'propagationPolicy: Unsupported value: "x": supported values: "Foreground"',
             ),
+            (
+                {"propagationPolicy": "Orphan", "orphanDependents": "true"},
+                422,
+                'propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both',
+            ),
         ],
     )
     async def test_a_query_that_is_none_is_refused(

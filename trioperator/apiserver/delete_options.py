@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .decoding import decode_json
 from .messages import Request
-from .refusals import Cause, bad_request, invalid
+from .refusals import Cause, bad_request, invalid, invalid_value
 from .texts import quote
 from .unmarshal import JSON_NAMES
 from .users import ADMIN, User
@@ -52,6 +52,10 @@ def parse_delete_options(request: Request) -> DeleteOptions:
     if policy not in {"", "Background", *POLICIES}:
         supported = '"Foreground", "Background", "Orphan", "nil"'
         raise _unsupported("propagationPolicy", f"{quote(policy)}: supported values: {supported}")
+    if policy and orphan is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        cause = invalid_value("propagationPolicy", policy, text)
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     if not policy and orphan is not None:
         policy = "Orphan" if orphan else "Background"
     if any(value != "All" for value in sent.get("dryRun", ())):
