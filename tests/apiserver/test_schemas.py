@@ -224,6 +224,31 @@ class TestDefinitions:
         assert [item["version"] for item in group["versions"]] == ["v1", "v1beta1"]
         await target.delete(path)
 
+    async def test_the_scope_and_the_kind_of_a_definition_stay(self, target: Target, unique: str) -> None:
+        path, _ = await self.make(target, unique)
+        for spec, field in (({"scope": "Cluster"}, "scope"), ({"names": {"kind": "Other"}}, "names.kind")):
+            answer = await target.merge(path, {"spec": spec})
+            assert (answer.code, answer.reason) == (422, "Invalid")
+            assert f"spec.{field}: Invalid value" in answer.message
+            assert "field is immutable" in answer.message
+        await target.delete(path)
+
+    async def test_a_version_stays_while_objects_may_be_stored_in_it(self, target: Target, unique: str) -> None:
+        path, _ = await self.make(target, unique)
+        first = (await target.get(path)).content["spec"]["versions"][0]
+        second = {**first, "name": "v2"}
+        versions = [{**first, "storage": False}, second]
+        assert (await target.merge(path, {"spec": {"versions": versions}})).code == 200
+        await target.eventually(
+            lambda: target.get(path), lambda answer: answer.content["status"]["storedVersions"] == ["v1", "v2"]
+        )
+        answer = await target.merge(path, {"spec": {"versions": [second]}})
+        assert answer.code == 422
+        assert 'status.storedVersions[0]: Invalid value: "v1": missing from spec.versions' in answer.message
+        assert (await target.merge(f"{path}/status", {"status": {"storedVersions": ["v2"]}})).code == 200
+        assert (await target.merge(path, {"spec": {"versions": [second]}})).code == 200
+        await target.delete(path)
+
     async def test_a_changed_definition_changes_what_is_served(self, target: Target, unique: str) -> None:
         path, objects = await self.make(target, unique)
         await target.request("POST", objects, self.obj(unique, "a"))

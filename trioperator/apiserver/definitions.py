@@ -13,6 +13,7 @@ from .schema import Structure, compile_schema
 
 __all__ = [
     "CLEANUP_FINALIZER",
+    "check_changed_definition",
     "check_definition",
     "fill_definition",
     "initial_status",
@@ -87,6 +88,27 @@ def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
     if not (obj.get("status") or {}).get("storedVersions"):
         causes.append(invalid_value("status.storedVersions", None, "must have at least one stored version"))
     return causes
+
+
+def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Cause]:
+    """Return what the definition must not change: what is stored depends on it as soon as it is established."""
+    wanted, found = new.get("spec") or {}, old["spec"]
+    names = {version.get("name") for version in _versions(wanted)}
+    for at, name in enumerate((old.get("status") or {}).get("storedVersions") or ()):
+        if name not in names:
+            text = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+                f"{name} from status.storedVersions"
+            )
+            yield invalid_value(f"status.storedVersions[{at}]", name, text)
+    conditions = (old.get("status") or {}).get("conditions") or ()
+    if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
+        if wanted.get("scope") != found["scope"]:
+            yield invalid_value("spec.scope", wanted.get("scope"), "field is immutable")
+        kind = (wanted.get("names") or {}).get("kind")
+        if kind != found["names"]["kind"]:
+            yield invalid_value("spec.names.kind", kind, "field is immutable")
 
 
 def _check_names(obj: Mapping[str, Any], spec: Mapping[str, Any], names: Mapping[str, Any]) -> Iterable[Cause]:

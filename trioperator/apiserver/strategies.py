@@ -11,7 +11,7 @@ from typing import Any
 from . import autoscaling, events, schema
 from .builtin_rules import encode_secret, prepare_changed, prepare_new
 from .configurations import CONFIGURATIONS, check_configuration
-from .definitions import check_definition, fill_definition
+from .definitions import check_changed_definition, check_definition, fill_definition
 from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
@@ -137,4 +137,6 @@ def check_change(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> 
     """Return what an update must not change, apart from metadata."""
     if kind.custom is not None:
         return []
+    if kind.group == "apiextensions.k8s.io":
+        return list(check_changed_definition(new, old))
     return [*check_grants_update(kind, new, old), *check_builtin_change(kind, new, old)]
