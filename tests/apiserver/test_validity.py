@@ -40,6 +40,37 @@ async def test_each_problem_is_a_cause_of_its_own(target: Target, case: dict[str
         assert f"{cause['field']}: {cause['message']}" in case["message"]
 
 
+@pytest.mark.parametrize(
+    ("finalizers", "text"),
+    [
+        (
+            ["a.b/c", "plain"],
+            'metadata.finalizers[1]: Invalid value: "plain": name is neither a standard finalizer name nor is it '
+            "fully qualified",
+        ),
+        (
+            ["orphan", "foregroundDeletion"],
+            'metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and '
+            "foregroundDeletion cannot be both set",
+        ),
+    ],
+)
+async def test_finalizers_of_builtin_kinds_are_qualified(target: Target, finalizers: list[str], text: str) -> None:
+    answer = await target.create("configmaps", "a", meta={"finalizers": finalizers})
+    assert (answer.code, answer.message) == (422, f'ConfigMap "a" is invalid: {text}')
+
+
+async def test_data_has_a_mebibyte_at_most(target: Target) -> None:
+    text = "Too long: may not be more than 1048576 bytes"
+    answer = await target.create("configmaps", "a", data={"a": "x" * 1_048_577})
+    assert (answer.code, answer.message) == (422, f'ConfigMap "a" is invalid: []: {text}')
+    data: dict[str, Any] = {"data": {"a": "x" * 1_048_574}, "binaryData": {"b": "YWI="}}
+    assert (await target.create("configmaps", "b", **data)).code == 201
+    secret = {"metadata": {"name": "a"}, "data": {"a": "YWFh" * 349_526}}
+    answer = await target.request("POST", target.path("secrets"), secret)
+    assert (answer.code, answer.message) == (422, f'Secret "a" is invalid: data: {text}')
+
+
 class TestChanges:
     async def test_the_selector_of_a_deployment_stays(self, target: Target) -> None:
         assert (await target.request("POST", target.path("deployments"), DEPLOYMENT)).code == 201

@@ -75,6 +75,7 @@ _PART_TEXT: Final = (
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _VALUE_TEXT: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
@@ -134,8 +135,14 @@ def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[Cause]:
         if value and not _PART.fullmatch(value):
             causes.append(invalid_value("metadata.labels", value, _VALUE_TEXT))
     causes.extend(_check_annotations(meta.get("annotations") or {}))
-    for finalizer in meta.get("finalizers") or ():
+    for at, finalizer in enumerate(meta.get("finalizers") or ()):
         causes.extend(check_key("metadata.finalizers", finalizer))
+        if kind.custom is None and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(f"metadata.finalizers[{at}]", finalizer, text))
+    if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers") or ()):
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        causes.append(invalid_value("metadata.finalizers", meta["finalizers"], text))
     causes.extend(_check_owners(meta.get("ownerReferences") or ()))
     return causes
 

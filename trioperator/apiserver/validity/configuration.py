@@ -23,6 +23,8 @@ __all__ = [
 
 Object = Mapping[str, Any]
 
+_DATA_LIMIT: Final = 1_048_576  # bytes
+_TOO_LONG: Final = f"Too long: may not be more than {_DATA_LIMIT} bytes"
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_TEXT: Final = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
@@ -47,6 +49,14 @@ def check_config_map(obj: Object) -> Iterable[Cause]:
             yield invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
     for key in binary:
         yield from _check_data_key(f"binaryData[{key}]", key)
+    texts = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
+    if texts + _decoded_size(binary) > _DATA_LIMIT:
+        yield Cause("[]", _TOO_LONG, "FieldValueTooLong")
+
+
+def _decoded_size(data: Mapping[str, str]) -> int:
+    """Return how many bytes the base64 texts stand for."""
+    return sum(len(value) * 3 // 4 - value.count("=") for value in data.values())
 
 
 def _check_data_key(path: str, key: str) -> Iterable[Cause]:
@@ -58,6 +68,8 @@ def check_secret(obj: Object) -> Iterable[Cause]:
     data = obj.get("data") or {}
     for key in data:
         yield from _check_data_key(f"data[{key}]", key)
+    if _decoded_size(data) > _DATA_LIMIT:
+        yield Cause("data", _TOO_LONG, "FieldValueTooLong")
     account = "kubernetes.io/service-account.name"
     if obj["type"] == "kubernetes.io/service-account-token":
         if not (obj["metadata"].get("annotations") or {}).get(account):
