@@ -537,6 +537,29 @@ async def test_each_event_reaches_event_handlers_in_order(bench: Bench, autojump
     assert bench.writes() == []
 
 
+async def test_functions_that_share_an_id_are_warned_of(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.create("widgets", id="same", registry=bench.registry)
+    async def one(**_: Any) -> None: ...
+
+    @on.create("widgets", id="same", registry=bench.registry)
+    async def other(**_: Any) -> None: ...
+
+    @on.update("widgets", id="same", registry=bench.registry)
+    @on.field("widgets", id="same", field="spec.size", registry=bench.registry)
+    async def alone(**_: Any) -> None: ...
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        [warning] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert warning.startswith("2 functions are handlers with the id 'same'")
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [warning]
+
+
 async def test_a_memo_that_cannot_be_copied_is_refused_at_once(bench: Bench) -> None:
     with pytest.raises(trioperator.ConfigError, match=r"The memo is copied for each object.*lock.*__copy__"):
         await trioperator.operator(registry=bench.registry, memo=threading.Lock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from trioperator.handling.invoke import Attempt
 from trioperator.handling.lifecycles import Lifecycle, choose
 from trioperator.handling.settle import HandlerState, later, settle, take_over
 from trioperator.handling.subhandlers import Subhandlers
+from trioperator.logs import Logger
 from trioperator.model.patch import preview
 from trioperator.runtime.caller import Call, Caller
 from trioperator.runtime.detector import Change
@@ -66,6 +68,7 @@ class Rounds:
         """Go on with what is known of the progress of handlers: in this process, else on the object."""
         before = known.unfinished
         if before is None:
+            _warn_of_shared_ids(selected, cause.logger)
             states, seen = self._records.recall(known, cause.body)
             also_seen = None
         else:
@@ -94,6 +97,17 @@ class Rounds:
     async def run_last(self, known: Known, cause: ChangeCause, handlers: Sequence[ChangeHandler]) -> None:
         """Call the handlers of an object that is no more: nothing is stored, and nothing can come between."""
         await _Round(self, known).run(handlers, cause, self.lifecycle)
+
+
+def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
+    for name, count in collections.Counter(handler.id for handler in handlers).items():
+        if count > 1:
+            logger.warning(
+                "%d functions are handlers with the id %r: they share one progress, so that one that has to be tried"
+                " again may not be. Give each an id=... of its own.",
+                count,
+                name,
+            )
 
 
 def _with_subhandlers(states: dict[str, HandlerState], known: Mapping[str, HandlerState]) -> dict[str, HandlerState]:
