@@ -52,6 +52,11 @@ def test_the_next_point_of_a_grid_is_later_and_no_later_than_it_must_be(
     assert steps == pytest.approx(round(steps), abs=1e-3)
 
 
+@pytest.mark.parametrize("width", [1e-12, 1e-300])
+def test_a_grid_finer_than_floats_has_a_next_point(width: float) -> None:
+    assert 1e6 < next_on_grid(10.0, width, after=1e6) < 1e6 + 1e-6
+
+
 @given(anchor=times, width=widths, delays=st.lists(st.floats(0, 1e-4), min_size=2, max_size=50))
 def test_a_grid_does_not_drift_however_late_one_wakes_up(anchor: float, width: float, delays: list[float]) -> None:
     points = [anchor]

@@ -34,6 +34,6 @@ def next_tick(handler: TimerHandler, *, due: float, ended: float) -> float | Non
 def next_on_grid(anchor: float, width: float, *, after: float) -> float:
     """Give the first point of a grid that is later than *after*; *anchor* is one of its points."""
     steps = max(1, math.floor((after - anchor) / width))
-    while anchor + steps * width <= after:  # floats: what was cut off may have been a whole one
+    if anchor + steps * width <= after:  # floats: what was cut off may have been a whole one
         steps += 1
-    return anchor + steps * width
+    return max(anchor + steps * width, math.nextafter(after, math.inf))  # a grid may be finer than floats are
