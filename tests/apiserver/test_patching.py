@@ -46,7 +46,7 @@ class TestStrategicPatch:
     def test_items_are_deleted_by_their_key(self) -> None:
         target = {"containers": [{"name": "a", "x": 1}, {"name": "b"}]}
         patch = {"containers": [{"name": "b", "$patch": "delete"}, {"name": "c"}]}
-        assert apply_strategic_patch(target, patch, POD) == {"containers": [{"name": "a", "x": 1}, {"name": "c"}]}
+        assert apply_strategic_patch(target, patch, POD) == {"containers": [{"name": "c"}, {"name": "a", "x": 1}]}
 
     def test_a_list_is_replaced_where_it_says_so(self) -> None:
         target = {"containers": [{"name": "a"}]}
@@ -70,7 +70,7 @@ class TestStrategicPatch:
         of_service = apply_strategic_patch({"ports": ports}, patch, SERVICE)
         assert of_service == {"ports": [{"port": 1, "containerPort": 2, "name": "b"}]}
         of_container = apply_strategic_patch({"ports": ports}, patch, CONTAINER)
-        assert of_container == {"ports": [*ports, *patch["ports"]]}
+        assert of_container == {"ports": [*patch["ports"], *ports]}
 
     def test_plain_values_are_merged_where_the_schema_says_so(self) -> None:
         assert apply_strategic_patch({"finalizers": ["a", "b"]}, {"finalizers": ["b", "c"]}, META) == {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import GROUP, STRATEGIC, Target
+from .conftest import GROUP, STRATEGIC, Answer, Target
 
 VERSION = f"{GROUP}/v1"
 
@@ -381,7 +381,57 @@ class TestStrategicPatching:
         assert answer.content["metadata"]["finalizers"] == ["a.b/d"]
         patch = {"metadata": {"finalizers": ["a.b/e"]}}
         answer = await target.request("PATCH", path, patch, STRATEGIC)
-        assert sorted(answer.content["metadata"]["finalizers"]) == ["a.b/d", "a.b/e"]
+        assert answer.content["metadata"]["finalizers"] == ["a.b/e", "a.b/d"]
+
+    async def test_new_items_come_before_those_that_nobody_names(self, target: Target) -> None:
+        two: Any = [{"name": "n", "image": "n"}, {"name": "b", "image": "bb"}]
+        for patch, order in (
+            ({"containers": two[:1]}, "nab"),
+            ({"containers": two}, "nab"),
+            ({"containers": two[::-1]}, "abn"),
+            ({"containers": [{"name": "a", "$patch": "delete"}, two[0]]}, "nb"),
+            ({"containers": [{**two[1], "$patch": "replace"}, two[0]]}, "n"),
+            ({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}, "ba"),
+            ({"$setElementOrder/containers": [{"name": "b"}, {"name": "n"}], "containers": two[:1]}, "abn"),
+        ):
+            answer = await self.patch_template(target, {"spec": patch})
+            assert answer.code == 200, answer.content
+            containers = answer.content["spec"]["template"]["spec"]["containers"]
+            assert "".join(item["name"] for item in containers) == order
+
+    @pytest.mark.parametrize(
+        ("patch", "code", "text"),
+        [
+            (
+                {"containers": [{"name": "n", "image": "n"}], "$setElementOrder/containers": [{"name": "a"}]},
+                500,
+                "The order in patch list:\n[map[image:n name:n]]\n doesn't match $setElementOrder list:\n[map[name:a]]",
+            ),
+            (
+                {"containers": [{"name": "a", "$patch": "other"}]},
+                500,
+                "unknown patch type: other in map: map[$patch:other name:a]",
+            ),
+            (
+                {"securityContext": {"$retainKeys": ["runAsUser"], "runAsGroup": 1}},
+                400,
+                "invalid patch format of retainKeys",
+            ),
+        ],
+    )
+    async def test_wrong_directives_are_refused(
+        self, target: Target, patch: dict[str, Any], code: int, text: str
+    ) -> None:
+        answer = await self.patch_template(target, {"spec": patch})
+        assert (answer.code, answer.message.rstrip()) == (code, text)
+
+    async def patch_template(self, target: Target, patch: dict[str, Any]) -> Answer:
+        """Patch the template of a Deployment in vain."""
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": POD}
+        spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+        await target.request("POST", target.path("deployments"), {"metadata": {"name": "d"}, "spec": spec})
+        path = target.path("deployments", "d")
+        return await target.request("PATCH", path, {"spec": {"template": patch}}, STRATEGIC, dryRun="All")
 
 
 class TestReplacing:

@@ -99,9 +99,12 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
     if directive == "delete":
         return {}
     if directive not in {None, "merge"}:
-        raise bad_request(f"Unknown patch type: {directive}")
+        raise ApiError.of(f"unknown patch type: {directive} in map: {go_text(patch)}", status=500)
     result = dict(target) if isinstance(target, dict) else {}
-    if isinstance(retain := patch.get("$retainKeys"), list):
+    if (retain := patch.get("$retainKeys")) is not None:
+        given = [key for key, value in patch.items() if value is not None and not key.startswith("$")]
+        if not isinstance(retain, list) or any(key not in retain for key in given):
+            raise bad_request("invalid patch format of retainKeys")
         result = {key: value for key, value in result.items() if key in retain}
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
@@ -119,8 +122,12 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
             result[key] = value
     for key, order in patch.items():
         name = key.partition("/")[2]
-        if key.startswith("$setElementOrder/") and isinstance(result.get(name), list):
-            result[name] = _ordered(result[name], order, _merge_key(_field(node, name)))
+        if key.startswith("$setElementOrder/") and isinstance(result.get(name), list) and isinstance(order, list):
+            merge_key = _merge_key(_field(node, name))
+            if isinstance(sent := patch.get(name), list):
+                _check_order(sent, order, merge_key)
+            old = target.get(name) if isinstance(target, dict) else None
+            result[name] = _ordered(result[name], order, old, merge_key)
     return result
 
 
@@ -145,9 +152,10 @@ def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
     if key is None or node is None:
         return [item for item in patch if not _is_directive(item, "replace")]
     if not key:
-        return current + [item for item in patch if item not in current]
-    if any(_is_directive(item, "replace") and len(item) == 1 for item in patch):
-        return [item for item in patch if not _is_directive(item, "replace")]
+        merged = current + [item for item in patch if item not in current]
+        return _ordered(merged, patch, target, key)
+    if any(_is_directive(item, "replace") for item in patch):
+        return [item for item in patch if not (isinstance(item, dict) and "$patch" in item)]
     items = resolve(node["items"])
     for item in patch:
         _check_item(item, key, current)
@@ -159,7 +167,7 @@ def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
             current.append(_merge_object(None, item, items))
         else:
             current[index] = _merge_object(current[index], item, items)
-    return current
+    return _ordered(current, patch, target, key)
 
 
 def _check_item(item: Any, key: str, current: list[Any]) -> None:
@@ -188,18 +196,29 @@ def _is_directive(item: Any, directive: str) -> bool:
     return isinstance(item, dict) and item.get("$patch") == directive
 
 
-def _ordered(items: list[Any], order: Any, key: str | None) -> list[Any]:
-    """Bring the items into the order asked for; those that it does not name stay behind their old neighbours."""
-    if not isinstance(order, list):
-        return items
+def _ordered(items: list[Any], order: list[Any], old: Any, key: str | None) -> list[Any]:
+    """Bring the items into the order asked for; those that it does not name stay before their old followers."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = {value: at for at, value in enumerate(identity(item) for item in order)}
-    ranks: list[float] = []
-    last = -1.0
-    for item in items:
-        last = wanted.get(identity(item), last)
-        ranks.append(last)
-    return [item for _, _, item in sorted(zip(ranks, range(len(items)), items, strict=True), key=lambda row: row[:2])]
+    wanted = [identity(item) for item in order]
+    places = [identity(item) for item in old] if isinstance(old, list) else []
+    named = sorted((item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item)))
+    others = [item for item in items if identity(item) not in wanted]
+    result: list[Any] = []
+    for item in named:
+        place = places.index(identity(item)) if identity(item) in places else -1
+        while others and identity(others[0]) in places and places.index(identity(others[0])) < place:
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others
+
+
+def _check_order(patch: list[Any], order: list[Any], key: str | None) -> None:
+    """Refuse a patch of a list whose items are in another order than it asks for."""
+    items = [item for item in patch if not _is_directive(item, "delete")]
+    left = iter(item.get(key) if key and isinstance(item, dict) else item for item in order)
+    if not all((item.get(key) if key and isinstance(item, dict) else item) in left for item in items):
+        text = f"The order in patch list:\n{go_text(items)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
+        raise ApiError.of(text, status=500)
