@@ -210,6 +210,66 @@ class TestVersions:
 
 class TestSelectors:
     @pytest.mark.parametrize(
+        ("selector", "found"),
+        [
+            ("spec.hostNetwork=false", ["a"]),
+            ("spec.hostNetwork!=false", []),
+            ("spec.hostNetwork=", []),
+            ("spec.nodeName=", ["a"]),
+            ("status.phase!=Running", ["a"]),
+            ("metadata.name=a\\,b", []),
+            ("metadata.name!=a\\=\\\\", ["a"]),
+        ],
+    )
+    async def test_fields_of_pods_select(self, target: Target, selector: str, found: list[str]) -> None:
+        await target.create("pods", "a", spec={"containers": [{"name": "c", "image": "i"}]})
+        assert names((await target.get(target.path("pods"), fieldSelector=selector)).content) == found
+
+    @pytest.mark.parametrize(
+        ("base", "selector", "found"),
+        [
+            ("/api/v1", "source=robot", ["a"]),
+            ("/api/v1", "involvedObject.kind=Pod,reason!=Other", ["a"]),
+            ("/api/v1", "involvedObject.name=other", []),
+            ("/apis/events.k8s.io/v1", "regarding.name=p,type=Normal", ["a"]),
+            ("/apis/events.k8s.io/v1", "regarding.kind!=Pod", []),
+        ],
+    )
+    async def test_fields_of_events_select(self, target: Target, base: str, selector: str, found: list[str]) -> None:
+        about = {"kind": "Pod", "name": "p", "namespace": target.namespace}
+        event = {"metadata": {"name": "a"}, "involvedObject": about, "reason": "Some", "type": "Normal"}
+        await target.request("POST", target.path("events"), {**event, "source": {"component": "robot"}})
+        path = f"{base}/namespaces/{target.namespace}/events"
+        assert names((await target.get(path, fieldSelector=selector)).content) == found
+
+    @pytest.mark.parametrize(
+        ("path", "selector", "text"),
+        [
+            (
+                "/api/v1/configmaps",
+                "spec.x=1",
+                '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"',
+            ),
+            (
+                "/apis/apps/v1/replicasets",
+                "status.replicas=0",
+                '"status.replicas" is not a known field selector: only "metadata.name", "metadata.namespace"',
+            ),
+            ("/api/v1/pods", "spec.x=1", "field label not supported: spec.x"),
+            ("/apis/events.k8s.io/v1/events", "source=x", "field label not supported: source"),
+            (
+                "/apis/events.k8s.io/v1/events",
+                "involvedObject.name=x",
+                "field label not supported: involvedObject.name",
+            ),
+            ("/api/v1/pods", "metadata.name=a\\b", "invalid field selector: invalid escape sequence: \\b"),
+        ],
+    )
+    async def test_unknown_fields_are_refused(self, target: Target, path: str, selector: str, text: str) -> None:
+        answer = await target.get(path, fieldSelector=selector)
+        assert (answer.code, answer.message) == (400, text)
+
+    @pytest.mark.parametrize(
         ("selector", "expected"),
         [
             ("", ["n0", "n1", "n2"]),

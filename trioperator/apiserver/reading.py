@@ -17,9 +17,10 @@ from trioperator.errors import ApiError
 from .converting import Converter
 from .kinds import Kind
 from .refusals import Cause, StalePageError, bad_request, expired, invalid, unsupported
-from .selectors import parse_fields, parse_labels
+from .selectors import FieldSelector, parse_fields, parse_labels
 from .state import State
 from .storage import Expired, Stored, Table
+from .texts import quote
 from .views import View
 from .watching import Selection, Watch, WatchOptions
 
@@ -55,9 +56,23 @@ _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
     ("", "replicationcontrollers"): ("status.replicas",),
     ("", "secrets"): ("type",),
     ("", "services"): ("spec.clusterIP", "spec.type"),
-    ("apps", "replicasets"): ("status.replicas",),
     ("batch", "jobs"): ("status.successful",),
     ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
+}
+_REGARDING: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+# The same objects in the group events.k8s.io: its names of the fields, and where they are in what is stored.
+_EVENT_FIELDS: Final[Mapping[str, str]] = {
+    **{f"regarding.{field}": f"involvedObject.{field}" for field in _REGARDING},
+    "reason": "reason",
+    "reportingController": "reportingComponent",
+    "type": "type",
+}
+_PLACES: Final = {("source",): ("source", "component"), ("status", "successful"): ("status", "succeeded")}
+_ABSENT: Final = {
+    ("spec", "hostNetwork"): "false",
+    ("spec", "unschedulable"): "false",
+    ("status", "replicas"): "0",
+    ("status", "succeeded"): "0",
 }
 _COMMON_FIELDS: Final = frozenset({"metadata.name", "metadata.namespace"})
 _MATCH: Final = "resourceVersionMatch"
@@ -82,15 +97,10 @@ class Reader:
     def select(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Selection:
         """Read from the query which objects are asked for."""
 
-        def supported(field: str) -> bool:
-            if field in _COMMON_FIELDS or field in _FIELDS.get(kind.resource, ()):
-                return True
-            return kind.custom is not None and field in kind.custom.selectable
-
         return Selection(
             prefix=f"{namespace}/" if namespace else "",
             labels=parse_labels(query.get("labelSelector", "")),
-            fields=parse_fields(query.get("fieldSelector", ""), supported),
+            fields=_parse_fields(kind, query.get("fieldSelector", "")),
         )
 
     async def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
@@ -174,6 +184,28 @@ class Reader:
             initial_end=initial,
         )
         return Watch(self._state, kind, selection, view, options, converter=self._converter)
+
+
+def _parse_fields(kind: Kind, text: str) -> FieldSelector:
+    if kind.custom is not None:
+        selectable = kind.custom.selectable
+        return parse_fields(text, lambda field: field in _COMMON_FIELDS or field in selectable)
+    aliases = _EVENT_FIELDS if kind.group == "events.k8s.io" else {}
+    own = aliases or _FIELDS.get(kind.resource, ())
+
+    def supported(field: str) -> bool:
+        if field in _COMMON_FIELDS or field in own:
+            return True
+        if not own:
+            known = '"metadata.name", "metadata.namespace"'
+            raise bad_request(f"{quote(field)} is not a known field selector: only {known}")
+        return False
+
+    terms = []
+    for path, value, equal in parse_fields(text, supported).terms:
+        place = tuple(aliases.get(".".join(path), ".".join(path)).split("."))
+        terms.append((_PLACES.get(place, place), value, equal))
+    return FieldSelector(tuple(terms), _ABSENT)
 
 
 def _take(found: Sequence[Stored], selection: Selection, limit: int) -> tuple[Sequence[Stored], int]:

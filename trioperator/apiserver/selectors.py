@@ -63,13 +63,16 @@ class FieldSelector:
     """Conditions on fields (path, value, whether equal) that must all hold."""
 
     terms: tuple[tuple[tuple[str, ...], str, bool], ...] = ()
+    absent: Mapping[tuple[str, ...], str] = dataclasses.field(default_factory=dict)  # what fields have by default
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Tell whether the object has such values in its fields; an absent field is an empty one."""
-        return all((_field(obj, path) == value) is equal for path, value, equal in self.terms)
+        """Tell whether the object has such values in its fields; an absent field has its default, or is empty."""
+        return all(
+            ((_field(obj, path) or self.absent.get(path, "")) == value) is equal for path, value, equal in self.terms
+        )
 
     def exact(self, field: tuple[str, ...]) -> str | None:
         """Return the value that the field must have, if the selector says that."""
@@ -218,18 +221,31 @@ def _unparsable(text: str) -> Exception:
     return bad_request(f"unable to parse requirement: {text}")
 
 
+_TERM: Final = re.compile(r"(?:[^,\\]|\\.?)+", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] not in {"\\", ",", "="}:
+        raise bad_request(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return found[1]
+
+
 def parse_fields(text: str, supported: Callable[[str], bool] | Collection[str]) -> FieldSelector:
-    """Parse a ``fieldSelector``; refuse nonsense and fields that are not *supported* with a 400."""
+    """Parse a ``fieldSelector``; refuse nonsense and fields that are not *supported* with a 400.
+
+    Commas, equal signs and backslashes in values are written with a backslash before them.
+    """
     check = supported if callable(supported) else supported.__contains__
     terms = []
-    for term in text.split(",") if text else ():
+    for term in _TERM.findall(text):
         if not term.strip():
             continue
-        match = re.fullmatch(r"\s*([^=!]+)(==|!=|=)(.*)", term)
+        match = re.fullmatch(r"\s*([^=!]*)(==|!=|=)(.*)", term, re.DOTALL)
         if not match:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         name, operator, value = match.groups()
         if not check(name):
             raise bad_request(f"field label not supported: {name}")
-        terms.append((tuple(name.split(".")), value, operator != "!="))
+        terms.append((tuple(name.split(".")), _ESCAPE.sub(_unescaped, value), operator != "!="))
     return FieldSelector(tuple(terms))
