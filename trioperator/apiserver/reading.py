@@ -67,8 +67,11 @@ _EVENT_FIELDS: Final[Mapping[str, str]] = {
     "reportingController": "reportingComponent",
     "type": "type",
 }
-_PLACES: Final = {("source",): ("source", "component"), ("status", "successful"): ("status", "succeeded")}
-_ABSENT: Final = {
+_PLACES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("source",): ("source", "component"),
+    ("status", "successful"): ("status", "succeeded"),
+}
+_ABSENT: Final[Mapping[tuple[str, ...], str]] = {
     ("spec", "hostNetwork"): "false",
     ("spec", "unschedulable"): "false",
     ("status", "replicas"): "0",
