@@ -18,6 +18,10 @@ from trioperator import on
 from trioperator.clock import wall_now
 
 
+RECURSIVE: dict[str, Any] = {}
+RECURSIVE["again"] = RECURSIVE
+
+
 class Ticks:
     """Keep the times of calls, from the creation of the object on."""
 
@@ -291,18 +295,27 @@ async def test_results_and_patches_are_stored_after_each_call(
             await settle(5)
 
 
-async def test_what_is_no_json_does_not_keep_a_timer_from_its_next_call(
-    bench: Bench, autojump_clock: MockClock, ticks: Ticks
+@pytest.mark.parametrize("result", [object(), RECURSIVE], ids=["object", "recursive"])
+async def test_what_is_no_json_keeps_no_handler_from_going_on(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks, result: object
 ) -> None:
+    created: list[str] = []
+
     @trioperator.timer("widgets", interval=10, registry=bench.registry)
     async def tick(**_: Any) -> object:
         ticks.note()
-        return object()
+        return result
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(name: str, **_: Any) -> object:
+        created.append(name)
+        return result
 
     async with bench.running():
         await ticks.create(bench)
         await settle(25)
         assert ticks.times == [0, 10, 20]
+        assert created == ["w"]
         await bench.cluster.delete("widgets", "w")
         await settle()
         assert await bench.cluster.list("widgets") == []

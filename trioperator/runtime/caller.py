@@ -35,7 +35,7 @@ class Call:
         """Have pending for the object what the handler wants by now: what comes after that is collected later."""
         try:
             plain = msgspec.json.decode(msgspec.json.encode(self.patch))
-        except (TypeError, ValueError, msgspec.MsgspecError):
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             return  # this is reported when all is collected
         self._collect(plain, self.patch.fns)
         self._collected = Patch(plain, fns=self.patch.fns)

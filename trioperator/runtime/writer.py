@@ -39,7 +39,7 @@ def collect(known: Known, wanted: Mapping[str, Any], fns: Sequence[PatchFn], *, 
     try:
         # A copy, so that nothing which the handler keeps in its hands can change what is stored.
         plain = msgspec.json.decode(msgspec.json.encode(wanted))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         logger.error("%s has a result or a patch that is no JSON, and it is dropped: %s", by, error)
         plain = {}
     if not plain and not fns:
