@@ -17,7 +17,6 @@ from tests.runtime.conftest import Bench, settle, widget
 from trioperator import on
 from trioperator.clock import wall_now
 
-
 RECURSIVE: dict[str, Any] = {}
 RECURSIVE["again"] = RECURSIVE
 
