@@ -177,6 +177,8 @@ class TemporaryError(HandlerError):
     Raises TypeError where the delay is no number.
     """
 
+    delay: float | None = 60  # also of a class of the user's that does not call __init__() of this one
+
     def __init__(self, message: object = "", delay: float | None = 60) -> None:
         if delay is not None and (not isinstance(delay, int | float) or math.isnan(delay)):
             raise TypeError(f"{type(self).__name__} has delay={delay!r}: it has to be a number of seconds.")

@@ -151,6 +151,13 @@ def test_a_delay_is_a_number(delay: Any) -> None:
         TemporaryError("wait", delay=delay)
 
 
+def test_a_temporary_error_of_ones_own_has_a_delay_in_any_case() -> None:
+    class NotReady(TemporaryError):
+        def __init__(self) -> None: ...
+
+    assert NotReady().delay == TemporaryError().delay == 60
+
+
 def test_a_success_after_errors_forgets_their_delay_and_message() -> None:
     waiting = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=NOW)
     state = settle(waiting, Outcome(final=True), now=after(10))
