@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import zoneinfo
 from collections.abc import Mapping
 from typing import Final
 
@@ -64,6 +63,8 @@ def _parse_timezone(timezone: str | datetime.tzinfo | None) -> datetime.tzinfo:
         return timezone
     if not isinstance(timezone, str):
         raise TypeError(f"The time zone of a timer is a name such as 'Europe/Berlin' or a tzinfo, not {timezone!r}.")
+    import zoneinfo  # it reads the interpreter's build configuration first
+
     try:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
