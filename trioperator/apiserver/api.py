@@ -234,6 +234,8 @@ class Api:
         if target.kind.is_virtual and target.name:
             raise unknown_resource()
         if target.kind.namespaced and not target.namespace and verb not in _IN_ALL_NAMESPACES:
+            if target.kind.is_virtual:
+                raise unknown_resource()
             raise _PageNotFoundError if target.kind.custom else method_not_allowed()
         if not verb or verb not in (target.kind.verbs if not target.subresource else _subresource_verbs(target)):
             raise method_not_allowed(target.kind, verb)
