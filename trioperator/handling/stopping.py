@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from typing import Any
 
@@ -38,7 +39,7 @@ class DaemonStoppingReason(enum.Flag):
     """It is not waited for any more, though it may still run."""
 
 
-class DaemonStopped:
+class DaemonStopped(abc.ABC):
     """Tell whether to stop: true as soon as it is so, and why.
 
     In a sync function ``stopped.wait(5)`` blocks, in an async one ``await stopped.wait(5)`` waits: until the flag is
@@ -61,9 +62,9 @@ class DaemonStopped:
         """Tell why to stop; None as long as there is no reason."""
         return self._reason
 
+    @abc.abstractmethod
     def wait(self, timeout: float | None = None) -> Any:
         """Wait for the flag, for so many seconds at most, and give it: at once, or when awaited in async functions."""
-        raise NotImplementedError
 
     def __bool__(self) -> bool:
         return self._reason is not None

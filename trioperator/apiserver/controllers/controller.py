@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Iterable
 from typing import ClassVar
@@ -23,7 +24,7 @@ class Pace:
     event_ttl: float = 3600  # how long Kubernetes Events are kept
 
 
-class Controller:
+class Controller(abc.ABC):
     """Looks after the objects of one resource; it is asked to when they change, or something which concerns them."""
 
     resource: ClassVar[Resource]
@@ -33,7 +34,7 @@ class Controller:
         self.client = client
         self.pace = pace
 
-    async def prepare(self) -> None:
+    async def prepare(self) -> None:  # noqa: B027 -- may be left out
         """Create what has to be there from the beginning."""
 
     def concerned(self, resource: Resource, obj: Object) -> Iterable[str]:
@@ -50,9 +51,9 @@ class Controller:
             ]
         return ()
 
+    @abc.abstractmethod
     async def reconcile(self, obj: Object) -> float | None:
         """Bring the object one step on; return the seconds after which to look again, if nothing changes before."""
-        raise NotImplementedError
 
-    async def clear(self, key: str) -> None:
+    async def clear(self, key: str) -> None:  # noqa: B027 -- may be left out
         """Do what is left to do after the object is gone."""
