@@ -227,6 +227,19 @@ def summary(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
+class Persistent(httpx.AsyncHTTPTransport):
+    """Sends what may be sent twice again when the server hangs up: a real one does so while a definition changes."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request, and send it again where the connection was closed before the answer."""
+        for _ in range(5 if request.method != "POST" else 0):
+            try:
+                return await super().handle_async_request(request)
+            except (httpx.RemoteProtocolError, httpx.ReadError):
+                await trio.sleep(0.1)
+        return await super().handle_async_request(request)
+
+
 def real_client(kubeconfig: str) -> httpx.AsyncClient:
     """Make a client for the API server of the kubeconfig."""
     config = yaml.safe_load(pathlib.Path(kubeconfig).read_text(encoding="utf-8"))
@@ -235,7 +248,9 @@ def real_client(kubeconfig: str) -> httpx.AsyncClient:
     context = ssl.create_default_context(cadata=authority)
     context.check_hostname = False
     headers = {"Authorization": f"Bearer {user['token']}"}
-    return httpx.AsyncClient(base_url=cluster["server"], verify=context, headers=headers, timeout=30)
+    return httpx.AsyncClient(
+        base_url=cluster["server"], transport=Persistent(verify=context), headers=headers, timeout=30
+    )
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])

@@ -261,7 +261,7 @@ class TestDefinitions:
         ]
         assert (await target.request("PUT", path, current)).content["metadata"]["generation"] == 2
         patch = {"status": {"x": 1}}
-        await target.eventually(lambda: target.merge(f"{objects}/a/status", patch), lambda answer: answer.code != 404)
+        await target.eventually(lambda: target.merge(f"{objects}/a/status", patch), lambda answer: answer.code == 200)
         answer = await target.get(objects, accept=TABLE)
         assert answer.content["rows"][0]["cells"] == ["a", "1"]
         await target.delete(path)
