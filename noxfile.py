@@ -87,7 +87,8 @@ def e2e(session: nox.Session) -> None:
             " (`setup-envtest use -p path` downloads them)"
         )
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "-m", "e2e", *session.posargs)
+    # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
+    session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", *session.posargs)
 
 
 @nox.session
