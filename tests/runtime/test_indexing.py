@@ -295,6 +295,39 @@ async def test_an_object_that_fails_for_now_is_indexed_when_the_delay_is_over(
         assert (probe["sizes"], calls[3:]) == ({}, [(65, 0, 0)])
 
 
+async def test_an_object_that_fails_for_now_and_matches_no_more_is_left_alone(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[float] = []
+    looks = 0
+
+    def when(spec: trioperator.Spec) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(spec["size"] == 1) or looks > 20  # so that no turn after the other is taken for ever
+
+    @on.index("widgets", when=when, registry=bench.registry)
+    async def found(name: str) -> Any:
+        calls.append(trio.current_time() - began)
+        if len(calls) == 1:
+            raise TemporaryError("not now", delay=5)
+        return {name: 1}
+
+    probe = Probe(bench, "found")
+    async with bench.running():
+        began = trio.current_time()
+        await bench.cluster.create(widget("a", size=1))
+        await settle(1)
+        await bench.cluster.patch("widgets", "a", {"spec": {"size": 2}})
+        await settle(19)
+        assert calls == [0]
+        await bench.cluster.patch("widgets", "a", {"spec": {"size": 1}})
+        await settle(10)
+        assert calls == [0, 20]
+        assert probe["found"] == {"a": [1]}
+        assert looks == 3
+
+
 async def test_a_failure_without_a_delay_waits_for_the_next_event(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[int] = []
 

@@ -126,6 +126,7 @@ class Indexing:
         for handler in handlers.indices:
             if handler_identity(handler) not in chosen:
                 self._discard(known, handler)
+                self._forget_delay(known, handler_identity(handler))
         failures = {} if (troubles := self._troubles.get(known)) is None else troubles.failures
         for identity, handler in chosen.items():
             failure = failures.get(identity)
@@ -151,10 +152,7 @@ class Indexing:
         if outcome.error is None:
             if outcome.result is not None:
                 replace(self.indices[handler.id], _Owner(known, identity), outcome.result)
-            if (troubles := self._troubles.get(known)) is not None:
-                troubles.failures.pop(identity, None)
-                if not troubles.failures:
-                    del self._troubles[known]
+            self._forgive(known, identity)
             return
         self._discard(known, handler)
         failure = _Failure(
@@ -164,6 +162,20 @@ class Indexing:
             wakes=outcome.delay > 0,
         )
         self._troubles.setdefault(known, _Troubles(notice)).failures[identity] = failure
+
+    def _forget_delay(self, known: Known, identity: Hashable) -> None:
+        """Have nothing to wait for: should the object match again, it is indexed at once, unless it failed for good."""
+        troubles = self._troubles.get(known)
+        failure = None if troubles is None else troubles.failures.get(identity)
+        if failure is not None and failure.due is not None:
+            self._forgive(known, identity)
+
+    def _forgive(self, known: Known, identity: Hashable) -> None:
+        """Forget that a handler has failed for the object."""
+        if (troubles := self._troubles.get(known)) is not None:
+            troubles.failures.pop(identity, None)
+            if not troubles.failures:
+                del self._troubles[known]
 
     def _discard(self, known: Known, handler: IndexHandler) -> None:
         discard(self.indices[handler.id], _Owner(known, handler_identity(handler)))
