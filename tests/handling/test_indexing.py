@@ -80,6 +80,37 @@ def test_values_that_are_replaced_keep_their_places() -> None:
     assert plain(index) == {"key": [0, "new", 2], "other": [1]}
 
 
+def test_a_key_that_cannot_be_hashed_any_more_changes_nothing() -> None:
+    class Key:
+        hashed = False
+
+        def __hash__(self) -> int:
+            if self.hashed:
+                raise RuntimeError("once only")
+            self.hashed = True
+            return 1
+
+    index: Index[Any, Any] = Index()
+    replace(index, 1, {"a": 1, "b": 2})
+    with pytest.raises(RuntimeError, match="once only"):
+        replace(index, 1, {"a": 3, Key(): 4})
+    assert plain(index) == {"a": [1], "b": [2]}
+    discard(index, 1)
+    assert plain(index) == {}
+
+
+def test_an_iteration_is_over_what_there_was_when_it_began() -> None:
+    index: Index[Any, Any] = Index()
+    replace(index, 1, {"a": 1, "b": 2})
+    replace(index, 2, {"a": 3})
+    iterations = [iter(index), iter(index.keys()), iter(index.values()), iter(index.items()), iter(index["a"])]
+    first = [next(iteration) for iteration in iterations]
+    discard(index, 1)
+    replace(index, 3, {"c": 4, "d": 5})
+    assert [len([before, *rest]) for before, rest in zip(first, iterations, strict=True)] == [2, 2, 2, 2, 2]
+    assert plain(index) == {"a": [3], "c": [4], "d": [5]}
+
+
 def test_a_store_is_a_collection_whose_truth_is_its_length() -> None:
     index: Index[Any, Any] = Index()
     replace(index, 1, {"key": False})

@@ -6,7 +6,7 @@ at most in a store. Lookups take a constant time; so does a change, for each key
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, TypeVar
 
 __all__ = ["Index", "Indices", "Store", "discard", "owners", "replace"]
@@ -18,7 +18,8 @@ V = TypeVar("V")
 class Store(Collection[V]):
     """Be the values under one key of an index, in the order in which their objects were indexed; never empty.
 
-    The truth of a store is that of its length, whatever the values are.
+    The truth of a store is that of its length, whatever the values are. It can be read and iterated in threads, and
+    across checkpoints: an iteration is over what there was when it began.
     """
 
     __slots__ = ("_values",)
@@ -27,13 +28,13 @@ class Store(Collection[V]):
         self._values: dict[Hashable, V] = {}
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self._values.values())
+        return iter(list(self._values.values()))
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __contains__(self, value: object) -> bool:
-        return value in self._values.values()
+        return value in list(self._values.values())
 
     def __repr__(self) -> str:
         return repr(list(self))
@@ -43,7 +44,8 @@ class Index(Mapping[K, Store[V]]):
     """Be what an index handler has said of all objects: a read-only mapping from its keys to their values.
 
     There is no key without values. The key of values that were returned without one is None (Kopf, "In-memory
-    indexing"). Reading from threads is safe; iterating there is, too, over a copy: ``list(index)``.
+    indexing"). It can be read and iterated in threads, and across checkpoints: an iteration is over what there was when
+    it began.
     """
 
     __slots__ = ("_keys", "_stores")
@@ -56,7 +58,15 @@ class Index(Mapping[K, Store[V]]):
         return self._stores[key]
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._stores)
+        return iter(list(self._stores))
+
+    def items(self) -> ItemsView[K, Store[V]]:
+        """Give the keys with their stores, as they are now."""
+        return self._stores.copy().items()
+
+    def values(self) -> ValuesView[Store[V]]:
+        """Give the stores, as they are now."""
+        return self._stores.copy().values()
 
     def __len__(self) -> int:
         return len(self._stores)
@@ -74,9 +84,12 @@ Indices = Mapping[str, Index[Any, Any]]
 def replace(index: Index[Any, Any], owner: Hashable, result: Any) -> None:
     """Put the result of an index handler for an object in the place of the former one.
 
-    A dict (strictly, no other mapping) holds values by keys; anything else is a value under the key None.
+    A dict (strictly, no other mapping) holds values by keys; anything else is a value under the key None. If a key
+    cannot be hashed any more, its error is raised, and all is as it was.
     """
     entries = result if type(result) is dict else {None: result}
+    for key in entries:
+        hash(key)  # what cannot be kept is found out before anything is changed
     for key in index._keys.pop(owner, ()):
         if key not in entries:
             _drop(index, owner, key)
