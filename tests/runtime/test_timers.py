@@ -451,6 +451,29 @@ async def test_first_calls_for_objects_that_were_there_are_spread(
     assert all(b - a == pytest.approx(60) for times in calls.values() for a, b in itertools.pairwise(times))
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+async def test_a_timer_that_begins_later_is_called_at_once_though_its_object_was_there(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks, *, indexed: bool
+) -> None:
+    @trioperator.timer("widgets", interval=60, labels={"on": "yes"}, registry=bench.registry)
+    async def tick(**_: Any) -> None:
+        ticks.note()
+
+    if indexed:
+
+        @on.index("widgets", registry=bench.registry)
+        async def names(name: str) -> str:
+            return name
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(100)
+        ticks.began = trio.current_time()
+        await bench.cluster.patch("widgets", "w", {"metadata": {"labels": {"on": "yes"}}})
+        await settle(70)
+    assert ticks.times == [0, 60]
+
+
 # ------------------------------------------------------------------------------------------- cron
 
 

@@ -60,6 +60,8 @@ class Background:
         """
         body = known.body
         assert body is not None
+        if known.table.begun is None:
+            known.table.begun = trio.current_time()
         background = known.background
         if background is not None:
             if background.matched is body and not background.is_stirred:

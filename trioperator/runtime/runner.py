@@ -52,7 +52,7 @@ class Runner:
         schedule = timer.schedule
         moment = later(wall_now(), delay)
         if schedule is None:
-            due: float | None = trio.current_time() + delay + self._offset(run, timer)
+            due: float | None = self._first_call(run, timer) + delay
         else:
             moment, due = _next_scheduled(schedule, moment)
         while due is not None:
@@ -163,8 +163,12 @@ class Runner:
             )
             return 0.0
 
-    def _offset(self, run: Run, timer: TimerHandler) -> float:
-        return spread(timer, run.known.uid, limit=self._spread) if run.known.initial else 0.0
+    def _first_call(self, run: Run, timer: TimerHandler) -> float:
+        """Tell when the first call is due: at once, but for the objects with which the operator has begun."""
+        now, known = trio.current_time(), run.known
+        if not known.initial or known.table.begun is None:
+            return now
+        return max(now, known.table.begun + spread(timer, known.uid, limit=self._spread))
 
 
 def _put_off(run: Run, due: float) -> float:

@@ -245,6 +245,7 @@ class ObjectTable:
         self.memo = memo
         self.indices: Indices = {} if indices is None else indices
         self.listed = trio.Event()  # or will not be
+        self.begun: float | None = None  # when daemons and timers were first sought for its objects, on Trio's clock
         self._held: dict[Known, None] | None = None
         self.objects: dict[str, Known] = {}
         self._queue = queue
