@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator.threads import run_in_thread, run_to_the_end, time_passes
+from trioperator.threads import run_beside, run_in_thread, run_to_the_end, time_passes
 
 WORK = 0.05  # seconds of real time
 
@@ -298,3 +298,87 @@ async def test_a_told_thread_holds_the_time_until_it_has_ended(autojump_clock: M
             await run_to_the_end(work, limiter=trio.CapacityLimiter(1), scope=scope)
         assert not waiting.cancelled_caught
     assert trio.current_time() == 0
+
+
+class Beside:
+    """Run a function beside a caller that can be cancelled alone."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+        self.scope = trio.CancelScope()
+        self.caller = trio.CancelScope()
+        self.begun = trio.Event()
+        self.cancelled = threading.Event()
+
+    async def run(self, fn: Callable[[], object]) -> object:
+        def work() -> object:
+            trio.from_thread.run_sync(self.begun.set)
+            self.cancelled.wait(30)
+            return fn()
+
+        limiter = trio.CapacityLimiter(1)
+        with self.caller:
+            return await run_beside(lambda: (work(),), limiter=limiter, scope=self.scope, nursery=self.nursery)
+        return "cancelled"
+
+    async def cancel(self) -> None:
+        await self.begun.wait()
+        self.caller.cancel(reason="test")
+        await trio.testing.wait_all_tasks_blocked()
+        self.cancelled.set()
+
+
+async def test_a_thread_beside_its_caller_is_told_waited_for_and_has_its_result() -> None:
+    told = threading.Event()
+
+    def heedless() -> str:
+        try:
+            trio.from_thread.check_cancelled()
+        except trio.Cancelled:
+            told.set()
+        return "done"
+
+    async with trio.open_nursery() as nursery:
+        beside = Beside(nursery)
+        nursery.start_soon(beside.cancel)
+        assert await beside.run(heedless) == ("done",)
+    assert told.is_set()
+
+
+async def test_a_thread_beside_its_caller_that_heeds_the_cancellation_lets_it_go_on() -> None:
+    async with trio.open_nursery() as nursery:
+        beside = Beside(nursery)
+        nursery.start_soon(beside.cancel)
+        assert await beside.run(trio.from_thread.check_cancelled) == "cancelled"
+
+
+async def test_a_thread_beside_its_caller_raises_its_error() -> None:
+    async with trio.open_nursery() as nursery:
+        beside = Beside(nursery)
+        nursery.start_soon(beside.cancel)
+        with pytest.raises(ZeroDivisionError):
+            await beside.run(lambda: 1 // 0)
+
+
+async def test_a_thread_beside_a_cancelled_caller_is_not_begun() -> None:
+    async with trio.open_nursery() as nursery:
+        beside = Beside(nursery)
+        beside.caller.cancel(reason="test")
+        assert await beside.run(lambda: "never") == "cancelled"
+        assert not beside.begun.is_set()
+
+
+async def test_a_thread_is_abandoned_with_the_nursery_that_it_is_in() -> None:
+    release = threading.Event()
+    async with trio.open_nursery() as nursery:
+        beside = Beside(nursery)
+        nursery.start_soon(beside.cancel)
+
+        async def end() -> None:
+            await trio.to_thread.run_sync(beside.cancelled.wait)
+            nursery.cancel_scope.cancel(reason="test")
+
+        nursery.start_soon(end)
+        assert await beside.run(lambda: release.wait(30)) == "cancelled"
+    assert nursery.cancel_scope.cancelled_caught
+    release.set()

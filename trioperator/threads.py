@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar, cast
 import outcome
 import trio
 
-__all__ = ["run_in_thread", "run_to_the_end", "time_passes"]
+__all__ = ["run_beside", "run_in_thread", "run_to_the_end", "time_passes"]
 
 T = TypeVar("T")
 
@@ -60,6 +60,39 @@ async def run_to_the_end(fn: Callable[[], T], *, limiter: trio.CapacityLimiter, 
     if scope.cancel_called and isinstance(result, outcome.Error) and isinstance(result.error, trio.Cancelled):
         return None
     return result.unwrap()
+
+
+async def run_beside(
+    fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope, nursery: trio.Nursery
+) -> T | None:
+    """Call the function in a thread that is a child of *nursery*, around the caller: only with that it is abandoned.
+
+    It is told of the cancellation of *scope*, and of the caller, and is waited for all the same. What it returns or
+    raises counts then; if it has not begun, or ends by that ``trio.Cancelled``, the caller's cancellation goes on, or
+    None is given after that of *scope*.
+    """
+    await trio.lowlevel.checkpoint_if_cancelled()
+    results: list[outcome.Outcome[T | None]] = []
+    ended = trio.Event()
+
+    async def run() -> None:
+        try:
+            results.append(outcome.Value(await run_to_the_end(fn, limiter=limiter, scope=scope)))
+        except Exception as error:  # noqa: BLE001 -- it is raised where the function was called
+            results.append(outcome.Error(error))
+        finally:
+            ended.set()
+
+    nursery.start_soon(run, name="thread")
+    try:
+        await ended.wait()
+    except trio.Cancelled:
+        scope.cancel(reason="its caller is cancelled")
+        with trio.CancelScope(shield=True):  # limited by the nursery
+            await ended.wait()
+        if not results or results[0] == outcome.Value(None):
+            raise
+    return results[0].unwrap()  # a cancellation comes again at the next checkpoint
 
 
 def _make_thread() -> _Thread | None:

@@ -348,6 +348,42 @@ async def test_an_error_of_a_thread_that_was_told_counts(bench: Bench, autojump_
     assert calls == [(1, 0), (2, 1)]
 
 
+@pytest.mark.parametrize("heeding", [True, False])
+async def test_a_sub_handler_in_a_thread_is_told_and_waited_for(
+    heeding: bool, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[Any] = []
+    at_work = [0]
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    async def create(spec: Any) -> None:
+        await trioperator.execute(fns={"item": item})
+
+    def item(spec: Any) -> int:
+        at_work[0] += 1
+        calls.append((spec["size"], at_work[0]))
+        try:
+            while spec["size"] == 1:
+                try:
+                    trio.from_thread.run(trio.sleep, 0.1)
+                    trio.from_thread.check_cancelled()
+                except trio.Cancelled:
+                    if heeding:
+                        raise
+                    break
+        finally:
+            at_work[0] -= 1
+        return int(spec["size"])
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(5)
+        await patch(bench, size=2)
+        await settle(30)
+    assert calls == ([(1, 1), (2, 1)] if heeding else [(1, 1)])  # never two at once, and none that has ended
+    assert (await bench.cluster.get("widgets", "w"))["status"] == {"create/item": 2 if heeding else 1}
+
+
 async def test_a_stop_abandons_a_thread_that_does_not_heed_anything(bench: Bench) -> None:
     release = threading.Event()
     begun = trio.Event()

@@ -349,6 +349,34 @@ async def test_sub_handlers_may_run_side_by_side(bench: Bench, autojump_clock: M
     assert sorted(calls) == [("a", 2.0), ("b", 2.0)]
 
 
+async def test_a_thread_beside_a_sub_handler_that_fails_is_waited_for(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[Any] = []
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(functools.partial(trioperator.execute, fns={"slow": slow}))
+            nursery.start_soon(functools.partial(trioperator.execute, fns={"failing": failing}))
+
+    def slow() -> str:
+        calls.append("slow")
+        trio.from_thread.run(trio.sleep, 5)
+        calls.append("slow has ended")
+        return "done"
+
+    async def failing(retry: int) -> None:
+        await trio.sleep(1)
+        calls.append(f"failing {retry}")
+        if not retry:
+            raise trioperator.TemporaryError("not yet", delay=1)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(20)
+    assert calls == ["slow", "failing 0", "slow has ended", "failing 1"]
+    assert (await bench.cluster.get("widgets", "w"))["status"] == {"create/slow": "done"}
+
+
 async def test_filters_restrict_sub_handlers(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 

@@ -23,7 +23,7 @@ from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
 from trioperator.handling.outcome import Outcome, check_limits, judge
-from trioperator.threads import run_in_thread, run_to_the_end
+from trioperator.threads import run_beside, run_in_thread, run_to_the_end
 
 if TYPE_CHECKING:
     from trioperator.logs import Logger
@@ -65,12 +65,14 @@ class Attempt:
     """Tell which attempt of a handler it is: how many were made before, and when the first one began.
 
     ``after`` is a part of it, to be done when the function has returned; ``interruption`` is a way to cancel it alone.
+    ``nursery`` is around all that may be tried again: a thread of an attempt that is cancelled within is waited for.
     """
 
     retry: int
     started: datetime.datetime
     after: Callable[[], Awaitable[None]] | None = None
     interruption: Interruption | None = None
+    nursery: trio.Nursery | None = None
 
 
 class Invoker:
@@ -85,7 +87,8 @@ class Invoker:
 
         An async function that outlives the handler's ``timeout=`` is cancelled at its next checkpoint; a sync one can
         not be, and is judged when it returns. Cancellation abandons the thread of a sync function; an interruption does
-        not, and the outcome counts if the function does not heed it.
+        not, nor does any other cancellation within the attempt's nursery, and the outcome counts if the function does
+        not heed it.
         """
         now = wall_now()
         runtime = (now - attempt.started).total_seconds()
@@ -132,13 +135,19 @@ class Invoker:
         def call() -> tuple[Any]:
             return (handler.fn(**kwargs),)
 
-        if attempt.interruption is None:
+        interruption, nursery = attempt.interruption, attempt.nursery
+        if interruption is None and nursery is None:
             (result,) = await run_in_thread(call, limiter=self._limiter)
             return result
+        scope = trio.CancelScope() if interruption is None else interruption.make_scope()
         try:
-            returned = await run_to_the_end(call, limiter=self._limiter, scope=attempt.interruption.make_scope())
+            if nursery is None:
+                returned = await run_to_the_end(call, limiter=self._limiter, scope=scope)
+            else:
+                returned = await run_beside(call, limiter=self._limiter, scope=scope, nursery=nursery)
         finally:
-            attempt.interruption.leave_scope()
+            if interruption is not None:
+                interruption.leave_scope()
         if returned is None:
             raise InterruptedAttempt
         return returned[0]

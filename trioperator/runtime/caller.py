@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,9 +72,7 @@ class Caller:
         own_token = current_subhandlers.set(subhandlers)
         if subhandlers is not None:
             subhandlers.begin()
-            attempt = Attempt(
-                attempt.retry, attempt.started, after=subhandlers.conclude, interruption=attempt.interruption
-            )
+            attempt = dataclasses.replace(attempt, after=subhandlers.conclude)
         try:
             outcome = await self._invoker.invoke(
                 handler,

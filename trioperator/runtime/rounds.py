@@ -92,11 +92,13 @@ class Rounds:
     async def run(self, known: Known, change: Change, handlers: Sequence[ChangeHandler]) -> None:
         """Call the handlers that are due, until the object has changed or the operator is stopping."""
         async with self._saver.open_saving(known, change.cause.logger) as saving:
-            await _Round(self, known, seen=change.encoded, saving=saving).run(handlers, change.cause, self.lifecycle)
+            this = _Round(self, known, nursery=saving.nursery, seen=change.encoded, saving=saving)
+            await this.run(handlers, change.cause, self.lifecycle)
 
     async def run_last(self, known: Known, cause: ChangeCause, handlers: Sequence[ChangeHandler]) -> None:
         """Call the handlers of an object that is no more: nothing is stored, and nothing can come between."""
-        await _Round(self, known).run(handlers, cause, self.lifecycle)
+        async with trio.open_nursery() as nursery:
+            await _Round(self, known, nursery=nursery).run(handlers, cause, self.lifecycle)
 
 
 def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
@@ -119,11 +121,18 @@ def _with_subhandlers(states: dict[str, HandlerState], known: Mapping[str, Handl
 class _Round:
     """Be one round: what is called for one state of an object, sub-handlers included.
 
-    *seen* is the essence that the handlers see. Without *saving* the object is no more.
+    *seen* is the essence that the handlers see. Without *saving* the object is no more. The *nursery* is around all of
+    it, for the threads of sub-handlers, whose parents may be cancelled.
     """
 
     def __init__(
-        self, rounds: Rounds, known: Known, *, seen: bytes | None = None, saving: Saving | None = None
+        self,
+        rounds: Rounds,
+        known: Known,
+        *,
+        nursery: trio.Nursery,
+        seen: bytes | None = None,
+        saving: Saving | None = None,
     ) -> None:
         assert known.unfinished is not None
         self._rounds = rounds
@@ -131,6 +140,7 @@ class _Round:
         self._unfinished = known.unfinished
         self._seen = seen
         self._saving = saving
+        self._nursery = nursery
         self._at_work: list[str] = []
         self._interrupted = False
 
@@ -181,12 +191,13 @@ class _Round:
             return await self._run_subhandlers(handlers, inner, lifecycle or own_lifecycle)
 
         own_lifecycle = lifecycle
+        nursery = self._nursery if self._at_work else None  # only the parent's end is the end of the turn
         self._at_work.append(handler.id)
         if self._saving is not None:
             self._saving.note()
         try:
             with self._listening(handler, cause) as interruption:
-                attempt = Attempt(retry=state.retries, started=state.started, interruption=interruption)
+                attempt = Attempt(state.retries, state.started, interruption=interruption, nursery=nursery)
                 outcome = await self._rounds.caller.make(call, attempt, Subhandlers(handler, inner, run))
         finally:
             self._at_work.remove(handler.id)

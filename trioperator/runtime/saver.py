@@ -70,11 +70,14 @@ class Saver:
 
 
 class Saving:
-    """Store what an object's handlers and daemons want stored, when it is due."""
+    """Store what an object's handlers and daemons want stored, when it is due.
+
+    The *nursery* is around all of the handlers.
+    """
 
     def __init__(self, saver: Saver, nursery: trio.Nursery, known: Known, logger: Logger) -> None:
         self._saver = saver
-        self._nursery = nursery
+        self.nursery = nursery
         self._known = known
         self._logger = logger
         self._serving = False
@@ -86,7 +89,7 @@ class Saving:
             self._wake()
         elif self._known.background is not None or _due(self._known) < math.inf:
             self._serving = True
-            self._nursery.start_soon(self._serve, name="saver")
+            self.nursery.start_soon(self._serve, name="saver")
 
     def end(self) -> None:
         """Begin to store nothing more."""
