@@ -180,7 +180,7 @@ class Janitor:
         found = self._find(uid)
         if found is None:
             return
-        kind, _, stored = found
+        _, _, stored = found
         finalizers = stored.obj["metadata"].get("finalizers") or []
         if "deletionTimestamp" not in stored.obj["metadata"]:
             return
@@ -192,7 +192,7 @@ class Janitor:
                 if owners:
                     meta["ownerReferences"] = owners
                 self._state.store.put(table, dependent.key, {**dependent.obj, "metadata": meta})
-            self._release(kind, uid, "orphan")
+            self._release(uid, "orphan")
         elif _FOREGROUND in finalizers:
             for dependent_kind, _, dependent in dependents:
                 self._delete(
@@ -200,9 +200,9 @@ class Janitor:
                 )
             left = [item for item in map(self._find, tuple(self._dependents.get(uid, ()))) if item is not None]
             if not any(_blocks(dependent, uid) for _, _, dependent in left):
-                self._release(kind, uid, _FOREGROUND)
+                self._release(uid, _FOREGROUND)
 
-    def _release(self, kind: Kind, uid: str, finalizer: str) -> None:
+    def _release(self, uid: str, finalizer: str) -> None:
         """Take the finalizer away; the object goes if it was the last one."""
         found = self._find(uid)
         if found is None:
@@ -325,9 +325,7 @@ class Janitor:
                 if "deletionTimestamp" not in table.objects[key].obj["metadata"]:
                     self._deleter.mark_or_remove(kind, table.objects[key], DeleteOptions(policy="Background"))
         if not table.objects:
-            definition_kind = self._state.catalog.by_resource(_DEFINITIONS)
-            assert definition_kind is not None
-            self._release(definition_kind, stored.uid, definitions.CLEANUP_FINALIZER)
+            self._release(stored.uid, definitions.CLEANUP_FINALIZER)
 
 
 def kinds_resource(definition: Mapping[str, Any]) -> tuple[str, str]:

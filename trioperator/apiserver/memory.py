@@ -79,13 +79,13 @@ class _WatchStream(httpx.AsyncByteStream):
     def __init__(self, watch: Watch, timeout: float | None) -> None:
         self._watch = watch
         self._timeout = float("inf") if timeout is None else timeout
-        self._closed = trio.Event()
+        self._is_closed = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._closed.is_set():
+        if self._is_closed:
             raise StopAsyncIteration
         chunk: bytes | None = None
         with trio.move_on_after(self._timeout) as scope:
@@ -98,4 +98,4 @@ class _WatchStream(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         """End the watch: there is nothing to free."""
-        self._closed.set()
+        self._is_closed = True

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from .refusals import expired, too_large_version
+from .refusals import too_large_version
 
 __all__ = ["HISTORY_SIZE", "Change", "Expired", "Store", "Stored", "Table"]
 
@@ -266,8 +266,3 @@ def _restoring_order(name: tuple[str, str, str]) -> tuple[int, str, str, str]:
 
 def _time_of(change: Change) -> float:
     return change.time
-
-
-def too_old(wanted: int, oldest: int) -> Exception:
-    """Refuse a revision that the history does not reach back to."""
-    return expired(f"too old resource version: {wanted} ({oldest})")

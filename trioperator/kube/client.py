@@ -160,14 +160,13 @@ class Client:
         limit: int | None = None,
         continue_: str | None = None,
         backoffs: Iterable[float] | float | None = None,
-        resource_version: str | None = None,
     ) -> Page:
         """Give one page of a list, at most *limit* objects; ``page.next`` is *continue_* of the next one, if any.
 
         An object that is none is left out, with a warning. Raises as :meth:`request` does; ExpiredError means that the
         list has to be begun anew.
         """
-        params = {"limit": limit or None, "continue": continue_ or None, "resourceVersion": resource_version}
+        params = {"limit": limit or None, "continue": continue_ or None}
         data = await self.request("GET", path, params=params, backoffs=backoffs)
         try:
             page = parse_page(data)

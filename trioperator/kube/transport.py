@@ -28,6 +28,8 @@ __all__ = ["HttpTransport", "Origin"]
 _MAX_DIALS: Final = 4
 # The same for streaming replies, which wait for nothing else.
 _MAX_STREAM_DIALS: Final = 16
+# Idle connections that are kept.
+_MAX_IDLE: Final = 20
 # Seconds. kube-apiserver closes idle connections after 90, balancers drop them unsaid after some minutes.
 _MAX_IDLE_TIME: Final = 60.0
 
@@ -53,12 +55,11 @@ class Origin:
 class HttpTransport:
     """Carry requests to one server over kept connections. It is an :class:`Exchange`."""
 
-    def __init__(self, origin: Origin, *, max_connections: int = 20, max_idle: int = 20) -> None:
+    def __init__(self, origin: Origin, *, max_connections: int = 20) -> None:
         self._origin = origin
         self._where = origin.where
         self._host = self._where.encode("ascii", "replace")
         self._max_connections = max_connections
-        self._max_idle = max_idle
         self._busy = 0  # plain requests that have a connection or are about to open one
         self._dials = 0
         self._stream_dials = trio.CapacityLimiter(_MAX_STREAM_DIALS)
@@ -203,7 +204,7 @@ class HttpTransport:
         """Take a connection back whose response has been read to its end."""
         if conn.shared:
             self._busy -= 1
-        if conn.reusable and not self._retired and len(self._idle) < self._max_idle:
+        if conn.reusable and not self._retired and len(self._idle) < _MAX_IDLE:
             now = trio.current_time()
             conn.used = True
             conn.idle_since = now

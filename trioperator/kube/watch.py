@@ -20,7 +20,6 @@ from trioperator.kube.exchange import Reply
 from trioperator.kube.objects import RawObject, parse_object
 from trioperator.kube.retry import status_error
 from trioperator.logs import get_logger
-from trioperator.settings import OperatorSettings
 
 __all__ = ["MAX_LINE", "RawObject", "Watch", "WatchLine", "WatchType", "open_watch"]
 
@@ -52,7 +51,11 @@ _decode_line: Final = msgspec.json.Decoder(_Line).decode
 
 
 class Watch:
-    """An open watch: iterate over it, or :meth:`receive` in batches. One task at a time reads it."""
+    """An open watch, to be iterated over by one task at a time.
+
+    Events that came before a bad line are given first; then the iteration raises ApiError for an ERROR line,
+    ConnectionLostError where the stream is broken or silent.
+    """
 
     def __init__(
         self, reply: Reply, *, path: str, inactivity_timeout: float | None, deadline: float = float("inf")
@@ -76,27 +79,6 @@ class Watch:
                     return line
             if not await self._fill():
                 raise StopAsyncIteration
-
-    async def receive(self) -> list[WatchLine]:
-        """Give the next events, all that are there: at least one, or none at the end of the stream.
-
-        Events that came before a bad one are given first; the next call then raises. Raises ApiError for an ERROR
-        line, ConnectionLostError where the stream is broken or silent.
-        """
-        events: list[WatchLine] = []
-        while True:
-            while self._lines:
-                try:
-                    line = self._parse(self._lines[0])
-                except Exception:
-                    if events:
-                        return events
-                    raise
-                self._lines.popleft()
-                if line is not None:
-                    events.append(line)
-            if events or not await self._fill():
-                return events
 
     async def _fill(self) -> bool:
         """Wait for at least one whole line more; tell whether there is one, or the stream has ended."""
@@ -170,15 +152,13 @@ class Watch:
 
 
 @contextlib.asynccontextmanager
-async def open_watch(
-    client: Client, path: str, *, resource_version: str, settings: OperatorSettings | None = None
-) -> AsyncIterator[Watch]:
-    """Watch the collection at *path* from *resource_version* on, by ``settings.watching`` (by default the client's).
+async def open_watch(client: Client, path: str, *, resource_version: str) -> AsyncIterator[Watch]:
+    """Watch the collection at *path* from *resource_version* on, by the client's ``settings.watching``.
 
     Raises ApiError where the server refuses, ExpiredError where the version is too old, ConnectionLostError where
     there is no answer. A 401 is dealt with by the client.
     """
-    watching = (settings or client.settings).watching
+    watching = client.settings.watching
     started = trio.current_time()
     server_timeout = watching.server_timeout
     reply = await client.open_stream(

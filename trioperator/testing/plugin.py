@@ -55,4 +55,4 @@ else:
         async with trio.open_nursery() as nursery:
             url: str = await nursery.start(serve_cluster, cluster)
             yield url
-            nursery.cancel_scope.cancel()
+            nursery.cancel_scope.cancel(reason="the test has ended")
