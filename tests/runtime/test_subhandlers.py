@@ -25,13 +25,6 @@ def records(body: dict[str, Any]) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in own.items() if "configuration" not in key and "managed" not in key}
 
 
-async def until_handled(bench: Bench) -> None:
-    """Wait for the end of handlers that run in threads, where time cannot be virtual."""
-    with trio.fail_after(10):
-        while "last-handled-configuration" not in str(await bench.cluster.get("widgets", "w")):  # noqa: ASYNC110
-            await trio.sleep(0.01)
-
-
 async def test_declared_sub_handlers_are_called_after_the_parent(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
@@ -60,7 +53,7 @@ async def test_declared_sub_handlers_are_called_after_the_parent(bench: Bench, a
     assert records(body) == {}
 
 
-async def test_sync_parents_declare_in_their_threads(bench: Bench) -> None:
+async def test_sync_parents_declare_in_their_threads(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @on.create("widgets", id="create", registry=bench.registry)
@@ -73,7 +66,7 @@ async def test_sync_parents_declare_in_their_threads(bench: Bench) -> None:
 
     async with bench.running():
         await bench.cluster.create(widget(items=["a", "b"]))
-        await until_handled(bench)
+        await settle(1)
     assert calls == ["a", "b"]
     assert bench.writes() == ["PATCH main"]
 
@@ -719,7 +712,7 @@ async def test_sub_handlers_are_for_handlers_of_changes_only(
     assert len(errors) >= 3
 
 
-async def test_sub_handlers_are_not_executed_from_threads(bench: Bench) -> None:
+async def test_sub_handlers_are_not_executed_from_threads(bench: Bench, autojump_clock: MockClock) -> None:
     errors: list[str] = []
 
     @on.create("widgets", registry=bench.registry)
@@ -731,7 +724,7 @@ async def test_sub_handlers_are_not_executed_from_threads(bench: Bench) -> None:
 
     async with bench.running():
         await bench.cluster.create(widget())
-        await until_handled(bench)
+        await settle(1)
     assert "cannot be executed from a thread" in errors[0]
 
 
