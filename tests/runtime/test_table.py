@@ -107,6 +107,40 @@ def test_the_echo_of_an_own_write_is_dropped_and_what_comes_after_is_not() -> No
     assert absorb(known) == [("MODIFIED", 10)]
 
 
+def test_an_echo_that_is_faster_than_the_answer_is_dropped_with_the_answer() -> None:
+    table, queue = make()
+    table.observe("ADDED", raw(5))
+    known = queue.added.pop()
+    absorb(known)
+    table.observe("MODIFIED", raw(9))
+    assert known.has_work
+    table.wrote(known, body(9))
+    assert not known.has_work
+    table.observe("MODIFIED", raw(10))
+    table.wrote(known, body(9))
+    assert absorb(known) == [("MODIFIED", 10)]
+
+
+def test_an_echo_that_is_faster_than_the_answer_reaches_event_handlers() -> None:
+    table, queue = make("event", "create")
+    table.observe("ADDED", raw(5))
+    known = queue.added.pop()
+    absorb(known)
+    table.observe("MODIFIED", raw(9))
+    table.wrote(known, body(9))
+    assert absorb(known) == [("MODIFIED", 9)]
+
+
+def test_a_deletion_that_is_faster_than_the_answer_is_not_dropped() -> None:
+    table, queue = make()
+    table.observe("ADDED", raw(5))
+    known = queue.added.pop()
+    absorb(known)
+    table.observe("DELETED", raw(8))
+    table.wrote(known, body(9))
+    assert absorb(known) == [("DELETED", 8)]
+
+
 def test_echoes_reach_event_handlers() -> None:
     table, queue = make("event", "create")
     table.observe("ADDED", raw(5))

@@ -20,6 +20,7 @@ from trioperator.kube.objects import parse_object
 from trioperator.model.resource import Resource
 from trioperator.runtime.table import Kind, Known, Notice, ObjectTable
 from trioperator.runtime.worker import Workers, open_workers
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 Take = Callable[[Known], Awaitable[float | None]]
@@ -288,6 +289,29 @@ async def test_an_object_that_never_rests_does_not_keep_others_waiting(bench: Be
             await bench.cluster.patch("widgets", "hot", {"spec": {"size": size}})
             await trio.sleep(0.4)
         assert "cold" in seen
+
+
+async def test_an_object_is_not_put_behind_others_by_the_echo_of_an_own_write(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.settings.queueing.worker_limit = 1
+    plan = FaultPlan()
+    plan.add(Fault.delay(after=0.1), method="PATCH")  # so that the stream is faster
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        pass
+
+    @on.delete("widgets", registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        pass
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        for number in range(5):
+            await bench.cluster.create(widget(f"w{number}"))
+        await settle(5)
+        patched = [request.path[-2:] for request in bench.cluster.requests if request.method == "PATCH"]
+        assert patched == [f"w{number}" for number in range(5) for _ in range(2)]  # the finalizer, then the records
 
 
 # What many objects cost.

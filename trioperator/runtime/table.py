@@ -309,18 +309,22 @@ class ObjectTable:
         self._queue.add(known)
 
     def wrote(self, known: Known, body: Mapping[str, Any]) -> None:
-        """Note the object as an own write has left it."""
+        """Note the object as an own write has left it, and drop its echo where that was faster than the answer."""
         text = str((body.get("metadata") or {}).get("resourceVersion") or "")
+        known.version = max(known.version, self._version_written(known, text))
+        if known.notices and not self.kind.handlers.needs_echoes and not known.has_newer():
+            known.notices = None
+
+    def _version_written(self, known: Known, text: str) -> int:
         try:
-            known.version = max(known.version, int(text))
+            return int(text)
         except ValueError:
             # Opaque versions cannot be compared: until the stream brings just this one, what it brings is older.
             for notice in known.notices or ():
                 if notice.object is not None and notice.object.resource_version == text:
-                    known.version = max(known.version, notice.version)  # it was faster than the answer
-                    return
-            known.version = self._next()
+                    return notice.version  # it was faster than the answer
             known.echo = (text, trio.current_time() + self._consistency_timeout)
+            return self._next()
 
     def _version(self, known: Known, type: str | None, text: str) -> int:
         """Give the version as a number that grows: an opaque one is numbered by its arrival."""

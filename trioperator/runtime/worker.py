@@ -65,13 +65,16 @@ class Workers:
 
     def add(self, known: Known) -> None:
         """Have a turn taken for an object, as soon as a worker is free."""
-        if known.busy or self.closed or known.queued is Lane.FRESH or (known.queued and not known.fresh):
-            return
-        known.queued = Lane.FRESH if known.fresh else Lane.INITIAL
-        (self._fresh if known.fresh else self._initial).append(known)
-        if self._running < self._limit:
+        if self._enqueue(known) and self._running < self._limit:
             self._running += 1
             self._nursery.start_soon(self._work, name="worker")
+
+    def _enqueue(self, known: Known) -> bool:
+        if known.busy or self.closed or known.queued is Lane.FRESH or (known.queued and not known.fresh):
+            return False
+        known.queued = Lane.FRESH if known.fresh else Lane.INITIAL
+        (self._fresh if known.fresh else self._initial).append(known)
+        return True
 
     def add_at(self, known: Known, due: float) -> None:
         """Have a turn taken for an object at a time on Trio's clock, or earlier when there is news of it."""
@@ -107,7 +110,7 @@ class Workers:
                 finally:
                     known.busy = False
                 if known.has_work:
-                    self.add(known)
+                    self._enqueue(known)  # for this worker, or another that comes to it first
                 elif due is not None:
                     self.add_at(known, due)
         finally:
