@@ -30,7 +30,7 @@ def controlplane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPl
     try:
         plane.start()
         plane.kubectl("apply", "-f", str(EXAMPLES / "crd.yaml"))
-        plane.kubectl("wait", "--for=condition=Established", "crd/kopfexamples.kopf.dev", "--timeout=30s")
+        plane.kubectl("wait", "--for=condition=Established", "crd/kopfexamples.kopf.dev", "--timeout=90s")
         yield plane
     finally:
         plane.stop()

@@ -19,7 +19,7 @@ class Program:
     def output(self) -> str:
         return self.log.read_text()
 
-    def wait_for(self, text: str, *, seconds: float = 30, count: int = 1) -> str:
+    def wait_for(self, text: str, *, seconds: float = 120, count: int = 1) -> str:
         deadline = time.monotonic() + seconds
         while self.output.count(text) < count:
             assert time.monotonic() < deadline, f"{text!r} is not said in:\n{self.output}"
@@ -29,4 +29,4 @@ class Program:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(120)

@@ -187,7 +187,7 @@ async def test_flags_of_threading_work_too(bench: Bench) -> None:
     async def create(**_: Any) -> None:
         pass
 
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
 
             async def operate() -> None:

@@ -186,7 +186,7 @@ class Target:
 
     async def lines(self, path: str, count: int, **params: Any) -> list[dict[str, Any]]:
         """Watch until so many events have come."""
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             return [event for _, event in await watch(self.client, path, count, **params)]
 
     async def until(self, path: str, code: int) -> Answer:
@@ -195,7 +195,7 @@ class Target:
 
     async def eventually(self, ask: Callable[[], Awaitable[Answer]], fits: Callable[[Answer], bool]) -> Answer:
         """Ask until the answer fits."""
-        with trio.fail_after(30):
+        with trio.fail_after(90):
             while not fits(answer := await ask()):  # noqa: ASYNC110 - another process is waited for
                 await trio.sleep(0.1)
         return answer

@@ -734,7 +734,7 @@ async def test_garbage_stays_if_a_webhook_says_so(target: Target, bench: Bench) 
     hook = bench.webhook("/deny", rules=[bench.rule("configmaps", operations=["DELETE"])])
     await bench.configure("Validating", hook)
     await target.delete(target.path("frees", "owner"))
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         await refused.wait()
     assert (await target.get(target.path("configmaps", "mine"))).code == 200
 

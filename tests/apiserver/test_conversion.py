@@ -344,7 +344,7 @@ async def test_the_stored_version_may_change(target: Target, place: Place) -> No
 
 async def test_a_watch_ends_when_its_definition_changes(target: Target, place: Place) -> None:
     await place.define({"strategy": "None"})
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
 
             async def change() -> None:

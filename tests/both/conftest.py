@@ -171,7 +171,7 @@ class Server:
         body = next((obj.decode() for obj in page.items if obj.name == name), None)
         if check(body):
             return body
-        with trio.fail_after(30):
+        with trio.fail_after(90):
             async with open_watch(self.admin, path, resource_version=page.resource_version) as watch:
                 async for line in watch:
                     if line.type != "BOOKMARK" and line.object.name == name:

@@ -36,7 +36,7 @@ def run(environment: dict[str, str], tmp_path: pathlib.Path) -> Run:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

@@ -59,7 +59,7 @@ class TestRunEmbedded:
         caplog.set_level(logging.INFO)
         team = Manifest(path="t", content={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
         operator = Operator()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run_embedded, operator, [*load_manifests([OBJ, CRD]), team])
                 await operator.ready.wait()
@@ -77,7 +77,7 @@ class TestRunEmbedded:
     ) -> None:
         caplog.set_level(logging.INFO)
         operator = Operator()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run_embedded, operator, [])
                 await operator.ready.wait()
@@ -120,7 +120,7 @@ class TestRunEmbedded:
         caplog.set_level(logging.INFO)
         monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
         operator = Operator()
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run_embedded, operator, [])
                 await operator.ready.wait()
@@ -138,7 +138,7 @@ class TestRunEmbedded:
         ],
     )
     async def test_a_manifest_that_is_refused_ends_the_operator(self, content: dict[str, Any], message: str) -> None:
-        with trio.fail_after(20), pytest.raises(BaseExceptionGroup) as caught:
+        with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
             await run_embedded(Operator(), [Manifest(path="m.yaml", content=content)])
         error = leaf(caught.value)
         assert isinstance(error, ConfigError)
@@ -151,7 +151,7 @@ class TestRunEmbedded:
         async def fail(**_: Any) -> None:
             raise ValueError("bad")
 
-        with trio.fail_after(20), pytest.raises(BaseExceptionGroup) as caught:
+        with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
             await run_embedded(fail, [])
         assert isinstance(leaf(caught.value), ValueError)
 
@@ -159,7 +159,7 @@ class TestRunEmbedded:
         with trio.socket.socket() as sock:
             await sock.bind(("127.0.0.1", 0))
             sock.listen()
-            with trio.fail_after(20), pytest.raises(BaseExceptionGroup) as caught:
+            with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
                 await run_embedded(Operator(), [], port=sock.getsockname()[1])
         assert isinstance(leaf(caught.value), ConfigError)
 
@@ -176,6 +176,6 @@ class TestRunEmbedded:
         async def operate(**options: Any) -> None:
             await trioperator.operator(registry=registry, stop_flag=handled, clusterwide=True, **options)
 
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await run_embedded(operate, load_manifests([CRD, OBJ]))
         assert names == ["kopf-example-1"]

@@ -63,7 +63,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 def read_rest(process: subprocess.Popen[str]) -> str:
-    return process.communicate(timeout=40)[1]
+    return process.communicate(timeout=120)[1]
 
 
 class TestHelp:
@@ -190,7 +190,7 @@ class TestRunning:
         assert process.stderr is not None
         process.stderr.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(40) == 0
+        assert process.wait(120) == 0
         assert mark.exists()
 
     def test_the_format_is_that_of_the_options(self, start: Start, file: pathlib.Path) -> None:

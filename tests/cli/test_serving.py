@@ -32,7 +32,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 async def serving(options: ClusterOptions, *manifests: Manifest) -> AsyncIterator[str]:
     """Serve a cluster, and give what it tells."""
     send, receive = trio.open_memory_channel[str](1)
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(serve, options, manifests, tell=send.send_nowait))
             yield await receive.receive()

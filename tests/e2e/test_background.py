@@ -57,7 +57,7 @@ def test_daemons_and_timers_accompany_objects_through_restarts(
     second.wait_for("sync daemon has begun")
     until(lambda: controlplane.get("kex", name)["status"]["beats"] > stored["status"]["beats"])
     controlplane.kubectl("patch", "kex", name, "--type=merge", "-p", '{"spec": {"field": "other"}}')
-    controlplane.kubectl("delete", "kex", name, "--timeout=20s")
+    controlplane.kubectl("delete", "kex", name, "--timeout=90s")
     second.wait_for("async daemon ends with other: DaemonStoppingReason.RESOURCE_DELETED|DAEMON_SIGNALLED")
     assert second.stop() == 0
     assert "Traceback" not in second.output
@@ -76,6 +76,6 @@ def test_an_object_that_is_deleted_meanwhile_is_released_by_the_next_operator(
     first.stop(signal.SIGKILL)
     controlplane.kubectl("delete", "kex", name, "--wait=false")
     second = start_operator(source)
-    controlplane.kubectl("wait", "--for=delete", f"kex/{name}", "--timeout=20s")
+    controlplane.kubectl("wait", "--for=delete", f"kex/{name}", "--timeout=90s")
     assert second.stop() == 0
     assert "daemon has begun" not in second.output

@@ -53,14 +53,14 @@ async def test_the_deployment_has_all_rights_that_it_needs(
             task_status=task_status,
         )
 
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
             await nursery.start(operate)
             controlplane.apply(EXAMPLE)
             assert await handled.receive() == "create"
             controlplane.kubectl("patch", *ONE, "--type=merge", "-p", json.dumps({"spec": {"field": "x"}}))
             assert await handled.receive() == "update"
-            await trio.to_thread.run_sync(lambda: controlplane.kubectl("delete", *ONE, "--timeout=30s"))
+            await trio.to_thread.run_sync(lambda: controlplane.kubectl("delete", *ONE, "--timeout=90s"))
             assert await handled.receive() == "delete"
             stop.set()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []

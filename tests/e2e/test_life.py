@@ -77,7 +77,7 @@ def test_an_object_is_created_updated_and_deleted_with_kubectl(
     operator.wait_for("('change', ('spec', 'field'), 'one', 'two')")
     until(lambda: controlplane.get("kex", name)["status"].get("update_fn") == 1)
 
-    controlplane.kubectl("delete", "kex", name, "--timeout=20s")
+    controlplane.kubectl("delete", "kex", name, "--timeout=90s")
     operator.wait_for(f"deleted {name}")
     assert operator.stop(signal.SIGINT) == 0
     assert "Traceback" not in operator.output
@@ -89,7 +89,7 @@ def test_what_one_object_costs_on_the_real_server(
     operator, name = start_operator(OPERATOR), some_name()
     controlplane.apply(example(name))
     operator.wait_for("Something has changed, but we are not interested")
-    controlplane.kubectl("delete", "kex", name, "--timeout=20s")
+    controlplane.kubectl("delete", "kex", name, "--timeout=90s")
     operator.wait_for("Deleted, really deleted")
     operator.stop()
     writes = [
@@ -127,7 +127,7 @@ def waiting(retry, logger, **_):
     second.wait_for("waiting is called, retry=2")
     assert "done is called" not in second.output
     assert second.stop() == 0
-    controlplane.kubectl("delete", "kex", name, "--timeout=20s")
+    controlplane.kubectl("delete", "kex", name, "--timeout=90s")
 
 
 def test_an_operator_serves_a_kind_that_is_defined_later(
@@ -158,12 +158,12 @@ def test_an_operator_serves_a_kind_that_is_defined_later(
     )
     assert plural in operator.output  # what cannot be served is named
     controlplane.apply(crd)
-    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.example.com", "--timeout=30s")
+    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.example.com", "--timeout=90s")
     until(lambda: created(controlplane, plural, "one"))
     operator.wait_for("made one")
-    controlplane.kubectl("delete", "crd", f"{plural}.example.com", "--timeout=30s")
+    controlplane.kubectl("delete", "crd", f"{plural}.example.com", "--timeout=90s")
     controlplane.apply(crd)
-    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.example.com", "--timeout=30s")
+    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.example.com", "--timeout=90s")
     until(lambda: created(controlplane, plural, "two"))
     operator.wait_for("made two")
     assert operator.stop() == 0
@@ -178,7 +178,7 @@ def test_namespaces_come_and_go(controlplane: ControlPlane, start_operator: Call
         manifest["metadata"]["namespace"] = namespace
         controlplane.apply(manifest)
     operator.wait_for(f"[team-{mark}-a/kex] Creation is processed")
-    controlplane.kubectl("delete", "namespace", f"team-{mark}-a", f"team-{mark}-secret", "--timeout=60s")
+    controlplane.kubectl("delete", "namespace", f"team-{mark}-a", f"team-{mark}-secret", "--timeout=120s")
     operator.wait_for("deleted kex")
     assert f"team-{mark}-secret/kex" not in operator.output
     assert operator.stop() == 0
@@ -211,6 +211,6 @@ def resume_fn(name, logger, **_):
     operator = start_operator(source)
     operator.wait_for(f"resumed {name}")
     assert f"[default/{name}] created" not in operator.output
-    controlplane.kubectl("delete", "kex", name, "--timeout=20s")
+    controlplane.kubectl("delete", "kex", name, "--timeout=90s")
     operator.wait_for(f"deleted {name}")
     assert operator.stop() == 0

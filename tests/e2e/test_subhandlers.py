@@ -50,7 +50,7 @@ def test_an_operator_that_is_killed_amid_sub_handlers_does_not_repeat_those_that
     assert stored["trioperator.dev/parent.first"]["success"] is True
     assert stored["trioperator.dev/parent"]["subrefs"] == ["parent/first", "parent/second", "parent/third"]
     operator.process.kill()
-    assert operator.process.wait(10) == -signal.SIGKILL
+    assert operator.process.wait(60) == -signal.SIGKILL
     assert f"{name} makes third" not in operator.output
 
     mark.touch()

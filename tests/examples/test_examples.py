@@ -46,7 +46,7 @@ class Lines(logging.Handler):
 
     async def wait_for(self, text: str, times: int = 1) -> None:
         """Wait until the text has been logged that often."""
-        with trio.move_on_after(30) as scope:
+        with trio.move_on_after(90) as scope:
             while self.count(text) < times:
                 await self._news.wait()
         if scope.cancelled_caught:
@@ -172,7 +172,7 @@ async def test_children(example: Example) -> None:
     assert pod["spec"]["containers"][0]["command"] == ["sh", "-c", "sleep 1m"]
 
     await example.delete()
-    with trio.fail_after(30):
+    with trio.fail_after(90):
         # The cluster collects its garbage when it has the time, and tells nobody.
         while await example.cluster.find("pods", "kopf-example-1") is not None:  # noqa: ASYNC110
             await trio.sleep(0.02)
@@ -305,7 +305,7 @@ async def test_daemons(example: Example) -> None:
     await example.lines.wait_for("The watch is over.")
     await example.delete()
     await example.lines.wait_for("Daemon 'wait' succeeded.")
-    with trio.fail_after(30):
+    with trio.fail_after(90):
         while await example.cluster.list("kex"):  # noqa: ASYNC110 -- seen from outside
             await trio.sleep(0.02)
     example.assert_shows_what_its_page_says()
@@ -348,7 +348,7 @@ async def test_all_at_once(example: Example) -> None:
     await example.lines.wait_for("pod-1 is special for us: ADDED.")
     await example.patch("another value")
     await example.lines.wait_for(HANDLED, times=2)
-    with trio.fail_after(30):
+    with trio.fail_after(90):
         while (await example.get())["status"].get("pods") != 1:  # noqa: ASYNC110
             await trio.sleep(0.05)
     assert (await example.get())["status"]["create_1"] == {"message": "Hello, kopf-example-1!"}

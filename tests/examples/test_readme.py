@@ -30,7 +30,7 @@ async def test_the_first_command_shows_the_object_handled_and_is_ended_by_ctrl_c
         )
         process: trio.Process = await nursery.start(run)
         assert process.stdout is not None
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             while expected[-1].encode() not in output:
                 chunk = await process.stdout.receive_some()
                 assert chunk, output.decode()

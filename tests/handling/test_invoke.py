@@ -151,7 +151,7 @@ async def test_anyio_works_in_handlers() -> None:
         send, receive = anyio.create_memory_object_stream[int](1)
         async with send, receive, anyio.create_task_group() as group:
             group.start_soon(send.send, 5)
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 await anyio.lowlevel.checkpoint()
                 return await receive.receive() + await anyio.to_thread.run_sync(lambda: 1)
 
@@ -402,7 +402,7 @@ async def test_an_error_on_the_way_out_of_an_interrupted_attempt_does_not_try_ag
 
 async def test_a_time_out_of_the_handlers_own_is_an_error_like_others(autojump_clock: MockClock) -> None:
     async def fn() -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await trio.sleep_forever()
 
     outcome = await invoke(fn, timeout=100)
@@ -458,7 +458,7 @@ async def test_cancellation_does_not_wait_for_a_thread_and_the_thread_is_told() 
         nursery.start_soon(invoke, fn)
         await started.wait()
         nursery.cancel_scope.cancel()
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         await trio.to_thread.run_sync(told.wait)
 
 

@@ -100,7 +100,7 @@ class Server:
 
     async def all_closed(self) -> None:
         """Wait until no connection is open."""
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while self.open:
                 await self._closed.wait()
 

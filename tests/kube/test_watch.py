@@ -294,7 +294,7 @@ class TestSockets:
             client_of(server, settings) as client,
             open_watch(client, "/x", resource_version="5") as watch,
         ):
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 return [line.object.name async for line in watch]
 
     def chunk(self, data: bytes) -> bytes:
@@ -335,7 +335,7 @@ class TestSockets:
             client_of(server, settings) as client,
             open_watch(client, "/x", resource_version="5") as watch,
         ):
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 with pytest.raises(ConnectionLostError, match="silent"):
                     await anext(watch)
         await server.all_closed()
@@ -355,7 +355,7 @@ class TestSockets:
 
         server = await serve(script)
         async with client_of(server, settings) as client:
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 async with trio.open_nursery() as watches:
                     for _ in range(150):
                         await watches.start(hold)

@@ -85,7 +85,7 @@ def test_what_cannot_be_had_is_told_with_its_exit_code(
         (("--port", "none"), "Invalid value for '--port'"),
     ):
         other = start_process("-m", "trioperator", "cluster", *options)
-        assert other.process.wait(30) == 2
+        assert other.process.wait(60) == 2
         assert message in other.output
         assert "Traceback" not in other.output
 
@@ -114,7 +114,7 @@ class Writers:
         for thread in self._threads:
             thread.start()
         for _ in range(count):
-            assert self._acknowledged.acquire(timeout=30)
+            assert self._acknowledged.acquire(timeout=120)
         assert self._cluster.program.stop(signal.SIGKILL) == -signal.SIGKILL
         for thread in self._threads:
             thread.join(30)
@@ -184,7 +184,7 @@ def test_a_full_disk_ends_it_with_an_error_and_loses_nothing(
         resource.prlimit(cluster.program.process.pid, resource.RLIMIT_FSIZE, (room, room))
         with pytest.raises(httpx.TransportError):
             client.post(CONFIG_MAPS, json={"metadata": {"name": "second"}, "data": {"x": "x" * 1000}})
-    assert cluster.program.process.wait(30) == 1
+    assert cluster.program.process.wait(60) == 1
     assert f"The data file {data} cannot be written: File too large." in cluster.program.output
     assert "Traceback" not in cluster.program.output
     cluster = start_cluster("--data", data)
@@ -198,7 +198,7 @@ def test_kubectl_goes_on_after_a_restart(start_cluster: StartCluster, tmp_path: 
     def kubectl(*args: str | pathlib.Path) -> str:
         assert KUBECTL is not None
         command = [KUBECTL, f"--kubeconfig={tmp_path / 'kubeconfig'}", *args]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
     cluster = start_cluster("--data", tmp_path / "data", "--apply", EXAMPLES / "crd.yaml")
     kubectl("apply", "-f", EXAMPLES / "obj.yaml")

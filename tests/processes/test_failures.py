@@ -130,7 +130,7 @@ def results(folder: pathlib.Path, taken: str, server_url: str) -> Mapping[str, R
                 cwd=folder,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=120,
                 check=False,
             )
 

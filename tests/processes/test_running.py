@@ -36,7 +36,7 @@ def test_the_version_is_told(tmp_path: pathlib.Path, command: tuple[str, ...]) -
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     assert result.stdout == f"trioperator, version {trioperator.__version__}\n"

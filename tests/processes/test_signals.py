@@ -119,7 +119,7 @@ def test_an_endless_handler_does_not_hold_the_process_up_beyond_its_grace(api: A
     api.create("one", how=how)
     operator.wait_for("endless has begun")
     operator.process.send_signal(signal.SIGTERM)
-    assert operator.process.wait(10) == 0
+    assert operator.process.wait(60) == 0
     assert "all is cleaned" in operator.output
     assert "Traceback" not in operator.output
     record = api.record("one", "quick")
@@ -135,7 +135,7 @@ def test_a_second_signal_ends_everything_at_once(api: Api, start: Start, how: st
     operator.process.send_signal(signal.SIGTERM)
     operator.wait_for("the operator stops")
     operator.process.send_signal(signal.SIGINT)
-    assert operator.process.wait(10) == 130
+    assert operator.process.wait(60) == 130
     assert "the operator ends at once" in operator.output
     assert "Traceback" not in operator.output
 
@@ -172,7 +172,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_stop(tmp_path: pathlib.Path, s
         operator.wait_for("endless has begun")
         process.send_signal(signal.SIGSTOP)
         operator.process.send_signal(signal.SIGTERM)
-        operator.process.wait(10)
+        operator.process.wait(60)
     assert "all is cleaned" in operator.output
     assert "Traceback" not in operator.output
 

@@ -966,7 +966,7 @@ async def test_a_thread_that_does_not_end_is_abandoned_and_does_not_keep_the_ope
         end.wait()
 
     try:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with bench.running():
                 await bench.cluster.create(widget())
                 await begun.wait()

@@ -471,7 +471,7 @@ async def test_sync_index_functions_run_in_threads(bench: Bench) -> None:
         seen.append(plain(found))
         done.set()
 
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with bench.running():
             await done.wait()
     assert seen == [{"a": [True]}]

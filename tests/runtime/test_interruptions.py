@@ -395,7 +395,7 @@ async def test_a_stop_abandons_a_thread_that_does_not_heed_anything(bench: Bench
         release.wait(30)
 
     bench.settings.process.grace = 0.5
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with bench.running():
             await bench.cluster.create(widget(size=1))
             await begun.wait()

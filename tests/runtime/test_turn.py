@@ -45,7 +45,7 @@ async def test_sync_handlers_run_in_threads(bench: Bench) -> None:
         trio.from_thread.run_sync(called.set, trio_token=token)
         return 5
 
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with bench.running():
             await bench.cluster.create(widget())
             await called.wait()

@@ -51,7 +51,7 @@ async def test_daemons_of_both_styles_accompany_an_object(kex: Cluster) -> None:
 
     async with operating(kex):
         await kex.create(example())
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while set(checks) != {"async", "sync"}:  # noqa: ASYNC110
                 await trio.sleep(0.01)
         await delete(kex, within=30)

@@ -52,7 +52,7 @@ async def test_sync_handlers_are_called_with_the_same_arguments(kex: Cluster) ->
         calls.append((reason, name, dict(spec)))
         return 100
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with operating(kex):
             await kex.create(example(field="a"))
             while not (await kex.get("kopfexamples", "kex-1")).get("status"):  # noqa: ASYNC110

@@ -168,7 +168,7 @@ class TestServeProbes:
             async with httpx.AsyncClient() as client:
                 statuses.append((await client.get(url, timeout=30)).status_code)
 
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with trio.open_nursery() as clients, trio.open_nursery() as server:
                 url = await server.start(serve_probes, "http://127.0.0.1:0/healthz", probes)
                 clients.start_soon(ask, url)
