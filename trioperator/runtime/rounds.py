@@ -215,7 +215,7 @@ class _Round:
     def _listening(self, handler: ChangeHandler, cause: ChangeCause) -> Iterator[Interruption | None]:
         """Have the call in the block interrupted by news of its object, if its handler wants that: but not for ever."""
         count = self._unfinished.interruptions.get(handler.id, 0)
-        if not handler.interruptible or self._saving is None or count >= _INTERRUPTIONS:
+        if not handler.interruptible or count >= _INTERRUPTIONS:
             yield None
             return
         interruption, before = Interruption(), self._known.listener
