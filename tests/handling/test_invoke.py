@@ -410,17 +410,17 @@ async def test_a_time_out_of_the_handlers_own_is_an_error_like_others(autojump_c
     assert isinstance(outcome.error, trio.TooSlowError)
 
 
-async def test_a_sync_attempt_is_judged_when_it_returns() -> None:
+async def test_a_sync_attempt_is_judged_when_it_returns(mock_clock: MockClock) -> None:
     def slow() -> str:
-        time.sleep(0.02)
+        trio.from_thread.run_sync(mock_clock.jump, 20)
         return "late"
 
     def failing() -> None:
-        time.sleep(0.02)
+        trio.from_thread.run_sync(mock_clock.jump, 20)
         raise ValueError("late")
 
-    assert (await invoke(slow, timeout=0.01)).result == "late"
-    outcome = await invoke(failing, timeout=0.01)
+    assert (await invoke(slow, timeout=10)).result == "late"
+    outcome = await invoke(failing, timeout=10)
     assert outcome.final
     assert isinstance(outcome.error, HandlerTimeoutError)
 
@@ -439,6 +439,32 @@ async def test_cancellation_passes_through_an_async_function(autojump_clock: Moc
         reached.append("after")
     assert scope.cancelled_caught
     assert not reached
+
+
+async def test_a_group_of_cancellations_is_no_failure(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fn() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            raise BaseExceptionGroup("all of them", [cancelled]) from None
+
+    with trio.move_on_after(5) as scope:
+        await invoke(fn)
+    assert scope.cancelled_caught
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_what_ends_the_process_passes_through_with_a_cancellation(autojump_clock: MockClock) -> None:
+    async def fn() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            raise BaseExceptionGroup("both", [cancelled, SystemExit(3)]) from None
+
+    with pytest.RaisesGroup(SystemExit), trio.move_on_after(5):
+        await invoke(fn)
 
 
 async def test_cancellation_does_not_wait_for_a_thread_and_the_thread_is_told() -> None:

@@ -405,13 +405,17 @@ async def test_filters_restrict_sub_handlers(bench: Bench, autojump_clock: MockC
 async def test_sub_handlers_of_a_field_see_the_change_of_the_field(bench: Bench, autojump_clock: MockClock) -> None:
     seen: list[Any] = []
 
+    @on.field("widgets", id="first", field="spec.items", registry=bench.registry)
+    async def first(new: Any, patch: trioperator.Patch) -> None:
+        patch.status["items"] = dict(new)
+
     @on.field("widgets", id="items", field="spec.items", registry=bench.registry)
     async def items(diff: trioperator.Diff, **_: Any) -> None:
         for _op, path, _old, _new in diff:
 
             @trioperator.subhandler(id=".".join(path))
             async def item(old: Any, new: Any, body: Any) -> None:
-                seen.append((old, new, body["metadata"]["name"]))
+                seen.append((old, new, body["status"]["items"]))  # as the first handler wants it stored
 
             @trioperator.subhandler(id=".".join(path) + "-itself", field=path)
             async def itself(old: Any, new: Any) -> None:
@@ -423,7 +427,7 @@ async def test_sub_handlers_of_a_field_see_the_change_of_the_field(bench: Bench,
         seen.clear()
         await bench.cluster.patch("widgets", "w", {"spec": {"items": {"a": 2}}})
         await settle(1)
-    assert seen == [({"a": 1}, {"a": 2}, "w"), (1, 2)]
+    assert seen == [({"a": 1}, {"a": 2}, {"a": 2}), (1, 2)]
 
 
 async def test_patches_of_parents_and_sub_handlers_are_stored_in_the_order_of_calls(
