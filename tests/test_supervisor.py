@@ -223,9 +223,9 @@ def test_an_operator_runs_in_another_thread_than_the_main_one() -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     stop.set()
-    thread.join(20)
+    thread.join(60)
     assert outcomes == [None]
 
 

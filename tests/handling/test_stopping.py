@@ -109,7 +109,7 @@ def test_a_sync_flag_is_set_for_threads_that_outlive_the_operator() -> None:
         await trio.to_thread.run_sync(begun.wait)
         return thread
 
-    trio.run(main).join(10)
+    trio.run(main).join(60)
     assert seen == [True]
 
 

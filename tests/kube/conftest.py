@@ -163,7 +163,7 @@ def server_tls(authority: trustme.CA) -> ssl.SSLContext:
 @pytest.fixture
 def settings() -> OperatorSettings:
     settings = OperatorSettings()
-    settings.networking.request_timeout = 5
+    settings.networking.request_timeout = 60
     return settings
 
 
