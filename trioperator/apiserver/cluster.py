@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import functools
 import os
-import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from .delete_options import DeleteOptions
 from .gate import Gate
 from .kinds import Kind, kind_of
 from .kubeconfig import MARK
+from .manifests import Manifest, load_objects, metadata_of
 from .messages import RequestLog
 from .state import State
 from .users import ADMIN, User
@@ -45,7 +45,6 @@ _GRACE = 5.0  # seconds for what nobody has asked for yet to get into the data f
 
 Object = dict[str, Any]
 Objects = list[Object]
-Manifest = str | pathlib.Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 class Cluster:
@@ -244,7 +243,7 @@ class Cluster:
     async def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Object:
         """Create the object; raise ConflictError if there is one of that name."""
         kind = self._kind_of(manifest)
-        place = self._namespace(kind, namespace or _metadata(manifest).get("namespace"))
+        place = self._namespace(kind, namespace or metadata_of(manifest).get("namespace"))
         return await self._done(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
 
     async def apply(self, manifest: Manifest, namespace: str | None = None) -> Objects:
@@ -253,13 +252,13 @@ class Cluster:
         A manifest is an object, several of them, YAML text with any number of documents, or the path of such a file.
         """
         results = []
-        for obj in _load(manifest):
+        for obj in load_objects(manifest):
             kind = self._kind_of(obj)
-            meta = _metadata(obj)
+            meta = metadata_of(obj)
             name = str(meta.get("name") or "")
             place = self._namespace(kind, namespace or meta.get("namespace"))
             if kind.key(place, name) in self._state.table(kind).objects:
-                results.append(await self.patch(f"{kind.qualified}", name, obj, place))
+                results.append(await self.patch(kind.qualified, name, obj, place))
             else:
                 results.append(await self.create(obj, place))
         return results
@@ -292,7 +291,7 @@ class Cluster:
     ) -> Object:
         """Store other content for the object."""
         kind = self._kind_of(manifest)
-        meta = _metadata(manifest)
+        meta = metadata_of(manifest)
         place = self._namespace(kind, namespace or meta.get("namespace"))
         name = str(meta.get("name") or "")
         sent = _plain(manifest)
@@ -365,37 +364,3 @@ def _copy(raw: bytes) -> Object:
 
 def _plain(manifest: Mapping[str, Any]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(manifest))
-
-
-def _metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata as far as they are needed here; the API looks at them more closely."""
-    meta = manifest.get("metadata")
-    if meta is None:
-        return {}
-    if not isinstance(meta, Mapping):
-        text = f"has a {type(meta).__name__} in the place of its metadata"
-    elif not isinstance(meta.get("namespace") or "", str):
-        text = f"has a {type(meta['namespace']).__name__} in the place of its namespace"
-    else:
-        return meta
-    raise ConfigError(f"The manifest of a {manifest.get('kind')} {text}.")
-
-
-def _load(manifest: Manifest) -> list[Mapping[str, Any]]:
-    if isinstance(manifest, Mapping):
-        return [manifest] if manifest.get("kind") != "List" else _load(manifest.get("items") or ())
-    if not isinstance(manifest, (str, pathlib.Path)):
-        if not isinstance(manifest, Iterable):
-            raise ConfigError(f"The manifest has a {type(manifest).__name__} in the place of an object.")
-        return [obj for item in manifest for obj in _load(item)]
-    import yaml
-
-    text = manifest.read_text(encoding="utf-8") if isinstance(manifest, pathlib.Path) else manifest
-    try:
-        documents = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The manifest is not YAML: {error}") from None
-    for document in documents:
-        if document is not None and not isinstance(document, dict):
-            raise ConfigError(f"The manifest has a {type(document).__name__} in the place of an object.")
-    return [obj for document in documents if document for obj in _load(document)]
