@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import pathlib
 import re
 import ssl
@@ -71,6 +72,17 @@ class TestRunEmbedded:
             "Applied: Namespace team (document 1 of t).",
             f"Applied: KopfExample kopf-example-1 (document 1 of {OBJ}).",
         ]
+
+    async def test_clients_in_the_process_use_it_as_long_as_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KUBECONFIG", "/of/the/user")
+        operator = Operator()
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run_embedded, operator, [])
+                await operator.ready.wait()
+                assert os.environ["KUBECONFIG"] != "/of/the/user"
+                operator.stop.set()
+        assert os.environ["KUBECONFIG"] == "/of/the/user"
 
     async def test_others_can_talk_to_the_server_as_long_as_the_operator_runs(
         self, caplog: pytest.LogCaptureFixture

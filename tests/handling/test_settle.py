@@ -221,6 +221,12 @@ def test_a_finished_handler_begins_anew_for_another_cause(state: HandlerState) -
     assert taken(state, reason=Reason.UPDATE) == HandlerState(started=after(100), purpose="update")
 
 
+def test_a_handler_that_begins_anew_knows_its_sub_handlers_still() -> None:
+    # Else nobody would take their records off the object.
+    known = DONE.referring(["fn/a", "fn/b"])
+    assert taken(known, reason=Reason.UPDATE).subrefs == ("fn/a", "fn/b")
+
+
 @pytest.mark.parametrize("state", [DONE, FAILED])
 def test_a_resuming_handler_runs_once_whatever_happens_meanwhile(state: HandlerState) -> None:
     assert taken(state, reason=Reason.UPDATE, initial=True).finished

@@ -88,6 +88,13 @@ def test_the_seed_decides_the_order_of_tasks() -> None:
     assert len({tuple(order_of_tasks(seed)) for seed in range(10)}) > 5
 
 
+def test_after_it_the_order_of_tasks_is_as_random_as_before() -> None:
+    scheduler: Any = trio._core._run
+    before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
+    order_of_tasks(1)
+    assert (scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()) == before
+
+
 def test_time_begins_at_the_same_moment_each_time() -> None:
     async def main() -> str:
         await trio.sleep(60)
