@@ -213,6 +213,29 @@ async def test_objects_out_of_scope_leave_the_index(bench: Bench, autojump_clock
         assert probe["found"] == {}
 
 
+async def test_an_object_that_leaves_while_it_is_indexed_leaves_nothing_behind(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.index("widgets", registry=bench.registry)
+    async def found(name: str) -> Any:
+        await trio.sleep(5)
+        return {name: 1}
+
+    probe = Probe(bench, "found")
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        crd = await bench.cluster.get("customresourcedefinitions", "widgets.example.com")
+        [version] = crd["spec"]["versions"]
+        versions = [{**version, "name": "v2"}, {**version, "storage": False, "served": False}]
+        await bench.cluster.patch("customresourcedefinitions", "widgets.example.com", {"spec": {"versions": versions}})
+        await settle(20)
+        assert probe["found"] == {"w": [1]}
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        assert probe["found"] == {}
+
+
 @pytest.mark.parametrize("mode", [None, ErrorsMode.IGNORED])
 async def test_ignored_errors_and_none_keep_what_was_known(
     bench: Bench, autojump_clock: MockClock, mode: ErrorsMode | None

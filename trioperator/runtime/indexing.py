@@ -135,7 +135,8 @@ class Indexing:
             now = wall_now()
             attempt = Attempt(retry=failure.retries, started=failure.started) if failure else Attempt(0, now)
             outcome = await self._invoke(cause, handler, attempt)
-            self._settle(known, handler, attempt, outcome, notice)
+            if handler in known.table.kind.handlers.indices:  # else the objects were taken out meanwhile
+                self._settle(known, handler, attempt, outcome, notice)
         if (troubles := self._troubles.get(known)) is not None:
             troubles.notice = notice
 
