@@ -57,3 +57,10 @@ def test_errors_of_user_code_have_its_traceback(caplog: pytest.LogCaptureFixture
 def test_an_interrupt_has_its_own_code(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     assert report_failure(error, get_logger("x")) == INTERRUPTED
     assert not caplog.records[0].exc_info
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), BaseExceptionGroup("g", [SystemExit(3), SystemExit(4)])])
+def test_the_code_that_handlers_end_the_process_with_is_kept(error: BaseException) -> None:
+    with pytest.raises(SystemExit) as caught:
+        report_failure(error, get_logger("x"))
+    assert caught.value.code == 3

@@ -29,6 +29,9 @@ def report_failure(error: BaseException, logger: Logger) -> int:
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         logger.error("Interrupted before it could stop in order.")
         return INTERRUPTED
+    exits = [leaf for leaf in leaves if isinstance(leaf, SystemExit)]
+    if exits and len(exits) == len(leaves):  # that is how handlers end the process
+        raise exits[0] from None
     if not all(isinstance(leaf, TrioperatorError) for leaf in leaves):
         logger.critical("It has failed, and did not expect that: %r", error, exc_info=error)
         return FAILURE
