@@ -317,3 +317,8 @@ async def test_a_kind_that_hangs_holds_up_no_other(bench: Bench, autojump_clock:
         await bench.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}, "default")
         await settle(5)
         assert len(created) == 1
+
+
+async def test_a_single_namespace_is_given_as_a_list() -> None:
+    with pytest.raises(TypeError, match="as a list"):
+        await trioperator.operator(namespaces="default")

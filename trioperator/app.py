@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ async def operator(
     """
     if clusterwide and namespaces:
         raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
+    if isinstance(namespaces, str | re.Pattern):  # else each of its letters would be a pattern
+        raise TypeError(f"There can be several namespaces: give them as a list, such as [{namespaces!r}].")
     if liveness_endpoint is not None:
         parse_endpoint(liveness_endpoint)
     if lifecycle is not None:
