@@ -261,6 +261,40 @@ async def test_what_ends_the_process_passes_through(error: BaseException, sync: 
         await invoke(raising(error, sync=sync))
 
 
+class Odd(BaseException):
+    """Be an error like those of some extension modules, which are no ``Exception``."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class MuteTemporary(TemporaryError):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("error", [Odd("odd"), BaseExceptionGroup("g", [Odd("odd")]), Mute(), ValueError("\udcff")])
+async def test_odd_errors_are_errors_of_the_handler(
+    error: BaseException, sync: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome = await invoke(raising(error, sync=sync), backoff=2)
+    assert (outcome.final, outcome.delay) == (False, 2)
+    assert (await invoke(raising(error, sync=sync), retries=1)).final
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "Handler 'fn' failed with an exception and will try again in 2 seconds",
+        "Handler 'fn' failed with an exception and will stop now",
+    ]
+
+
+async def test_a_temporary_error_without_a_text_keeps_its_delay(caplog: pytest.LogCaptureFixture) -> None:
+    outcome = await invoke(raising(MuteTemporary(delay=7), sync=False), retries=2)
+    assert (outcome.final, outcome.delay) == (False, 7)
+    assert "MuteTemporary" in caplog.text
+
+
 # ------------------------------------------------------------------------------------------------ groups
 
 
@@ -524,6 +558,18 @@ async def test_a_cancelled_function_with_errors_of_its_own_ends_with_them(autoju
 # ------------------------------------------------------------------------------------- another framework
 
 
+async def gather() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        await asyncio.gather(loop.create_future())
+    finally:
+        loop.close()
+
+
+async def get_loop() -> None:
+    asyncio.get_running_loop()
+
+
 async def in_task_group() -> None:
     async with asyncio.TaskGroup():
         pass
@@ -566,6 +612,8 @@ FOREIGN: list[tuple[Callable[[], Coroutine[Any, Any, Any] | Any], str]] = [
         "asyncio's wait_for() cannot work here; use trio.fail_after() instead",
     ),
     (lambda: asyncio.to_thread(print), "asyncio's to_thread() cannot work here; use trio.to_thread.run_sync() instead"),
+    (gather, "asyncio's gather() cannot work here; use a nursery"),
+    (get_loop, "asyncio's get_running_loop() cannot work here; use a nursery for its tasks"),
     (in_task_group, "asyncio's TaskGroup.__aenter__() cannot work here; use a nursery"),
     (awaiting_a_future, "what it awaits cannot work here"),
     (awaiting_in_a_nursery, "asyncio's sleep() cannot work here; use trio.sleep() instead"),

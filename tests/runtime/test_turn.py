@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections.abc
 import itertools
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -799,3 +801,49 @@ async def test_what_admission_control_forbids_is_dropped_and_not_tried_for_ever(
     assert (await bench.cluster.get("widgets", "w"))["spec"] == {"size": 1, "kind": True}
     assert "the changes by Handler 'bad' are dropped: HTTP 403: admission webhook denied" in caplog.text
     assert bench.writes() == []
+
+
+class Unreadable(collections.abc.Mapping[str, int]):
+    """Be a mapping that fails when it is read."""
+
+    def __getitem__(self, key: str) -> int:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        raise OSError
+
+    def __len__(self) -> int:
+        return 1
+
+
+async def test_a_result_that_cannot_be_read_is_dropped(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(retry: int) -> Any:
+        calls.append(retry)
+        return Unreadable()
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(100)
+    assert calls == [0]
+    assert "Handler 'create' has a result or a patch that cannot be read, and it is dropped" in caplog.text
+
+
+async def test_an_error_whose_text_cannot_be_sent_is_counted(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[int] = []
+
+    @on.create("widgets", id="create", registry=bench.registry, backoff=1)
+    async def create(retry: int) -> None:
+        calls.append(retry)
+        raise ValueError("a lone surrogate: \udcff")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(2.5)
+    assert calls == [0, 1, 2]
+    annotations = (await bench.cluster.get("widgets", "w"))["metadata"]["annotations"]
+    assert json.loads(annotations["trioperator.dev/create"])["message"] == "a lone surrogate: \\udcff"

@@ -22,7 +22,7 @@ from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryErr
 from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
-from trioperator.handling.outcome import Outcome, check_limits, judge
+from trioperator.handling.outcome import Outcome, check_limits, describe, judge
 from trioperator.threads import run_beside, run_in_thread, run_to_the_end
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "Invoker"]
 
 _NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
+_LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads,"
 _CHANNEL = "trio.open_memory_channel()"
 
 # By the qualified names of asyncio's functions.
@@ -54,8 +55,19 @@ _INSTEAD: Mapping[str, str] = {
     "open_connection": "trio.open_tcp_stream()",
     "create_subprocess_exec": "trio.run_process()",
     "create_subprocess_shell": "trio.run_process()",
+    "get_event_loop": _LOOP,
+    "get_running_loop": _LOOP,
 }
 
+# What is seen of functions that are not written in Python, or have returned before anything went wrong.
+_WITHOUT_FRAMES: Mapping[str, str] = {
+    "<_GatheringFuture ": "gather",
+    "no current event loop": "get_event_loop",
+    "no running event loop": "get_running_loop",
+}
+
+# What is no failure of a handler: cancellation, and what ends a coroutine or the process.
+_PASSING = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 # Whose frames say nothing to a user whose function has failed.
 _MACHINERY = frozenset({"trioperator", "trio", "outcome"})
 
@@ -179,22 +191,23 @@ def _only_cancellation(
     if not isinstance(raised, BaseExceptionGroup):
         return None
     cancelled, others = raised.split(trio.Cancelled)
-    if cancelled is None or not isinstance(others, ExceptionGroup):
+    if cancelled is None or others is None or others.subgroup(_PASSING) is not None:
         return None
     logger.error("%s failed while it was cancelled: %s", handler, others, exc_info=others)
     return cancelled
 
 
-def _principal(raised: BaseException) -> Exception | None:
+def _principal(raised: BaseException) -> BaseException | None:
     """Choose the error that decides: the one of a group that does, for handlers may have nurseries of their own.
 
-    None is for what is no failure of a handler: cancellation, and what ends the process.
+    None is for what is no failure of a handler.
     """
-    if not isinstance(raised, Exception):
-        cancelled = type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions"
-        return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__) if cancelled else None
-    if not isinstance(raised, ExceptionGroup):
-        return raised
+    if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
+        return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
+    if not isinstance(raised, BaseExceptionGroup):
+        return None if isinstance(raised, _PASSING) else raised
+    if raised.subgroup(_PASSING) is not None:
+        return None
     leaves = list(_leaves(raised))
     waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
     leaves = [leaf for leaf in leaves if leaf not in waiting]
@@ -207,23 +220,23 @@ def _principal(raised: BaseException) -> Exception | None:
     return leaves[0] if len(leaves) == 1 else raised
 
 
-def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     for error in group.exceptions:
-        if isinstance(error, ExceptionGroup):
+        if isinstance(error, BaseExceptionGroup):
             yield from _leaves(error)
         else:
             yield error
 
 
-def _report(handler: Handler, error: Exception, outcome: Outcome, logger: Logger) -> None:
+def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
     if outcome.waits:
         logger.debug("%s has unfinished sub-handlers, and is called again when they are due.", handler)
         return
     if isinstance(error, TemporaryError) and not outcome.final:
-        logger.error("%s failed temporarily: %s", handler, str(error) or repr(error))
+        logger.error("%s failed temporarily: %s", handler, describe(error))
         return
     if isinstance(error, PermanentError | TemporaryError):
-        logger.error("%s failed permanently: %s", handler, str(outcome.error) or repr(error))
+        logger.error("%s failed permanently: %s", handler, describe(outcome.error or error))
         return
     if not outcome.final:
         fate = f"will try again in {outcome.delay:g} seconds"
@@ -232,13 +245,13 @@ def _report(handler: Handler, error: Exception, outcome: Outcome, logger: Logger
     else:
         fate = "will stop now"
     _begin_in_user_code(error)
-    logger.error("%s failed with an exception and %s: %s", handler, fate, str(error) or repr(error), exc_info=error)
+    logger.error("%s failed with an exception and %s: %s", handler, fate, describe(error), exc_info=error)
     hint = _asyncio_hint(error)
     if hint:
         logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, hint)
 
 
-def _begin_in_user_code(error: Exception) -> None:
+def _begin_in_user_code(error: BaseException) -> None:
     """Cut the frames of the machinery off the beginning of the traceback."""
     traceback = error.__traceback__
     while traceback is not None and _package(traceback) in _MACHINERY:
@@ -249,7 +262,7 @@ def _begin_in_user_code(error: Exception) -> None:
 
 def _asyncio_hint(error: BaseException) -> str:
     """Name the asyncio function that a handler has called, and what to use instead."""
-    if isinstance(error, ExceptionGroup):
+    if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(_asyncio_hint, error.exceptions)), "")
     called: list[str] = []
     last = ""
@@ -259,7 +272,7 @@ def _asyncio_hint(error: BaseException) -> str:
         if last == "asyncio":
             called.append(traceback.tb_frame.f_code.co_qualname)
         traceback = traceback.tb_next
-    text = str(error)
+    text = describe(error)
     if isinstance(error, TypeError | RuntimeError):
         # Trio throws a TypeError into a task that awaits what it does not know.
         foreign = "event loop" in text or "unrecognized yield message" in text
@@ -267,6 +280,7 @@ def _asyncio_hint(error: BaseException) -> str:
         foreign = isinstance(error, AttributeError) and last == "asyncio"
     if not foreign:
         return ""
+    called += [name for words, name in _WITHOUT_FRAMES.items() if words in text]
     if not called:
         return "what it awaits cannot work here; see Trio's documentation for what takes its place."
     name = next((name for name in called if name in _INSTEAD), called[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -15,7 +16,7 @@ from trioperator.errors import (
 )
 from trioperator.handling.handler import ErrorsMode, Handler
 
-__all__ = ["Outcome", "check_limits", "judge"]
+__all__ = ["Outcome", "check_limits", "describe", "judge"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Outcome:
 
     final: bool
     result: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
     delay: float = 0.0
     waits: bool = False
     interrupted: bool = False
@@ -52,7 +53,7 @@ def check_limits(handler: Handler, *, retry: int, runtime: float) -> Outcome | N
     return None
 
 
-def judge(handler: Handler, error: Exception, *, retry: int, runtime: float, backoff: float) -> Outcome:
+def judge(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
     """Decide what an exception of the handler means.
 
     *retry* counts the attempts before this one; *runtime* is in seconds since the first one began; *backoff* is the
@@ -79,17 +80,26 @@ def judge(handler: Handler, error: Exception, *, retry: int, runtime: float, bac
     return Outcome(final=False, error=error, delay=delay)
 
 
-def _timed_out(handler: Handler, runtime: float, cause: Exception | None = None) -> HandlerTimeoutError:
+def _timed_out(handler: Handler, runtime: float, cause: BaseException | None = None) -> HandlerTimeoutError:
     error = HandlerTimeoutError(f"{handler} has timed out after {runtime:g} seconds.{_because(cause)}")
     error.__cause__ = cause
     return error
 
 
-def _retried_out(handler: Handler, retries: int, cause: Exception | None = None) -> HandlerRetriesError:
+def _retried_out(handler: Handler, retries: int, cause: BaseException | None = None) -> HandlerRetriesError:
     error = HandlerRetriesError(f"{handler} has exceeded {retries} retries.{_because(cause)}")
     error.__cause__ = cause
     return error
 
 
-def _because(cause: Exception | None) -> str:
-    return f" The last error: {cause}" if cause is not None and str(cause) else ""
+def _because(cause: BaseException | None) -> str:
+    return "" if cause is None else f" The last error: {describe(cause)}"
+
+
+def describe(error: BaseException) -> str:
+    """Tell what an exception says: its text, else its representation, else its class. Gives what can be stored."""
+    text = ""
+    for tell in (str, repr):
+        with contextlib.suppress(Exception):  # somebody's __str__ and __repr__
+            text = text or tell(error)
+    return (text or type(error).__name__).encode("utf-8", "backslashreplace").decode()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trioperator.handling.handler import ChangeHandler, Reason
-from trioperator.handling.outcome import Outcome
+from trioperator.handling.outcome import Outcome, describe
 from trioperator.handling.progress import ProgressRecord
 
 __all__ = ["HandlerState", "deliver_result", "later", "settle", "take_over"]
@@ -85,7 +85,7 @@ def settle(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> 
     """Move the state of a handler on by one attempt."""
     message = None
     if outcome.error is not None:
-        message = (str(outcome.error) or repr(outcome.error))[:1024]
+        message = describe(outcome.error)[:1024]
     return dataclasses.replace(
         state,
         retries=state.retries + (not outcome.waits),

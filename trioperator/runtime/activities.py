@@ -13,7 +13,7 @@ from trioperator.errors import ActivityError
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.handler import ActivityHandler
 from trioperator.handling.invoke import Attempt, Invoker
-from trioperator.handling.outcome import Outcome
+from trioperator.handling.outcome import Outcome, describe
 
 __all__ = ["run_activity"]
 
@@ -28,7 +28,7 @@ async def run_activity(handlers: Sequence[ActivityHandler], cause: ActivityCause
     for handler in handlers:
         outcome = await _run_to_the_end(handler, cause, invoker)
         if outcome.error is not None:
-            failures.append(f"{handler.id}: {outcome.error}")
+            failures.append(f"{handler.id}: {describe(outcome.error)}")
         else:
             results[handler.id] = outcome.result
     if failures:

@@ -43,7 +43,14 @@ class Call:
 
     def conclude(self, result: Any) -> None:
         """Have pending for the object what the handler wants, with its *result*, but for what was collected before."""
-        self._collect(merge_patches(self.patch, deliver_result(result, handler_id=self.handler.id)), self.patch.fns)
+        try:
+            wanted = merge_patches(self.patch, deliver_result(result, handler_id=self.handler.id))
+        except Exception as error:  # noqa: BLE001 -- somebody's mapping
+            self.cause.logger.error(
+                "%s has a result or a patch that cannot be read, and it is dropped: %r", self.handler, error
+            )
+            wanted = {}
+        self._collect(wanted, self.patch.fns)
 
     def _collect(self, wanted: Mapping[str, Any], fns: Sequence[PatchFn]) -> None:
         wanted = _news(self._collected, wanted)
