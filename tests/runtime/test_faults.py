@@ -278,3 +278,17 @@ async def test_seconds_of_401_do_not_end_the_operator(bench: Bench, autojump_clo
         await bench.cluster.create(widget("w"))
         await settle(120)
     assert created == ["w"]
+
+
+async def test_an_object_that_seems_to_be_gone_is_tried_again_until_the_stream_says_so(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    created = count_creations(bench)
+    plan = FaultPlan()
+    plan.add(Fault.status(404), method="PATCH", until=trio.current_time() + 60)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await settle(200)
+        body = await bench.cluster.get("widgets", "w")
+    assert LAST in body["metadata"]["annotations"]
+    assert created == ["w"]

@@ -99,9 +99,9 @@ class TurnTaker:
         """Do what there is to do for an object now; give the time on Trio's clock when there will be more."""
         try:
             due = await self._take(known)
-        except NotFoundError:
-            known.forget_state()  # the stream will say so, too
-            return None
+        except NotFoundError as error:
+            # The stream will say so, too, if it is true: servers say it also of kinds that they do not serve just now.
+            return self._throttle(known, error)
         except Exception as error:  # noqa: BLE001 -- one object's trouble is not the others'
             return self._throttle(known, error)
         known.failures = 0
@@ -155,7 +155,9 @@ class TurnTaker:
         delays = list(itertools.islice(self._settings.queueing.error_delays, known.failures))
         delay = delays[-1] if delays else None
         fate = "It is handled again when it changes." if delay is None else f"It is tried again in {delay:g} seconds."
-        if isinstance(error, TrioperatorError):
+        if isinstance(error, NotFoundError) and known.failures == 1:
+            logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
+        elif isinstance(error, TrioperatorError):
             logger.error("The object could not be handled: %s. %s", error, fate)
         else:
             logger.error("The object could not be handled. %s", fate, exc_info=error)
