@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
 import math
@@ -20,6 +21,7 @@ from trioperator.kube.objects import parse_object
 from trioperator.model.resource import Resource
 from trioperator.runtime.table import Kind, Known, Notice, ObjectTable
 from trioperator.runtime.worker import Workers, open_workers
+from trioperator.runtime.writer import collect
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -235,6 +237,34 @@ async def test_closing_without_a_time_waits_for_all_turns_at_work(autojump_clock
         await settle()
     assert turns.names == ["w"]
     assert turns.running == []
+
+
+async def test_what_is_unsaved_is_saved_at_the_end_by_more_tasks_than_the_limit(autojump_clock: MockClock) -> None:
+    turns = Turns()
+    queued, waiting, fine = make("queued"), make("waiting"), make("fine")
+    for known in (queued, waiting):
+        collect(known, {"spec": {}}, (), by="a daemon", logger=known.make_logger())
+    began = trio.current_time()
+    async with open_workers(turns.take, limit=1) as workers:
+        workers.add(make("busy"))
+        await settle()
+        workers.add(queued)
+        workers.add(fine)
+        workers.add_at(waiting, trio.current_time() + 3600)
+    assert sorted(turns.names) == ["busy", "queued", "waiting"]
+    assert turns.times == [began] * 3
+
+
+async def test_what_comes_during_the_last_turn_of_an_object_is_saved_by_another_one(autojump_clock: MockClock) -> None:
+    turns = Turns()
+    known = make("w")
+    async with open_workers(turns.take, limit=1) as workers:
+        workers.add(known)
+        await settle()
+        workers.close()
+        collect(known, {"spec": {}}, (), by="a daemon", logger=known.make_logger())
+        known.notices = collections.deque([Notice("MODIFIED", 2)])
+    assert turns.names == ["w", "w"]
 
 
 async def test_idle_workers_can_be_closed(autojump_clock: MockClock) -> None:

@@ -49,14 +49,15 @@ class Workers:
         self.closed = False
 
     def close(self, *, give_up_at: float = math.inf) -> None:
-        """Begin no more turns, and cancel those that have not ended at a time on Trio's clock."""
+        """Begin no more turns but to store something; cancel what has not ended at a time on Trio's clock."""
         self.closed = True
         self._nursery.cancel_scope.deadline = give_up_at
+        waiting = [*self._fresh, *self._initial, *(known for _, _, known in self._delayed)]
         self._fresh.clear()
         self._initial.clear()
-        for known in {known for _, _, known in self._delayed if known.is_unsaved and not known.busy}:
-            self._nursery.start_soon(self._part_with, known, name="last turn")
         self._delayed.clear()
+        for known in waiting:
+            self.add(known)
         self._changed.set()
 
     def give_up_at(self, time: float) -> None:
@@ -70,7 +71,10 @@ class Workers:
             self._nursery.start_soon(self._work, name="worker")
 
     def _enqueue(self, known: Known) -> bool:
-        if known.busy or self.closed or known.queued is Lane.FRESH or (known.queued and not known.fresh):
+        if self.closed:
+            self._part_with(known)
+            return False
+        if known.busy or known.queued is Lane.FRESH or (known.queued and not known.fresh):
             return False
         known.queued = Lane.FRESH if known.fresh else Lane.INITIAL
         (self._fresh if known.fresh else self._initial).append(known)
@@ -104,21 +108,26 @@ class Workers:
             while (known := self._next()) is not None:
                 known.queued = None
                 known.busy = True
-                known.due = None
-                try:
-                    due = await self._take_turns(known)
-                finally:
-                    known.busy = False
-                if known.has_work:
-                    self._enqueue(known)  # for this worker, or another that comes to it first
-                elif due is not None:
-                    self.add_at(known, due)
+                await self._work_for(known)
         finally:
             self._running -= 1
 
-    async def _part_with(self, known: Known) -> None:
-        known.busy = True
-        await self._take_turns(known)
+    async def _work_for(self, known: Known) -> None:
+        known.due = None
+        try:
+            due = await self._take_turns(known)
+        finally:
+            known.busy = False
+        if known.has_work:
+            self._enqueue(known)  # for this worker, or another that comes to it first
+        elif due is not None:
+            self.add_at(known, due)
+
+    def _part_with(self, known: Known) -> None:
+        """Have what is unsaved of an object stored: now, whatever the limit is, as there is not much time."""
+        if known.is_unsaved and not known.busy:
+            known.busy = True
+            self._nursery.start_soon(self._work_for, known, name="last turn")
 
     def _next(self) -> Known | None:
         while self._fresh or self._initial:
