@@ -292,3 +292,28 @@ async def test_an_object_that_seems_to_be_gone_is_tried_again_until_the_stream_s
         body = await bench.cluster.get("widgets", "w")
     assert LAST in body["metadata"]["annotations"]
     assert created == ["w"]
+
+
+async def test_a_new_object_has_nothing_of_the_one_that_had_its_name_before(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    created: list[int] = []
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(spec: Any, patch: Any, **_: Any) -> None:
+        created.append(spec["size"])
+        await trio.sleep(10)
+        patch.status["size"] = spec["size"]
+
+    bench.settings.queueing.worker_limit = 1
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(5)
+        await bench.cluster.delete("widgets", "w")
+        await bench.cluster.create(widget(size=2))
+        await settle(10)
+        assert "status" not in await bench.cluster.get("widgets", "w")
+        await settle(10)
+        body = await bench.cluster.get("widgets", "w")
+    assert body["status"] == {"size": 2}
+    assert created == [1, 2]

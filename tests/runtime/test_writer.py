@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from trioperator.logs import get_logger
 from trioperator.model.finalizer import add_finalizer, remove_finalizer
 from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource
-from trioperator.runtime.table import Kind, Known, ObjectTable
+from trioperator.runtime.table import Kind, Known, Notice, ObjectTable
 from trioperator.runtime.writer import StaleError, Writer, collect
 from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -291,6 +292,43 @@ async def test_an_object_that_is_gone_is_not_found(desk: Desk) -> None:
     for patch in (NOTE, {"status": {"a": 1}}):
         with pytest.raises(NotFoundError):
             await desk.store(known, patch)
+
+
+async def test_another_object_of_the_same_name_is_not_found_and_left_alone(desk: Desk) -> None:
+    known = await desk.make()
+    await desk.cluster.delete("widgets", "w")
+    other = await desk.make()
+    with pytest.raises(NotFoundError):
+        await desk.store(known, NOTE)
+    with pytest.raises(NotFoundError):
+        await desk.store(known, finalize=lambda body: add_finalizer(body, FINALIZER))
+    assert await desk.get() == other.body
+
+
+async def test_another_object_is_found_out_though_the_server_does_not_look_at_the_uid_of_a_status(desk: Desk) -> None:
+    known = await desk.make()
+    await desk.cluster.delete("widgets", "w")
+    await desk.make()
+    before = known.body
+    with pytest.raises(NotFoundError):
+        await desk.store(known, {"status": {"a": 1}})
+    assert known.body is before
+
+
+async def test_older_servers_say_in_another_way_that_it_is_another_object(desk: Desk) -> None:
+    known = await desk.make()
+    message = "Precondition failed: UID in precondition: 1, UID in object meta: 2"
+    desk.plan.add(Fault.status(409, message=message), method="PATCH")
+    with pytest.raises(NotFoundError):
+        await desk.store(known, NOTE)
+
+
+async def test_nothing_is_sent_for_an_object_of_which_the_stream_says_that_it_is_gone(desk: Desk) -> None:
+    known = await desk.make()
+    known.notices = collections.deque([Notice("DELETED", known.version + 1, body=known.body)])
+    with pytest.raises(NotFoundError):
+        await desk.store(known, NOTE)
+    assert not [request for request in desk.cluster.requests if request.method == "PATCH"]
 
 
 async def test_fields_that_the_server_does_not_keep_are_warned_of(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

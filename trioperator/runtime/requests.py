@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from trioperator.errors import ConflictError, InvalidError
+from trioperator.errors import ApiError, ConflictError, InvalidError
 from trioperator.kube.client import Client
 from trioperator.model.patch import with_version_test
 from trioperator.runtime.table import Kind
 
-__all__ = ["Requests", "StaleError"]
+__all__ = ["Requests", "StaleError", "not_found"]
 
 _JSON_PATCH: Final = "application/json-patch+json"
 
@@ -30,7 +30,10 @@ class StaleError(Exception):
 
 
 class Requests:
-    """Patch objects; each answer is the newest state of the object. Raises as the client does."""
+    """Patch objects; each answer is the newest state of the object. Raises as the client does.
+
+    What has the same name and is another object counts as not found.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -39,7 +42,14 @@ class Requests:
         self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None = None
     ) -> Mapping[str, Any]:
         """Send a merge patch."""
-        return _decode(await self._client.patch(_path(kind, body, subresource), dict(wanted)))
+        try:
+            answer = _decode(await self._client.patch(_path(kind, body, subresource), _with_uid(wanted, body)))
+        except (ConflictError, InvalidError) as error:
+            if _is_about_uid(error):
+                raise not_found(body) from None
+            raise
+        _check_uid(answer, body)  # patches of the status of custom resources are taken with any uid
+        return answer
 
     async def patch_conditionally(
         self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
@@ -51,6 +61,7 @@ class Requests:
         except (ConflictError, InvalidError) as error:
             # The failed test of a version has no reason of its own: look whether there is a newer version.
             newest = await self._client.get(_path(kind, body))
+            _check_uid(newest, body)
             if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
                 raise StaleError(newest, may_be_ours=error.repeated) from None
             raise
@@ -59,6 +70,28 @@ class Requests:
 def _path(kind: Kind, body: Mapping[str, Any], subresource: str | None = None) -> str:
     metadata = body["metadata"]
     return kind.resource.get_path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+
+
+def not_found(body: Mapping[str, Any]) -> ApiError:
+    """Make the error that says that an object is gone, though there may be another one of its name."""
+    return ApiError.of(f"{body['metadata']['name']} is gone", status=404, reason="NotFound")
+
+
+def _with_uid(wanted: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """Have a merge patch hold for this very object: a uid cannot be changed, so that of another one is refused."""
+    uid, metadata = body["metadata"].get("uid"), wanted.get("metadata", {})
+    return {**wanted, "metadata": {**metadata, "uid": uid}} if uid and isinstance(metadata, Mapping) else dict(wanted)
+
+
+def _is_about_uid(error: ApiError) -> bool:
+    causes = error.details.get("causes")
+    fields = [cause.get("field") for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
+    return "metadata.uid" in fields or "UID in precondition" in error.message  # the latter is what older servers say
+
+
+def _check_uid(answer: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+    if answer["metadata"].get("uid") != body["metadata"].get("uid"):
+        raise not_found(body)
 
 
 def _decode(raw: bytes) -> dict[str, Any]:

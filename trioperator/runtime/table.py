@@ -225,6 +225,10 @@ class Known:
         """Tell whether the stream has brought a state that is newer than the known one."""
         return any(notice.type == "DELETED" or notice.version > self.version for notice in self.notices or ())
 
+    def has_vanished(self) -> bool:
+        """Tell whether the stream has said that the object is gone."""
+        return self.gone or any(notice.type == "DELETED" for notice in self.notices or ())
+
 
 class Queue(Protocol):
     """Take objects that have something to do."""

@@ -18,7 +18,7 @@ from trioperator.logs import Logger
 from trioperator.model.patch import Patch, PatchFn, merge_as_json_patch, merge_patches, split_status
 from trioperator.runtime.functions import Functions
 from trioperator.runtime.pending import Pending, Wish
-from trioperator.runtime.requests import Requests, StaleError
+from trioperator.runtime.requests import Requests, StaleError, not_found
 from trioperator.runtime.table import Kind, Known
 
 __all__ = ["Finalize", "StaleError", "Writer", "collect"]
@@ -68,6 +68,8 @@ class Writer:
         pending = Pending() if known.pending is None else known.pending
         if not pending and not records and finalize is None:
             return
+        if known.has_vanished():
+            raise not_found(known.body)  # and there may be another object of that name by now
         awaited, known.awaited = known.awaited, []
         known.pending = None
         writing = _Writing(self._requests, known.table.kind, known.body, pending=pending, logger=logger)
