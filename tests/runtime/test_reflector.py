@@ -221,6 +221,24 @@ async def test_history_that_expires_over_and_over_makes_no_storm(stage: Stage, a
     assert 10 < len(stage.asked.lists) < 45
 
 
+@pytest.mark.parametrize("fault", [Fault.status(410), Fault.error_event(410)], ids=["HTTP", "in the stream"])
+async def test_history_that_expires_over_and_over_is_a_trouble_with_a_few_warnings(
+    fault: Fault, stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = stage.plan.add(fault, watch=True)
+    async with stage.following() as reflector:
+        await settle(0.01)
+        assert reflector.trouble is None
+        await settle(3600)
+        assert reflector.trouble is not None
+        warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert 2 <= len(warnings) <= 20
+        assert "410" in warnings[0].getMessage()
+        stage.plan.remove(rule)
+        await settle(60)
+        assert reflector.trouble is None
+
+
 async def test_other_errors_do_not_list_again(stage: Stage, autojump_clock: MockClock) -> None:
     for fault in (Fault.error_event(500), Fault.status(503), Fault.break_off(), Fault.half_line(), Fault.garbage()):
         stage.plan.add(fault, watch=True, times=1)

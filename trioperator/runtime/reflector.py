@@ -68,9 +68,9 @@ class Reflector:
                     await self._list()
                 await self._watch()
                 await trio.sleep(self._settings.watching.reconnect_backoff)
-            except ExpiredError:
+            except ExpiredError as error:
                 self._version = None
-                await self._back_off(None)
+                await self._back_off(error if self._failures else None)  # once is no trouble, over and over is
             except TrioperatorError as error:
                 if trio.current_time() - began >= _LONG_ENOUGH:
                     self._failures = 0  # it has worked until now
@@ -89,7 +89,7 @@ class Reflector:
                 break
         self._observer.conclude(listed)
         self._version = page.resource_version
-        self._synced()
+        self.tried.set()
 
     async def _watch(self) -> None:
         assert self._version is not None
@@ -118,7 +118,7 @@ class Reflector:
         delay = min(_LONGEST_DELAY, _SHORTEST_DELAY * 2 ** min(self._failures - 1, 10)) * random.uniform(0.75, 1.25)
         if error is None:
             self._logger.info("The history of %s is gone, and it is listed again.", self.path)
-            delay = delay if self._failures > 1 else self._settings.watching.reconnect_backoff
+            delay = self._settings.watching.reconnect_backoff
         else:
             self.trouble = error
             if isinstance(error, ApiError) and error.retry_after is not None:
