@@ -71,7 +71,7 @@ def answers(table: dict[str, httpx.Response | Exception]) -> Memory:
 
 async def find(memory: Memory, groups: frozenset[str] | None = None) -> dict[str, Resource]:
     async with open_client(lambda: INFO, settings=OperatorSettings(), transport=memory) as client:
-        found = await discover(client, groups)
+        found = (await discover(client, groups)).resources
     return {f"{each.plural}.{each.version}.{each.group}": each for each in found}
 
 

@@ -398,3 +398,27 @@ async def test_a_broken_crd_is_passed_over_and_others_are_served(
         await settle(5)
     assert seen == ["things.v1.later.example.com t"]
     assert len(warnings(caplog, "odd.example.com")) == 1
+
+
+async def test_a_group_that_cannot_say_what_it_serves_at_the_start_is_served_when_it_can(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(bench, "example.com", "v1", "widgets")
+    groups = [{"name": "example.com", "versions": [{"version": "v1"}]}]
+    began = trio.current_time()
+    plan = FaultPlan()
+    plan.add(Fault.status(503), path="^/apis/example.com/v1$", until=began + 100)
+    plan.add(Fault.status(503), path="^/apis$", since=began + 100, until=began + 200)
+    plan.add(Fault.answer(200, msgspec.json.encode({"kind": "APIGroupList", "groups": groups})), path="^/apis$")
+    bench.settings.scanning.disabled = True
+    bench.settings.networking.error_backoffs = ()
+    await bench.cluster.create(widget())
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(90)
+        assert not seen
+        assert len(warnings(caplog, "/apis/example.com/v1 does not tell what it serves")) == 5
+        await settle(500)
+        assert seen == ["widgets.v1.example.com w"]
+        asked = [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"]
+        await settle(1000)
+        assert [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"] == asked

@@ -18,7 +18,7 @@ from trioperator.kube.client import Client
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource
 
-__all__ = ["discover"]
+__all__ = ["Discovery", "discover"]
 
 _logger = get_logger(__name__)
 
@@ -125,14 +125,23 @@ class _Place:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
-async def discover(client: Client, groups: frozenset[str] | None = None) -> frozenset[Resource]:
-    """Give the resources that the cluster serves in *groups* (``""`` is the core group), by default in all.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Discovery:
+    """Hold the resources that were found, and the groups that could not say what they serve."""
+
+    resources: frozenset[Resource]
+    broken: frozenset[str]
+
+
+async def discover(client: Client, groups: frozenset[str] | None = None) -> Discovery:
+    """Find the resources that the cluster serves in *groups* (``""`` is the core group), by default in all.
 
     A group that is not there is empty; one that is broken is warned of, and gives what is known of it, if anything.
     Raises ApiError and ConnectionLostError only where the cluster's own lists of groups cannot be had.
     """
     found: list[Resource] = []
     places: list[_Place] = []
+    broken: set[str] = set()
     for root in ("/api", "/apis"):
         wanted = groups is None or ("" in groups if root == "/api" else bool(groups - {""}))
         if not wanted:
@@ -144,8 +153,8 @@ async def discover(client: Client, groups: frozenset[str] | None = None) -> froz
         known, asked = _parse_root(data, root, groups)
         found += known
         places += asked
-    found += await _ask_each(client, places)
-    return frozenset(found)
+    found += await _ask_each(client, places, broken)
+    return Discovery(frozenset(found), frozenset(broken))
 
 
 def _parse_root(data: bytes, root: str, groups: frozenset[str] | None) -> tuple[list[Resource], list[_Place]]:
@@ -233,14 +242,17 @@ def _parse_aggregated_resource(raw: msgspec.Raw, place: _Place) -> Resource | No
     )
 
 
-async def _ask_each(client: Client, places: list[_Place]) -> list[Resource]:
-    """Ask each group version for itself, some at a time."""
+async def _ask_each(client: Client, places: list[_Place], broken: set[str]) -> list[Resource]:
+    """Ask each group version for itself, some at a time; add to *broken* the groups of those that cannot say."""
     found: list[Resource] = []
     limiter = trio.CapacityLimiter(_MAX_REQUESTS)
 
     async def ask(place: _Place) -> None:
         async with limiter:
-            found.extend(await _ask(client, place))
+            resources = await _ask(client, place)
+            if resources is None:
+                broken.add(place.group)
+            found.extend(place.known if resources is None else resources)
 
     async with trio.open_nursery() as requests:
         for place in places:
@@ -248,8 +260,8 @@ async def _ask_each(client: Client, places: list[_Place]) -> list[Resource]:
     return found
 
 
-async def _ask(client: Client, place: _Place) -> Iterable[Resource]:
-    """Ask one group version what it serves; where it cannot say, give what is known of it."""
+async def _ask(client: Client, place: _Place) -> Iterable[Resource] | None:
+    """Ask one group version what it serves; give None where it cannot say."""
     try:
         data = await client.request("GET", place.path, timeout=_GROUP_TIMEOUT, backoffs=_GROUP_BACKOFFS)
         raws = _decode_plain_resources(data).resources or []
@@ -257,7 +269,7 @@ async def _ask(client: Client, place: _Place) -> Iterable[Resource]:
         return ()
     except (ApiError, ConnectionLostError, msgspec.DecodeError, UnicodeDecodeError) as exc:
         _logger.warning("Discovering resources: %s does not tell what it serves, going on without: %s", place.path, exc)
-        return place.known
+        return None
     subresources: dict[str, set[str]] = {}
     plain: list[msgspec.Raw] = []
     for raw in raws:

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
+from trioperator.errors import TrioperatorError
 from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler
 from trioperator.handling.registry import KindHandlers, OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
@@ -36,6 +37,8 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMESPACES = "/api/v1/namespaces"
 # Seconds that one kind may take with its first list before the others go on without it.
 _PATIENCE = 5.0
+# Seconds before API groups that could not say what they serve are asked again: doubled up to the longest.
+_SHORTEST_DELAY, _LONGEST_DELAY = 5.0, 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +145,10 @@ class Scopes:
             task_status.started()
             return
         async with trio.open_nursery() as intake:
-            self._discovered = await discover(self._client, self._groups)
+            discovery = await discover(self._client, self._groups)
+            self._discovered = discovery.resources
+            if discovery.broken:
+                intake.start_soon(self._discover_the_rest, discovery.broken, name="discover the rest")
             if not self._settings.scanning.disabled:
                 await self._start_observing(intake)
             elif self._unserved:
@@ -154,6 +160,22 @@ class Scopes:
             while True:
                 await self._changed.wait()
                 self._adjust(intake)
+
+    async def _discover_the_rest(self, groups: frozenset[str]) -> None:
+        """Ask API groups again that could not say what they serve, until they can: their servers may be back then."""
+        delay = _SHORTEST_DELAY
+        while groups:
+            await trio.sleep(delay)
+            delay = min(_LONGEST_DELAY, 2 * delay)
+            try:
+                discovery = await discover(self._client, groups)
+            except TrioperatorError as error:
+                self._logger.debug("Discovering %s is put off: %s", ", ".join(sorted(groups)), error)
+                continue
+            groups = discovery.broken
+            if discovery.resources - self._discovered:
+                self._discovered |= discovery.resources
+                self._changed.set()
 
     @property
     def _groups(self) -> frozenset[str] | None:
