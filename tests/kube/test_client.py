@@ -328,6 +328,26 @@ class TestSockets:
             assert await client.get("/x") == {}
         assert server.connections == 4
 
+    async def test_a_refusal_tells_that_the_request_was_sent_before_on_a_connection_that_was_lost(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
+        async def script(talk: Talk) -> None:
+            while await talk.request() is not None:
+                if server.connections == 1:
+                    await talk.send(ANSWER)
+                    await talk.request()
+                    talk.reset()  # it may have been carried out
+                    return
+                await talk.send(b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 2\r\n\r\n{}")
+
+        server = await serve(script)
+        async with client_of(server, settings) as client:
+            await client.get("/x")
+            for repeated in (True, False):
+                with pytest.raises(InvalidError) as caught:
+                    await client.patch("/x", [{"op": "test", "path": "/a", "value": 1}], content_type=JSON_PATCH)
+                assert caught.value.repeated is repeated
+
     async def test_a_post_whose_answer_is_lost_is_not_repeated(self, serve: Serve, settings: OperatorSettings) -> None:
         settings.networking.error_backoffs = (0.01,)
 

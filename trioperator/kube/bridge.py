@@ -96,7 +96,7 @@ class HttpxExchange:
 class _HttpxReply:
     """A reply of httpx, read as it comes."""
 
-    __slots__ = ("_exchange", "_parts", "_response", "headers", "status")
+    __slots__ = ("_exchange", "_parts", "_response", "headers", "repeated", "status")
 
     def __init__(self, exchange: HttpxExchange, response: httpx.Response) -> None:
         self._exchange = exchange
@@ -104,6 +104,7 @@ class _HttpxReply:
         self._parts: AsyncIterator[bytes] | None = None
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
+        self.repeated = False  # httpx sends nothing twice by itself
 
     async def receive(self) -> bytes:
         if self._parts is None:

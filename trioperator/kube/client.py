@@ -125,7 +125,7 @@ class Client:
                 delay = self._adjust(delay, exc)
                 _logger.warning("%s %s has failed and is tried again in %g s: %s", method, path, delay, exc)
             except ApiError as exc:
-                exc.repeated = repeated
+                exc.repeated = exc.repeated or repeated
                 raise
             await trio.sleep(delay)
 
@@ -241,7 +241,9 @@ class Client:
         if status < 500 and status not in (401, 429):
             self._session.note_accepted()
         if not 200 <= status < 300:
-            raise parse_refusal(status, reply.headers, data)
+            refusal = parse_refusal(status, reply.headers, data)
+            refusal.repeated = reply.repeated
+            raise refusal
 
     async def _authorized(self, attempt: Callable[[Credentials], Awaitable[_T]]) -> _T:
         """Make an attempt, and again with other credentials where the present ones are refused."""

@@ -46,6 +46,10 @@ class Reply(Protocol):
     def headers(self) -> Headers:
         """The header lines as they came: names in any case."""
 
+    @property
+    def repeated(self) -> bool:
+        """Whether the request was sent twice, as the first connection was lost: the server may have done it twice."""
+
     async def receive(self) -> bytes:
         """Give the next part of the body, ``b""`` after its last one.
 

@@ -97,7 +97,7 @@ class HttpTransport:
             except BaseException:
                 self._discard(conn)
                 raise
-            return _PooledReply(self, conn)
+            return _PooledReply(self, conn, repeated=fresh)
 
     def retire(self) -> bool:
         """Drop idle connections, and keep no new ones; tell whether there are none left."""
@@ -230,13 +230,14 @@ class HttpTransport:
 class _PooledReply:
     """A reply on a connection of the pool, which gets the connection back at the reply's end."""
 
-    __slots__ = ("_conn", "_pool", "headers", "status")
+    __slots__ = ("_conn", "_pool", "headers", "repeated", "status")
 
-    def __init__(self, pool: HttpTransport, conn: Connection) -> None:
+    def __init__(self, pool: HttpTransport, conn: Connection, *, repeated: bool) -> None:
         self._pool = pool
         self._conn: Connection | None = conn
         self.status = conn.status
         self.headers: Headers = conn.headers
+        self.repeated = repeated
 
     async def receive(self) -> bytes:
         conn = self._conn
