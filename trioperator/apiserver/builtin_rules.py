@@ -19,6 +19,8 @@ Object = dict[str, Any]
 
 # These kinds keep the status that they are created with.
 _STATUS_ON_CREATE: Final = frozenset({("", "nodes")})
+_TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION: Final = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
@@ -61,7 +63,17 @@ def encode_secret(obj: Object) -> None:
 
 
 def _new_pod(obj: Object) -> None:
+    _complete_pod(obj, {"spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}})
     obj["status"] = {**obj["status"], "qosClass": _quality(obj["spec"])}
+
+
+def _complete_pod(new: Object, old: Mapping[str, Any]) -> None:
+    """Set what admission sets in Pods, and what therefore nobody manages."""
+    kept = {field: old["spec"][field] for field in ("priority", "preemptionPolicy") if field in old["spec"]}
+    tolerations = new["spec"].get("tolerations") or []
+    tolerated = {item.get("key") for item in tolerations}
+    added = [{"key": key, **_TOLERATION} for key in _TOLERATED if not {key, None, ""} & tolerated]
+    new["spec"] = {**kept, **new["spec"], "tolerations": [*tolerations, *added]}
 
 
 def _quality(spec: Mapping[str, Any]) -> str:
@@ -114,14 +126,33 @@ def _new_job(obj: Object) -> None:
 
 # -- services ------------------------------------------------------------------------------------------------------
 
+# What only Services of some types have: it goes with the type, unless it is changed at the same time.
+_BALANCED: Final = frozenset({"LoadBalancer"})
+_OUTSIDE: Final = frozenset({"LoadBalancer", "NodePort"})
+_INSIDE: Final = _OUTSIDE | {"ClusterIP"}
+_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
+    "allocateLoadBalancerNodePorts": _BALANCED,
+    "clusterIP": _INSIDE,
+    "clusterIPs": _INSIDE,
+    "externalName": frozenset({"ExternalName"}),
+    "externalTrafficPolicy": _OUTSIDE,
+    "internalTrafficPolicy": _INSIDE,
+    "ipFamilies": _INSIDE,
+    "ipFamilyPolicy": _INSIDE,
+    "loadBalancerClass": _BALANCED,
+}
+
 
 def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
     """Keep what was assigned, where the new content leaves it out."""
     spec, before = dict(new["spec"]), old["spec"]
     new["spec"] = spec
-    if spec["type"] == "ExternalName":
-        for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
+    for field, types in _BY_TYPE.items():
+        if spec["type"] not in types and before["type"] in types and spec.get(field) == before.get(field):
             spec.pop(field, None)
+    if spec["type"] != "LoadBalancer":
+        new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
+    if spec["type"] == "ExternalName":
         return
     if "clusterIP" not in spec and "clusterIP" in before:
         spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], before["clusterIPs"]
@@ -129,6 +160,12 @@ def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
     if spec["type"] in {"LoadBalancer", "NodePort"} and "ports" in spec:
         spec["ports"] = [
             {**port, "nodePort": port.get("nodePort") or taken.get((port.get("port"), port.get("protocol")))}
+            for port in spec["ports"]
+        ]
+    elif "ports" in spec:
+        given = set(taken.values())
+        spec["ports"] = [
+            {field: value for field, value in port.items() if field != "nodePort" or value not in given}
             for port in spec["ports"]
         ]
 
@@ -170,6 +207,7 @@ _NEW: Final[Mapping[tuple[str, str], Callable[[Object], None]]] = {
     ("batch", "jobs"): _new_job,
 }
 _CHANGED: Final[Mapping[tuple[str, str], Callable[[Object, Mapping[str, Any]], None]]] = {
+    ("", "pods"): _complete_pod,
     ("", "services"): _changed_service,
     ("apps", "daemonsets"): _changed_daemon_set,
 }

@@ -18,6 +18,8 @@ _PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1
 _WEBHOOK: Final = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}
 _CONTAINER: Final = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 _MODE: Final = {"defaultMode": 0o644}
+_TRANSITION: Final = {"lastTransitionTime": None}
+_PROBED_TRANSITION: Final = {**_TRANSITION, "lastProbeTime": None}
 _PORT: Final = {"protocol": "TCP"}
 
 _VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -27,19 +29,27 @@ _VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "admissionregistration.v1.ValidatingWebhook": _WEBHOOK,
     "apiregistration.v1.ServiceReference": {"port": 443},
     "apps.v1.DaemonSetSpec": {"revisionHistoryLimit": 10},
+    "apps.v1.DaemonSetCondition": _TRANSITION,
+    "apps.v1.DeploymentCondition": {**_TRANSITION, "lastUpdateTime": None},
     "apps.v1.DeploymentSpec": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
+    "apps.v1.ReplicaSetCondition": _TRANSITION,
     "apps.v1.ReplicaSetSpec": {"replicas": 1},
+    "apps.v1.StatefulSetCondition": _TRANSITION,
     "apps.v1.StatefulSetSpec": {"replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10},
     "autoscaling.v1.HorizontalPodAutoscalerSpec": {"minReplicas": 1},
     "autoscaling.v2.HorizontalPodAutoscalerSpec": {"minReplicas": 1},
     "autoscaling.v2.HorizontalPodAutoscalerStatus": {"currentMetrics": None},
+    "autoscaling.v2.HorizontalPodAutoscalerCondition": _TRANSITION,
     "batch.v1.CronJobSpec": {
         "concurrencyPolicy": "Allow",
         "suspend": False,
         "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1,
     },
+    "batch.v1.JobCondition": _PROBED_TRANSITION,
     "core.v1.ConfigMapVolumeSource": _MODE,
+    "core.v1.ContainerStateRunning": {"startedAt": None},
+    "core.v1.ContainerStateTerminated": {"startedAt": None, "finishedAt": None},
     "core.v1.ContainerPort": _PORT,
     "core.v1.DownwardAPIVolumeSource": _MODE,
     "core.v1.EndpointPort": _PORT,
@@ -48,11 +58,15 @@ _VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "core.v1.HostPathVolumeSource": {"type": ""},
     "core.v1.ISCSIVolumeSource": {"iscsiInterface": "default"},
     "core.v1.ObjectFieldSelector": {"apiVersion": "v1"},
+    "core.v1.PersistentVolumeClaimCondition": _PROBED_TRANSITION,
     "core.v1.PersistentVolumeClaimSpec": {"volumeMode": "Filesystem"},
     "core.v1.PersistentVolumeClaimStatus": {"phase": "Pending"},
     "core.v1.PersistentVolumeSpec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"},
     "core.v1.PersistentVolumeStatus": {"phase": "Pending"},
+    "core.v1.NamespaceCondition": _TRANSITION,
+    "core.v1.NodeCondition": {**_TRANSITION, "lastHeartbeatTime": None},
     "core.v1.NamespaceStatus": {"phase": "Active"},
+    "core.v1.PodCondition": _PROBED_TRANSITION,
     "core.v1.PodSpec": {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
@@ -62,6 +76,7 @@ _VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "core.v1.PodStatus": {"phase": "Pending"},
     "core.v1.Probe": _PROBE,
     "core.v1.ProjectedVolumeSource": _MODE,
+    "core.v1.ReplicationControllerCondition": _TRANSITION,
     "core.v1.ReplicationControllerSpec": {"replicas": 1},
     "core.v1.ResourceFieldSelector": {"divisor": "0"},
     "core.v1.Secret": {"type": "Opaque"},
@@ -127,23 +142,13 @@ def _pod_spec(spec: Object) -> None:
 
 def _pod(pod: Object) -> None:
     spec = pod["spec"]
-    spec.setdefault("priority", 0)
     spec.setdefault("enableServiceLinks", True)
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container["resources"]
         if "limits" in resources:
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
         for port in container.get("ports") or () if spec.get("hostNetwork") else ():
             port.setdefault("hostPort", port.get("containerPort"))
-    tolerations = spec.get("tolerations") or []
-    spec["tolerations"] = [*tolerations, *_tolerations({item.get("key") for item in tolerations})]
-
-
-def _tolerations(tolerated: set[str | None]) -> list[Object]:
-    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    rest = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-    return [{"key": key, **rest} for key in keys if not {key, None, ""} & tolerated]
 
 
 # -- what makes Pods -----------------------------------------------------------------------------------------------
@@ -221,7 +226,7 @@ def _service(spec: Object) -> None:
     if spec.get("clusterIP"):
         spec.setdefault("clusterIPs", [spec["clusterIP"]])
     for port in spec.get("ports") or ():
-        port.setdefault("targetPort", port.get("port"))
+        port["targetPort"] = port.get("targetPort") or port.get("port")
     if spec["sessionAffinity"] == "ClientIP":
         spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
     if spec["type"] == "ExternalName":
@@ -233,6 +238,11 @@ def _service(spec: Object) -> None:
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def _balancer_ingress(ingress: Object) -> None:
+    if ingress.get("ip"):
+        ingress.setdefault("ipMode", "VIP")
 
 
 def _webhook(webhook: Object) -> None:
@@ -281,6 +291,7 @@ _DERIVED: Final[Mapping[str, Callable[[Object], None]]] = {
     "core.v1.Container": _container,
     "core.v1.EphemeralContainer": _container,
     "core.v1.LimitRangeItem": _limit_range_item,
+    "core.v1.LoadBalancerIngress": _balancer_ingress,
     "core.v1.Pod": _pod,
     "core.v1.PodSpec": _pod_spec,
     "core.v1.ReplicationController": _replication_controller,

@@ -52,7 +52,6 @@ _OWNER_FIELDS: Final = ("apiVersion", "kind", "name", "uid", "controller", "bloc
 
 SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 SUBDOMAIN_TEXT: Final = (
@@ -64,11 +63,6 @@ _LABEL_TEXT: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_LABEL_1035_TEXT: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _PART_TEXT: Final = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -168,10 +162,8 @@ def _check_name(kind: Kind, meta: Mapping[str, Any]) -> Iterable[Cause]:
 def _name_rule(kind: Kind) -> tuple[int, re.Pattern[str] | None, str]:
     if kind.group == "rbac.authorization.k8s.io":
         return 1024, None, ""
-    if kind.resource == ("", "namespaces"):
+    if kind.resource in {("", "namespaces"), ("", "services")}:
         return 63, _LABEL, _LABEL_TEXT
-    if kind.resource == ("", "services"):
-        return 63, _LABEL_1035, _LABEL_1035_TEXT
     return 253, SUBDOMAIN, SUBDOMAIN_TEXT
 
 

@@ -118,10 +118,10 @@ def unknown_resource() -> ApiError:
     return ApiError.of("the server could not find the requested resource", status=404, reason="NotFound")
 
 
-def already_exists(kind: Kind, name: str) -> ApiError:
-    return ApiError.of(
-        f'{kind.qualified} "{name}" already exists', status=409, reason="AlreadyExists", details=_details(kind, name)
-    )
+def already_exists(kind: Kind, name: str, *, is_leaving: bool = False) -> ApiError:
+    prefix = "object is being deleted: " if is_leaving else ""
+    text = f'{prefix}{kind.qualified} "{name}" already exists'
+    return ApiError.of(text, status=409, reason="AlreadyExists", details=_details(kind, name))
 
 
 def conflict(

@@ -16,9 +16,9 @@ from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
 from .roles import RBAC, check_grants, check_grants_update
-from .validity import check_builtin, check_builtin_change
+from .validity import check_builtin
 
-__all__ = ["check_change", "check_object", "prepare_create", "prepare_update", "shape"]
+__all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
 
 
 def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
@@ -113,30 +113,21 @@ def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any
     return False
 
 
-def check_object(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
-    """Return what is wrong with the object apart from its metadata."""
+def check_object(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None) -> list[Cause]:
+    """Return what is wrong with the object, or with its change, apart from its metadata."""
     causes: list[Cause] = []
     if kind.custom is not None:
         if kind.custom.structure is not None:
             schema.validate(kind.custom.structure, obj, causes)
         return causes
     if kind.group == "apiextensions.k8s.io":
-        return check_definition(obj)
+        return [*(check_changed_definition(obj, old) if old else ()), *check_definition(obj)]
     if kind.group == RBAC:
-        return list(check_grants(kind, obj))
+        return [*check_grants(kind, obj), *(check_grants_update(kind, obj, old) if old else ())]
     if kind.resource in CONFIGURATIONS:
         return check_configuration(obj)
     if kind.resource == ("", "events"):
         namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
         if (namespace or "default") != obj["metadata"].get("namespace"):
             causes.append(invalid_value("involvedObject.namespace", namespace, "does not match event.namespace"))
-    return [*causes, *check_builtin(kind, obj)]
-
-
-def check_change(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-    """Return what an update must not change, apart from metadata."""
-    if kind.custom is not None:
-        return []
-    if kind.group == "apiextensions.k8s.io":
-        return list(check_changed_definition(new, old))
-    return [*check_grants_update(kind, new, old), *check_builtin_change(kind, new, old)]
+    return [*causes, *check_builtin(kind, obj, old)]

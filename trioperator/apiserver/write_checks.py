@@ -50,9 +50,11 @@ def match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
         meta["namespace"] = namespace
 
 
-def validate(kind: Kind, obj: dict[str, Any], causes: list[Cause]) -> None:
-    """Refuse an object that is not valid, for these causes and for those of its own."""
-    causes = [*causes, *metadata.check_metadata(kind, obj["metadata"]), *check_object(kind, obj)]
+def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None) -> None:
+    """Refuse an object that is not valid, or not as a change of the old one."""
+    meta = obj["metadata"]
+    causes = [] if old is None else metadata.check_metadata_update(meta, old["metadata"])
+    causes += [*metadata.check_metadata(kind, meta), *check_object(kind, obj, old)]
     if causes:
         raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 

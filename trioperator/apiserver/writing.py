@@ -31,7 +31,7 @@ from .refusals import (
 )
 from .state import State
 from .storage import Stored
-from .strategies import check_change, prepare_create, prepare_update
+from .strategies import prepare_create, prepare_update
 from .tracking import Tracker, as_stored, reuse_times, settle_entries, without_entries
 from .users import User
 from .views import as_served
@@ -131,15 +131,15 @@ class Writer:
         self._assign(kind, obj)
         if self.guard is not None:
             self.guard(kind, obj, None, options.user)
-        validate(kind, obj, [])
+        validate(kind, obj, None)
         name = str(meta["name"])
         await self._admission.validate(dataclasses.replace(attempt, new=obj, name=attempt.name or name))
         to_store = await self._converter.store(kind, obj)
         self._check_place(kind, namespace, meta)  # it may have gone while webhooks were asked
         key = kind.key(namespace, name)
         table = self._state.table(kind)
-        if key in table.objects:
-            raise already_exists(kind, name)
+        if (found := table.objects.get(key)) is not None:
+            raise already_exists(kind, name, is_leaving="deletionTimestamp" in found.obj["metadata"])
         if options.dry_run:
             return Written(obj, msgspec.json.encode(obj), created=True)
         stored = self._state.store.put(table, key, to_store)
@@ -337,8 +337,7 @@ class Writer:
         self._assign(kind, new)
         if self.guard is not None:
             self.guard(kind, new, old.obj, attempt.options.user)
-        causes = [*metadata.check_metadata_update(new["metadata"], old_meta), *check_change(kind, new, old.obj)]
-        validate(kind, new, causes)
+        validate(kind, new, None if subresource == _OWN else old.obj)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         reuse_times(new, old.obj)
         if subresource != _OWN:

@@ -11,8 +11,9 @@ from typing import Any, Final
 from ..kinds import Kind
 from ..refusals import Cause
 from . import configuration, networking, pods, workloads
+from .changes import CHANGES, check_changed_addresses
 
-__all__ = ["check_builtin", "check_builtin_change"]
+__all__ = ["check_builtin"]
 
 Object = Mapping[str, Any]
 
@@ -37,23 +38,13 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[Cause]]]] = 
     ("policy", "poddisruptionbudgets"): workloads.check_disruption_budget,
     ("storage.k8s.io", "storageclasses"): configuration.check_storage_class,
 }
-_CHANGES: Final[Mapping[tuple[str, str], Callable[[Object, Object], Iterable[Cause]]]] = {
-    ("", "configmaps"): configuration.check_changed_data,
-    ("", "secrets"): configuration.check_changed_secret,
-    ("apps", "daemonsets"): workloads.check_changed_selector,
-    ("apps", "deployments"): workloads.check_changed_selector,
-    ("apps", "replicasets"): workloads.check_changed_selector,
-    ("batch", "jobs"): workloads.check_changed_job,
-}
 
 
-def check_builtin(kind: Kind, obj: Object) -> Iterable[Cause]:
-    """Return what is wrong with the object of a built-in kind, apart from its metadata."""
-    check = _CHECKS.get(kind.resource)
-    return () if check is None else check(obj)
-
-
-def check_builtin_change(kind: Kind, new: Object, old: Object) -> Iterable[Cause]:
-    """Return what an update of an object of a built-in kind must not change."""
-    check = _CHANGES.get(kind.resource)
-    return () if check is None else check(new, old)
+def check_builtin(kind: Kind, obj: Object, old: Object | None) -> Iterable[Cause]:
+    """Return what is wrong with the object of a built-in kind, apart from its metadata, and with its change."""
+    if old is not None and kind.resource == ("", "services"):
+        yield from check_changed_addresses(obj, old)
+    if (check := _CHECKS.get(kind.resource)) is not None:
+        yield from check(obj)
+    if old is not None and (change := CHANGES.get(kind.resource)) is not None:
+        yield from change(obj, old)

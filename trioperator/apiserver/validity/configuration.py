@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ..refusals import Cause, invalid_value, required, unsupported
-from .words import check_choice, forbidden_field, items, quantity_value
+from .words import check_choice, items, quantity_value
 
 __all__ = [
-    "check_changed_data",
-    "check_changed_secret",
     "check_claim",
     "check_claim_spec",
     "check_config_map",
@@ -38,7 +36,6 @@ _SECRET_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-_IMMUTABLE_TEXT: Final = "field is immutable when `immutable` is set"
 
 
 def check_config_map(obj: Object) -> Iterable[Cause]:
@@ -81,22 +78,6 @@ def check_secret(obj: Object) -> Iterable[Cause]:
         for key in _SECRET_KEYS.get(obj["type"], ()):
             if key not in data:
                 yield required(f"data[{key}]")
-
-
-def check_changed_data(new: Object, old: Object) -> Iterable[Cause]:
-    """Check a change of what may be immutable."""
-    if old.get("immutable"):
-        if not new.get("immutable"):
-            yield forbidden_field("immutable", _IMMUTABLE_TEXT)
-        for field in ("data", "binaryData"):
-            if new.get(field) != old.get(field):
-                yield forbidden_field(field, _IMMUTABLE_TEXT)
-
-
-def check_changed_secret(new: Object, old: Object) -> Iterable[Cause]:
-    if new["type"] != old["type"]:
-        yield invalid_value("type", new["type"], "field is immutable")
-    yield from check_changed_data(new, old)
 
 
 def check_claim(obj: Object) -> Iterable[Cause]:

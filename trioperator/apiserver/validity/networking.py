@@ -14,6 +14,7 @@ from .words import (
     check_label_selector,
     check_port_name,
     check_port_number,
+    forbidden_field,
     items,
     named,
 )
@@ -34,11 +35,18 @@ def check_service(obj: Object) -> Iterable[Cause]:
         yield required("spec.ports")
     if spec["type"] == "ExternalName" and not spec.get("externalName"):
         yield required("spec.externalName")
+    if is_headless and spec["type"] in {"LoadBalancer", "NodePort"}:
+        text = f"may not be set to 'None' for {spec['type']} services"
+        yield invalid_value("spec.clusterIPs[0]", "None", text)
     yield from _check_service_ports(spec)
     yield from check_choice(spec, "spec", "sessionAffinity", ("ClientIP", "None"))
     if (address := spec.get("clusterIP")) and not is_headless and not _is_address(address):
         yield invalid_value("spec.clusterIPs[0]", address, _ADDRESS_TEXT)
     yield from check_choice(spec, "spec", "type", _TYPES)
+    status = (obj.get("status") or {}).get("loadBalancer") or {}
+    if status.get("ingress") and spec["type"] != "LoadBalancer":
+        text = "may only be used when `spec.type` is 'LoadBalancer'"
+        yield forbidden_field("status.loadBalancer.ingress", text)
 
 
 def _check_service_ports(spec: Object) -> Iterable[Cause]:

@@ -13,8 +13,6 @@ from .words import check_choice, check_label_selector, check_not_negative, forbi
 
 __all__ = [
     "check_autoscaler",
-    "check_changed_job",
-    "check_changed_selector",
     "check_cron_job",
     "check_daemon_set",
     "check_deployment",
@@ -100,11 +98,6 @@ def _check_selector_and_template(spec: Object, name: str) -> Iterable[Cause]:
         yield forbidden_field(f"{path}.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {name} is not Supported")
 
 
-def check_changed_selector(new: Object, old: Object) -> Iterable[Cause]:
-    if new["spec"].get("selector") != old["spec"].get("selector"):
-        yield invalid_value("spec.selector", new["spec"].get("selector"), "field is immutable")
-
-
 # -- jobs ----------------------------------------------------------------------------------------------------------
 
 
@@ -121,12 +114,6 @@ def _check_job_spec(spec: Object, path: str) -> Iterable[Cause]:
     yield from check_pod_spec(pod, where)
     if pod.get("restartPolicy", "Always") == "Always":
         yield required(f"{where}.restartPolicy", 'valid values: "OnFailure", "Never"')
-
-
-def check_changed_job(new: Object, old: Object) -> Iterable[Cause]:
-    for field in ("selector", "completionMode"):
-        if new["spec"].get(field) != old["spec"].get(field):
-            yield invalid_value(f"spec.{field}", new["spec"].get(field), "field is immutable")
 
 
 def check_cron_job(obj: Object) -> Iterable[Cause]:
