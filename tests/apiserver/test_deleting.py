@@ -78,8 +78,8 @@ class TestDeleting:
     async def test_preconditions_are_kept(self, target: Target, preconditions: Any, text: str) -> None:
         await target.create("frees", "a")
         answer = await target.delete(target.path("frees", "a"), {"preconditions": preconditions})
-        assert (answer.code, answer.reason) == (409, "Conflict")
-        assert text in answer.message
+        assert (answer.code, answer.reason, answer.content["details"]["kind"]) == (409, "Conflict", "Free")
+        assert answer.message.startswith(f'Operation cannot be fulfilled on Free.{GROUP} "a": {text}')
 
     @pytest.mark.parametrize(
         ("body", "code", "message"),

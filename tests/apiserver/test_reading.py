@@ -343,6 +343,16 @@ class TestForms:
     async def test_head_has_no_body(self, target: Target) -> None:
         answer = await target.request("HEAD", target.path("frees"))
         assert (answer.code, answer.content) == (200, "")
+        assert (await target.request("HEAD", target.path("frees", "a"))).code == 404
+
+    async def test_builtin_kinds_have_no_head(self, target: Target) -> None:
+        for path in ("/api/v1/namespaces", target.path("configmaps"), target.path("deployments", "a")):
+            assert (await target.request("HEAD", path)).code == 405
+
+    async def test_a_version_that_is_none_is_refused_first(self, target: Target) -> None:
+        answer = await target.get(target.path("configmaps", "a"), resourceVersion="x")
+        expected = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
+        assert (answer.code, answer.message) == (500, expected)
 
 
 class TestPaths:

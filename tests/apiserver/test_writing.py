@@ -37,6 +37,13 @@ class TestCreating:
         assert answer.message == f'frees.{GROUP} "a" already exists'
         assert answer.content["details"] == {"name": "a", "group": GROUP, "kind": "frees"}
 
+    async def test_the_name_of_an_object_that_is_being_deleted_is_taken(self, target: Target) -> None:
+        await target.create("frees", "a", meta={"finalizers": ["a.b/c"]})
+        await target.delete(target.path("frees", "a"))
+        answer = await target.create("frees", "a")
+        assert answer.message == f'object is being deleted: frees.{GROUP} "a" already exists'
+        await target.merge(target.path("frees", "a"), {"metadata": {"finalizers": None}})
+
     async def test_a_name_is_generated(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Free", "metadata": {"generateName": "a-"}}
         answer = await target.request("POST", target.path("frees"), obj)
@@ -287,6 +294,20 @@ class TestPatching:
         assert answer.code == 200, answer.content
         assert answer.content["spec"] == {"copy": [2, 3], "moved": [2, 3]}
         assert answer.content["metadata"]["labels"] == {"a/b": "c"}
+
+    @pytest.mark.parametrize(
+        ("operation", "spec"),
+        [
+            ({"op": "add", "path": "/spec/b"}, {"a": 1, "b": None}),
+            ({"op": "replace", "path": "/spec/a"}, {"a": None}),
+            ({"op": "copy", "from": "/spec/x", "path": "/spec/b"}, {"a": 1, "b": None}),
+            ({"op": "test", "path": "/spec/x"}, {"a": 1}),
+        ],
+    )
+    async def test_what_a_json_patch_lacks_is_null(self, target: Target, operation: Any, spec: Any) -> None:
+        await target.create("frees", "a", spec={"a": 1})
+        answer = await target.edit(target.path("frees", "a"), [operation])
+        assert (answer.code, answer.content["spec"]) == (200, spec)
 
     @pytest.mark.parametrize(
         "operation",
@@ -540,6 +561,15 @@ class TestSubresources:
         assert (await target.merge(path, {"spec": {"replicas": 5}})).content["spec"] == {"replicas": 5}
         obj = (await target.get(target.path("shapes", "a"))).content
         assert (obj["spec"]["replicas"], obj["metadata"]["generation"]) == (5, 2)
+
+    async def test_an_object_without_replicas_has_no_scale(self, target: Target) -> None:
+        await target.create("shapes", "a")
+        path = target.path("shapes", "a", "scale")
+        answer = await target.get(path)
+        text = 'Internal error occurred: the spec replicas field ".spec.replicas" does not exist'
+        assert (answer.code, answer.reason, answer.message) == (500, "InternalError", text)
+        assert (await target.merge(path, {"spec": {"replicas": 5}})).code == 200
+        assert (await target.get(path)).content["spec"] == {"replicas": 5}
 
     async def test_a_scale_below_zero_is_invalid(self, target: Target) -> None:
         await target.create("shapes", "a", spec={"replicas": 2})

@@ -9,6 +9,8 @@ import msgspec
 
 from trioperator.errors import ApiError
 
+from .patching import as_taken
+
 __all__ = ["amend", "internal_error"]
 
 
@@ -26,7 +28,7 @@ def amend(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> An
     document: Any = msgspec.json.decode(msgspec.json.encode(obj))
     for operation in operations:
         try:
-            document = jsonpatch.apply_patch(document, [_as_taken(operation, document)], in_place=True)
+            document = jsonpatch.apply_patch(document, as_taken(operation, document), in_place=True)
         except (
             jsonpatch.JsonPatchException,
             jsonpointer.JsonPointerException,
@@ -37,17 +39,6 @@ def amend(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> An
         ):
             raise internal_error(_problem(operation, document)) from None
     return document
-
-
-def _as_taken(operation: Mapping[str, Any], document: Any) -> dict[str, Any]:
-    """Return the operation as the real server takes it: to replace a field that is not there is to add it."""
-    import jsonpointer
-
-    if operation.get("op") == "replace" and operation.get("path"):
-        parent, field = jsonpointer.JsonPointer(operation["path"]).to_last(document)
-        if isinstance(parent, dict) and field not in parent:
-            return {**operation, "op": "add"}
-    return dict(operation)
 
 
 def _problem(operation: Mapping[str, Any], document: Any) -> str:

@@ -272,11 +272,12 @@ class Api:
         if not target.name:
             page = await self.reader.list(target.kind, target.namespace, request.query)
             return Response(200, view.render_list(target.kind, page.items, page.meta))
-        stored = self.state.require(target.kind, target.namespace, target.name)
         if version := request.query.get("resourceVersion", ""):
             self.state.store.check_version(read_version(version))
+        stored = self.state.require(target.kind, target.namespace, target.name)
         stored = await self.converter.show(target.kind, stored)
         if target.subresource == "scale":
+            scales.require_replicas(target.kind, stored)
             return Response.of(scales.read_scale(target.kind, stored))
         return Response(200, view.render(target.kind, stored))
 
@@ -319,7 +320,8 @@ class Api:
             return self._shown(target.kind, result, view) if isinstance(result, Written) else Response.of(result)
         page = await self.reader.list(target.kind, target.namespace, request.query)
         await self.deleter.delete_collection(target.kind, page.items, options)
-        return Response(200, view.render_list(target.kind, page.items, page.meta))
+        meta = {field: value for field, value in page.meta.items() if field == "resourceVersion"}
+        return Response(200, view.render_list(target.kind, page.items, meta))
 
     @staticmethod
     def _shown(kind: Kind, written: Written, view: View) -> Response:
@@ -358,7 +360,7 @@ def _subresource_verbs(target: Target) -> tuple[str, ...]:
 
 
 def _verb(request: Request, target: Target | None) -> str:
-    if target is None:
+    if target is None or (request.method == "HEAD" and target.kind.custom is None):
         return ""
     if request.method in {"GET", "HEAD"}:
         if target.name:

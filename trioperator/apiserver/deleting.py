@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from trioperator.errors import NotFoundError
+from trioperator.errors import ApiError, NotFoundError
 
 from . import definitions
 from .builtins import IMMORTAL_NAMESPACES
@@ -163,18 +163,18 @@ class Deleter:
 
 
 def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
-    name = stored.obj["metadata"]["name"]
     version = stored.obj["metadata"]["resourceVersion"]
     if options.uid and options.uid != stored.uid:
-        text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})"
-        raise conflict(kind, name, f"{text}. The object might have been deleted and then recreated")
+        found = f"UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})"
+        raise _unmet(kind, stored, f"{found}. The object might have been deleted and then recreated")
     if options.version and options.version != version:
-        text = f"the ResourceVersion in the precondition ({options.version})"
-        raise conflict(
-            kind,
-            name,
-            f"{text} does not match the ResourceVersion in record ({version}). The object might have been modified",
-        )
+        found = f"ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record"
+        raise _unmet(kind, stored, f"{found} ({version}). The object might have been modified")
+
+
+def _unmet(kind: Kind, stored: Stored, text: str) -> ApiError:
+    """Refuse a deletion; unlike all other refusals, this one names the kind in the place of the resource."""
+    return conflict(dataclasses.replace(kind, plural=kind.kind), stored.obj["metadata"]["name"], f"the {text}")
 
 
 def _finalizers(current: Any, policy: str) -> list[str]:

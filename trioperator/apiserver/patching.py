@@ -25,6 +25,7 @@ __all__ = [
     "STRATEGIC",
     "apply_json_patch",
     "apply_strategic_patch",
+    "as_taken",
     "check_type",
     "go_text",
 ]
@@ -59,10 +60,8 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
         raise ApiError.of(text, status=413, reason="RequestEntityTooLarge")
     document = msgspec.json.decode(raw)
     try:
-        if not any(item.get("op") == "replace" for item in operations):
-            return jsonpatch.apply_patch(document, operations, in_place=True)
         for item in operations:
-            document = jsonpatch.apply_patch(document, [_as_taken(item, document)], in_place=True)
+            document = jsonpatch.apply_patch(document, as_taken(item, document), in_place=True)
         return document
     except (
         jsonpatch.JsonPatchException,
@@ -76,15 +75,32 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
         raise ApiError.of(text, status=422, reason="Invalid") from None
 
 
-def _as_taken(operation: dict[str, Any], document: Any) -> dict[str, Any]:
-    """Return the operation as the real server takes it: to replace a field that is not there is to add it."""
+def as_taken(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:
+    """Return the operation of a JSON patch as the real server takes it, in terms of the standard.
+
+    A value that is left out is null, a field that is not there has the value null, and to replace it is to add it.
+    """
+    taken = dict(operation)
+    name = taken.get("op")
+    if name in {"add", "replace", "test"}:
+        taken.setdefault("value", None)
+    if name == "replace" and _lacks(document, taken.get("path")):
+        taken["op"] = "add"
+    elif name == "test" and taken["value"] is None and _lacks(document, taken.get("path")):
+        return []
+    elif name == "copy" and _lacks(document, taken.get("from")):
+        taken |= {"op": "add", "value": None}
+    return [taken]
+
+
+def _lacks(document: Any, path: Any) -> bool:
+    """Tell whether the object that the path leads to is there, and does not have the field."""
     import jsonpointer
 
-    if operation.get("op") == "replace":
-        parent, field = jsonpointer.JsonPointer(operation["path"]).to_last(document)
-        if isinstance(parent, dict) and field not in parent:
-            return {**operation, "op": "add"}
-    return operation
+    if not path:
+        return False
+    parent, field = jsonpointer.JsonPointer(path).to_last(document)
+    return isinstance(parent, dict) and field not in parent
 
 
 def apply_strategic_patch(target: Any, patch: Any, schema: Node | None) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .amending import internal_error
 from .jsonpath import find_first, put_at
 from .kinds import Kind
 from .refusals import Cause, invalid
 from .storage import Stored
 
-__all__ = ["read_scale", "replicas_path", "with_scale"]
+__all__ = ["read_scale", "replicas_path", "require_replicas", "with_scale"]
 
 _BUILTIN_PATHS = {
     "specReplicasPath": ".spec.replicas",
@@ -28,6 +29,13 @@ def _paths(kind: Kind) -> Mapping[str, str]:
 def replicas_path(kind: Kind) -> str:
     """Return the JSON path of the number of replicas that is wanted."""
     return _paths(kind).get("specReplicasPath", ".spec.replicas")
+
+
+def require_replicas(kind: Kind, stored: Stored) -> None:
+    """Refuse to show the scale of a custom object that does not say how many replicas it wants."""
+    path = replicas_path(kind)
+    if kind.custom is not None and find_first(stored.obj, path, None) is None:
+        raise internal_error(f'the spec replicas field "{path}" does not exist')
 
 
 def read_scale(kind: Kind, stored: Stored) -> dict[str, Any]:
