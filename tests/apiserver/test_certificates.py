@@ -34,7 +34,7 @@ async def url(cluster: Cluster, nursery: trio.Nursery) -> str:
 async def test_a_certificate_tells_the_user(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     anna = User(name="anna", groups=("people", "system:masters"))
     context = client_context(cluster.authority, tmp_path, anna, cluster.authority)
-    async with httpx.AsyncClient(base_url=url, verify=context) as client:
+    async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         headers = {"Authorization": "Bearer unknown"}  # the certificate goes first
         assert (await client.get(CONFIG_MAPS, headers=headers)).status_code == 200
     assert [record.user for record in cluster.requests] == ["anna"]
@@ -42,7 +42,7 @@ async def test_a_certificate_tells_the_user(cluster: Cluster, url: str, tmp_path
 
 async def test_a_certificate_is_not_required(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     context = client_context(cluster.authority, tmp_path, None, cluster.authority)
-    async with httpx.AsyncClient(base_url=url, verify=context) as client:
+    async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         assert (await client.get(CONFIG_MAPS)).status_code == 200
     assert [record.user for record in cluster.requests] == ["system:anonymous"]
 
@@ -50,7 +50,7 @@ async def test_a_certificate_is_not_required(cluster: Cluster, url: str, tmp_pat
 async def test_a_certificate_of_others_is_refused(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     context = client_context(cluster.authority, tmp_path, User(name="anna"), Authority())
     with pytest.raises(httpx.TransportError):
-        async with httpx.AsyncClient(base_url=url, verify=context) as client:
+        async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
             await client.get(CONFIG_MAPS)
     assert len(cluster.requests) == 0
 

@@ -39,7 +39,7 @@ async def talk(url: str, sent: bytes) -> bytes:
 
 
 async def test_objects_are_written_and_read(cluster: Cluster, cluster_url: str) -> None:
-    async with httpx.AsyncClient(base_url=cluster_url) as client:
+    async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
         response = await client.post(CONFIG_MAPS, json={"metadata": {"name": "a"}, "data": {"x": "ü"}})
         assert response.status_code == 201
         assert (await client.get(f"{CONFIG_MAPS}/a")).json()["data"] == {"x": "ü"}
@@ -47,7 +47,7 @@ async def test_objects_are_written_and_read(cluster: Cluster, cluster_url: str) 
 
 
 async def test_a_watch_streams_and_ends_with_its_client(cluster: Cluster, cluster_url: str) -> None:
-    async with httpx.AsyncClient(base_url=cluster_url) as client:
+    async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
         for _ in range(3):
             with trio.CancelScope() as scope:
                 async with client.stream("GET", CONFIG_MAPS, params={"watch": "1"}) as response:
@@ -105,7 +105,7 @@ async def test_what_cannot_be_served_is_refused_with_a_status(cluster_url: str, 
 )
 @pytest.mark.parametrize("content_type", ["application/json", "application/yaml"])
 async def test_a_malformed_body_gets_a_status(cluster_url: str, sent: bytes, content_type: str) -> None:
-    async with httpx.AsyncClient(base_url=cluster_url) as client:
+    async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
         response = await client.post(CONFIG_MAPS, content=sent, headers={"Content-Type": content_type})
     assert response.status_code in {400, 422}
     assert response.json()["kind"] == "Status"
@@ -116,7 +116,7 @@ async def test_a_warning_may_have_any_letters(cluster: Cluster, cluster_url: str
     await cluster.apply(definition("frees", "Free", schema=schema))
     body = {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "a"}, "日本\n\r\nX-Evil: 1": 1}
     path = "/apis/conformance.dev/v1/namespaces/default/frees"
-    for client in (httpx.AsyncClient(base_url=cluster_url), cluster.client()):
+    for client in (httpx.AsyncClient(base_url=cluster_url, timeout=60), cluster.client()):
         async with client:
             response = await client.post(path, json=body, params={"fieldValidation": "Warn", "dryRun": "All"})
             assert response.status_code == 201
@@ -144,7 +144,7 @@ async def test_a_client_that_expects_a_sign_gets_it(cluster_url: str) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused_and_not_kept(cluster_url: str) -> None:
-    async with httpx.AsyncClient(base_url=cluster_url) as client:
+    async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
         response = await client.post(CONFIG_MAPS, content=b"x" * (5 * 1024 * 1024))
         assert (response.status_code, response.json()["reason"]) == (413, "RequestEntityTooLarge")
 
@@ -153,7 +153,7 @@ async def test_many_clients_are_served_at_once(cluster_url: str) -> None:
     answers = []
 
     async def ask(number: int) -> None:
-        async with httpx.AsyncClient(base_url=cluster_url) as client:
+        async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
             response = await client.post(CONFIG_MAPS, json={"metadata": {"name": f"n{number}"}})
             answers.append(response.json()["metadata"]["resourceVersion"])
 
@@ -168,13 +168,13 @@ async def test_tls_is_served_with_an_authority_of_its_own(cluster: Cluster, nurs
     config = cluster.kubeconfig(url)
     authority = config["clusters"][0]["cluster"]["certificate-authority-data"]
     context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
-    async with httpx.AsyncClient(base_url=url, verify=context) as client:
+    async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         assert (await client.get("/readyz")).text == "ok"
     with pytest.raises(httpx.ConnectError):
-        async with httpx.AsyncClient(base_url=url) as stranger:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as stranger:
             await stranger.get("/readyz")
     with trio.fail_after(60):
-        async with httpx.AsyncClient(base_url=url, verify=context) as client:
+        async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
             assert (await client.get("/readyz")).text == "ok"  # the stranger has done no harm
 
 

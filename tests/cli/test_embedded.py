@@ -101,13 +101,13 @@ class TestRunEmbedded:
                 assert url in message
                 authority = base64.b64decode(server["certificate-authority-data"]).decode()
                 context = ssl.create_default_context(cadata=authority)
-                async with httpx.AsyncClient(base_url=url, verify=context) as client:
+                async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
                     assert (await client.get("/api/v1/namespaces/default")).status_code == 401
                     client.headers["Authorization"] = f"Bearer {config['users'][0]['user']['token']}"
                     assert (await client.get("/api/v1/namespaces/default")).status_code == 200
                 operator.stop.set()
         assert not await trio.Path(path).parent.exists()
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             with pytest.raises(httpx.ConnectError):
                 await client.get("/")
 
@@ -138,7 +138,7 @@ class TestRunEmbedded:
                 await operator.ready.wait()
                 [url] = re.findall(r"is at (http://[^;]+);", caplog.text)
                 assert "kubectl needs TLS to say who it is" in caplog.text
-                async with httpx.AsyncClient(base_url=url) as client:
+                async with httpx.AsyncClient(base_url=url, timeout=60) as client:
                     assert (await client.get("/api/v1/namespaces/default")).status_code == 401
                 operator.stop.set()
 

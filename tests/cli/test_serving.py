@@ -47,7 +47,7 @@ def client_of(path: pathlib.Path) -> httpx.AsyncClient:
     if authority := server.get("certificate-authority-data"):
         context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
     headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
-    return httpx.AsyncClient(base_url=server["server"], verify=context, headers=headers)
+    return httpx.AsyncClient(base_url=server["server"], verify=context, headers=headers, timeout=60)
 
 
 @pytest.fixture

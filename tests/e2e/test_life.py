@@ -45,7 +45,7 @@ def some_name() -> str:
     return f"kex-{uuid.uuid4().hex[:8]}"
 
 
-def until(check: Callable[[], Any], seconds: float = 20) -> Any:
+def until(check: Callable[[], Any], seconds: float = 90) -> Any:
     deadline = time.monotonic() + seconds
     while not (result := check()):
         assert time.monotonic() < deadline, "it did not come true"

@@ -105,7 +105,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def api(server_url: str, tmp_path: pathlib.Path) -> Iterator[Api]:
     """Act on the API server."""
-    with httpx.Client(base_url=server_url) as client:
+    with httpx.Client(base_url=server_url, timeout=60) as client:
         yield Api(client, kubeconfig(tmp_path / "kubeconfig", server_url, token="operator-token"))
 
 

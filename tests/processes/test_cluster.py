@@ -41,7 +41,7 @@ class ClusterProgram:
         authority = base64.b64decode(server["certificate-authority-data"]).decode()
         headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
         context = ssl.create_default_context(cadata=authority)
-        return httpx.Client(base_url=server["server"], verify=context, headers=headers)
+        return httpx.Client(base_url=server["server"], verify=context, headers=headers, timeout=60)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_health_is_told_as_the_probes_have_it(api: Api, start: Start) -> None:
         "--liveness=http://127.0.0.1:0/healthz",
     )
     [url] = re.findall(r"Serving health status at (\S+)", operator.output)
-    with httpx.Client() as client:
+    with httpx.Client(timeout=60) as client:
         response = client.get(url)
         assert (response.status_code, response.json()) == (200, {"answer": 42, "now": {"time": "now"}})
         assert client.get(url.replace("healthz", "other")).status_code == 404

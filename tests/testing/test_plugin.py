@@ -31,7 +31,7 @@ def test_the_fixtures_work_without_configuration(tmp_path: Path) -> None:
 
         @pytest.mark.trio
         async def test_on_a_port(cluster_url):
-            async with httpx.AsyncClient(base_url=cluster_url) as client:
+            async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
                 assert (await client.get("/readyz")).text == "ok"
     """
     (tmp_path / "test_it.py").write_text(textwrap.dedent(source))

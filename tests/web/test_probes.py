@@ -128,7 +128,7 @@ class TestServeProbes:
         caplog.set_level("INFO")
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes({"a": [1], "b": None}))
         assert caplog.messages[-1] == f"Serving health status at {url}"
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             response = await client.get(url)
         assert response.status_code == 200
         assert response.json() == {"a": [1], "b": None}
@@ -136,20 +136,20 @@ class TestServeProbes:
 
     async def test_no_probe_handlers_are_an_empty_object(self, nursery: trio.Nursery) -> None:
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes({}))
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             response = await client.get(url)
         assert (response.status_code, response.json()) == (200, {})
 
     async def test_a_failure_is_http_500(self, nursery: trio.Nursery) -> None:
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes(ActivityError("bad")))
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             response = await client.get(url)
         assert (response.status_code, response.json()) == (500, {"error": "bad"})
 
     async def test_only_its_path_is_served(self, nursery: trio.Nursery) -> None:
         probes = Probes()
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", probes)
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             assert (await client.get(f"{url}z")).status_code == 404
             assert (await client.get(url.removesuffix("healthz"))).status_code == 404
             assert (await client.post(url)).status_code == 405
@@ -165,7 +165,7 @@ class TestServeProbes:
         statuses: list[int] = []
 
         async def ask(url: str) -> None:
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(timeout=60) as client:
                 statuses.append((await client.get(url, timeout=30)).status_code)
 
         with trio.fail_after(60):

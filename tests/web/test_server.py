@@ -51,7 +51,7 @@ class App:
 
 async def test_it_serves_when_it_has_started(nursery: trio.Nursery) -> None:
     endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)
-    async with httpx.AsyncClient(base_url=str(endpoint)) as client:
+    async with httpx.AsyncClient(base_url=str(endpoint), timeout=60) as client:
         response = await client.get("/x")
     assert response.content == b"/x"
     assert "server" not in response.headers
@@ -68,7 +68,7 @@ async def test_the_end_of_a_cancelled_server_is_prompt_and_clean() -> None:
     statuses: list[int] = []
 
     async def ask(url: str) -> None:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             statuses.append((await client.get(f"{url}slow", timeout=30)).status_code)
 
     with trio.fail_after(60), warnings.catch_warnings():
@@ -109,7 +109,7 @@ async def test_an_error_of_the_application_is_an_answer_and_in_the_logs(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)
-    async with httpx.AsyncClient(base_url=str(endpoint)) as client:
+    async with httpx.AsyncClient(base_url=str(endpoint), timeout=60) as client:
         assert (await client.get("/broken")).status_code == 500
         assert (await client.get("/x")).status_code == 200
     assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == ["hypercorn.error"]
