@@ -78,7 +78,8 @@ def field_of(field: FieldSpec, name: str) -> FieldPath:
 
 def annotations_of(body: Mapping[str, Any]) -> Mapping[str, str]:
     """Give the annotations of an object, an essence or a patch, as they are."""
-    found: Mapping[str, str] = (body.get("metadata") or {}).get("annotations") or {}
+    raw = body._raw if type(body) is Body else body  # each look through the view is a call more
+    found: Mapping[str, str] = (raw.get("metadata") or {}).get("annotations") or {}
     return found
 
 

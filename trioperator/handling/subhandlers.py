@@ -119,7 +119,8 @@ class Subhandlers:
 
     async def conclude(self) -> None:
         """Call what was declared and not executed. Raises UnfinishedSubhandlersError unless all have ended."""
-        await self.execute_declared()
+        if self._declared:
+            await self.execute_declared()
         if self._waits:  # the handler has caught the error, and that finishes no sub-handler
             raise UnfinishedSubhandlersError(self.parent.id, delay=min(self._waits.values()))
 

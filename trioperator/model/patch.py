@@ -14,6 +14,7 @@ __all__ = [
     "Patch",
     "PatchFn",
     "apply_merge",
+    "is_mapping",
     "json_patch",
     "merge_as_json_patch",
     "merge_patches",
@@ -140,15 +141,16 @@ def preview(body: Mapping[str, Any], patch: Patch) -> Mapping[str, Any]:
     return after
 
 
-def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
+def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Tell whether a value is a mapping."""
     return type(value) is dict or isinstance(value, Mapping)  # the first is much faster to tell
 
 
 def apply_merge(target: Any, patch: Any) -> Any:
     """Apply a merge patch (RFC 7386). The target is not changed; what the patch does not touch is shared with it."""
-    if not _is_mapping(patch):
+    if not is_mapping(patch):
         return patch
-    merged = dict(target) if _is_mapping(target) else {}
+    merged = dict(target) if is_mapping(target) else {}
     for key, value in patch.items():
         if value is None:
             merged.pop(key, None)
@@ -169,9 +171,9 @@ def merge_patches(
     merged = dict(first)
     for key, value in second.items():
         before = merged.get(key)
-        if not _is_mapping(value):
+        if not is_mapping(value):
             merged[key] = value
-        elif _is_mapping(before):
+        elif is_mapping(before):
             merged[key] = merge_patches(before, value, onto=None if onto is None else _inner(onto, key))
         elif key in merged and onto is not None:
             merged[key] = _in_place_of(_inner(onto, key), apply_merge(None, value))
@@ -189,7 +191,7 @@ def _in_place_of(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> JsonO
     """Make the merge patch that turns one mapping into another."""
     patch: JsonObject = dict.fromkeys(key for key in present if key not in wanted)
     for key, value in wanted.items():
-        patch[key] = _in_place_of(_inner(present, key), value) if _is_mapping(value) else value
+        patch[key] = _in_place_of(_inner(present, key), value) if is_mapping(value) else value
     return patch
 
 
@@ -199,7 +201,7 @@ def split_status(patch: Mapping[str, Any]) -> tuple[JsonObject, JsonObject]:
     A status that is removed as a whole, or is no mapping, stays with the object: it is no patch of a status.
     """
     status = patch.get("status", {})
-    if not _is_mapping(status):
+    if not is_mapping(status):
         return dict(patch), {}
     return {key: value for key, value in patch.items() if key != "status"}, dict(status)
 

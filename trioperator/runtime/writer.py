@@ -7,7 +7,7 @@ dropped: the operator's own records are stored without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from trioperator.errors import ApiError
 from trioperator.kube.client import Client
 from trioperator.logs import Logger
-from trioperator.model.patch import Patch, PatchFn, merge_as_json_patch, merge_patches, split_status
+from trioperator.model.patch import Patch, PatchFn, is_mapping, merge_as_json_patch, merge_patches, split_status
 from trioperator.runtime.functions import Functions
 from trioperator.runtime.pending import Pending, Wish
 from trioperator.runtime.requests import Requests, StaleError, not_found
@@ -65,11 +65,11 @@ class Writer:
         """
         if known.body is None:
             return
-        pending = Pending() if known.pending is None else known.pending
-        if not pending and not records and finalize is None:
+        if not known.pending and not records and finalize is None:
             return
         if known.has_vanished():
             raise not_found(known.body)  # and there may be another object of that name by now
+        pending = Pending() if known.pending is None else known.pending
         awaited, known.awaited = known.awaited, []
         known.pending = None
         writing = _Writing(self._requests, known.table.kind, known.body, pending=pending, logger=logger)
@@ -117,8 +117,9 @@ class _Writing:
     def _split(self, patch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return split_status(patch) if self._kind.has_status else (patch, {})
 
-    def _keep(self, wishes: Any) -> None:
-        self.left = Pending(wishes, sent=self.left.sent)
+    def _keep(self, wishes: Iterable[Wish]) -> None:
+        if self.left.wishes:
+            self.left = Pending(wishes, sent=self.left.sent)
 
     async def _store(
         self,
@@ -129,7 +130,7 @@ class _Writing:
         finalize: Finalize | None = None,
     ) -> None:
         """Store wishes and our own records in one request; after a refusal, what of them is not refused."""
-        wanted = merge_patches(Pending(wishes, onto=self.body), own, onto=self.body)
+        wanted = merge_patches(Pending(wishes, onto=self.body), own, onto=self.body) if wishes else own
         try:
             await self._send(wanted, subresource, finalize)
         except ApiError as error:
@@ -169,7 +170,7 @@ class _Writing:
         if finalize is not None:
             ops = [*merge_as_json_patch(self.body, wanted), *finalize(self.body)]
             self.body = await self._requests.patch_conditionally(self._kind, self.body, ops, subresource)
-        elif not _is_fulfilled(self.body, wanted):
+        elif _unmet(wanted, self.body):
             self.body = await self._requests.patch(self._kind, self.body, wanted, subresource)
             _warn_of_unmet(wanted, self.body, self._logger)
 
@@ -206,13 +207,9 @@ class _Writing:
             self.left = Pending(wishes, sent=functions.sent)
 
 
-def _is_fulfilled(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return not _unmet(wanted, body)
-
-
 def _warn_of_unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], logger: Logger) -> None:
-    if not _is_fulfilled(written, wanted):
-        fields = ", ".join(".".join(path) for path in _unmet(wanted, written))
+    if unmet := _unmet(wanted, written):
+        fields = ", ".join(".".join(path) for path in unmet)
         logger.warning(
             "Patching finished with inconsistencies: the server did not keep %s."
             " Does the schema of the resource know these fields?",
@@ -220,11 +217,11 @@ def _warn_of_unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], logger
         )
 
 
-def _unmet(wanted: Mapping[str, Any], written: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def _unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     unmet: list[tuple[str, ...]] = []
     for key, value in wanted.items():
-        kept = written.get(key) if isinstance(written, Mapping) else None
-        if isinstance(value, Mapping) and (isinstance(kept, Mapping) or (kept is None and value)):
+        kept = written.get(key)
+        if is_mapping(value) and (is_mapping(kept) or (kept is None and value)):
             unmet += _unmet(value, kept or {}, (*path, key))
         elif kept != value or isinstance(kept, bool) is not isinstance(value, bool):  # 1 is not true in JSON
             unmet.append((*path, key))
