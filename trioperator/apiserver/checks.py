@@ -18,14 +18,14 @@ Check = Callable[[Any, str], Cause | None]  # of a value and its path
 
 def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
     """Return the checks that the words of the schema ask for."""
-    if isinstance(enum := schema.get("enum"), list):
-        yield _enum_check(enum)
-    yield from _number_checks(schema)
     yield from _size_checks(schema)
     if pattern := schema.get("pattern"):
         yield _pattern_check(pattern)
     if (known := FORMATS.get(schema.get("format", ""))) is not None:
         yield _format_check(schema["format"], known)
+    yield from _number_checks(schema)
+    if isinstance(enum := schema.get("enum"), list):
+        yield _enum_check(enum)
 
 
 def type_name(value: Any) -> str:

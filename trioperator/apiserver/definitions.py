@@ -9,6 +9,7 @@ from typing import Any, Final
 from .client_configs import Conversion, check_conversion
 from .kinds import Catalog, Column, CustomTraits, Kind
 from .refusals import Cause, invalid_value
+from .rule_definitions import check_rules_of
 from .schema import Structure, compile_schema
 
 __all__ = [
@@ -144,7 +145,19 @@ def _check_schema(version: Mapping[str, Any], path: str, own_path: str) -> Itera
         else:
             yield Cause(f"{path}.type", "Required value: must not be empty at the root", "FieldValueRequired")
         return
-    yield from _check_structural(schema, path)
+    causes = list(_check_structural(schema, path))
+    yield from causes or _check_rules(schema, path, "")
+
+
+def _check_rules(schema: Mapping[str, Any], path: str, uncorrelatable: str) -> Iterable[Cause]:
+    """Check the rules in CEL, which make sense only in schemas that are right otherwise."""
+    yield from check_rules_of(schema, path, uncorrelatable=uncorrelatable)
+    for name, sub in (schema.get("properties") or {}).items():
+        yield from _check_rules(sub, f"{path}.properties[{name}]", uncorrelatable)
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            has_keys = word != "items" or schema.get("x-kubernetes-list-type") == "map"
+            yield from _check_rules(schema[word], f"{path}.{word}", uncorrelatable if has_keys else path)
 
 
 def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[Cause]:

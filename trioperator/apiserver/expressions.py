@@ -1,49 +1,103 @@
-"""Match conditions: expressions in CEL, evaluated by the library of the language's makers where that is installed.
+"""Expressions in CEL with Kubernetes' own functions, evaluated by the library of the language's makers.
 
-``pip install 'trioperator[cel]'`` brings it. Without it a configuration that has conditions is refused, for nothing
-would be worse than conditions that are not looked at.
+``pip install 'trioperator[cel]'`` brings that library. Without it webhooks with match conditions are refused, for
+nothing would be worse than conditions that are not looked at.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["Conditions", "problem_of"]
+from .cel_library import declarations
+
+__all__ = ["Conditions", "Expression", "compile_expression", "is_installed", "problem_of"]
 
 _VARIABLES: Final = ("object", "oldObject", "request")
 _MISSING: Final = "the embedded API server evaluates no match conditions without CEL: pip install 'trioperator[cel]'"
+_CONVERSION: Final = re.compile(r"^cannot convert (\w+) to (u?int|double|bool|bytes|string|timestamp|duration)$")
+_EXTENSIONS: Final = ("lists", "optional", "sets", "strings", "two-var-comprehensions")
 
 
-def _environment() -> Any:
+class Expression:
+    """One compiled expression."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+
+    @property
+    def result_type(self) -> str:
+        """The type of the result as far as it is known: BOOL, STRING, ..., or DYN."""
+        return str(self._compiled.return_type().name())
+
+    def evaluate(self, data: Mapping[str, Any]) -> Any:
+        """Return the result; raise ValueError if there is none."""
+        result = self._compiled.eval(data=data)
+        value = result.plain_value()
+        if result.type().name() == "ERROR":
+            raise ValueError(_reason_of(str(value)))
+        return value
+
+
+def _reason_of(text: str) -> str:
+    """Return why there is no result, in the words of the real server for the most frequent reasons."""
+    text = text.partition(": ")[2] or text  # without the code
+    if text.startswith("Key not found in map : "):
+        return "no such key: " + text.removeprefix("Key not found in map : ").strip('"')
+    if text.startswith("Index error: index="):
+        return "index out of bounds: " + text.removeprefix("Index error: index=").partition(" ")[0]
+    if text.startswith("No matching overloads found"):
+        return "no such overload"
+    text = _CONVERSION.sub(r"type conversion error from '\1' to '\2'", text)
+    return {"divide by zero": "division by zero"}.get(text, text)
+
+
+def is_installed() -> bool:
+    """Tell whether the library is there."""
+    try:
+        import cel_expr_python  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_expression(text: str, variables: tuple[str, ...]) -> Expression:
+    """Compile the expression; raise ValueError if it is wrong, or asks for what the library does not have."""
+    try:
+        return Expression(_environment(variables).compile(text))
+    except RuntimeError as error:
+        problem = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise ValueError(f"compilation failed: {problem}") from None
+
+
+@functools.cache
+def _environment(variables: tuple[str, ...]) -> Any:
     from cel_expr_python import cel
 
-    return cel.NewEnv(variables=dict.fromkeys(_VARIABLES, cel.Type.DYN))
+    extensions = "".join(f"- name: {name}\n" for name in _EXTENSIONS)
+    return cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml(f"extensions:\n{extensions}"),
+        variables=dict.fromkeys(variables, cel.Type.DYN),
+        functions=declarations(cel),
+    )
 
 
 def problem_of(expression: str) -> str | None:
-    """Say why the expression cannot be evaluated; None if it can."""
-    try:
-        environment = _environment()
-    except ImportError:
+    """Say why the match condition cannot be evaluated; None if it can."""
+    if not is_installed():
         return _MISSING
     try:
-        environment.compile(expression)
-    except RuntimeError as error:
-        return f"compilation failed: {_text_of(error)}"
+        compile_expression(expression, _VARIABLES)
+    except ValueError as error:
+        return str(error)
     return None
 
 
-def _text_of(error: RuntimeError) -> str:
-    return str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-
-
 class Conditions:
-    """Compiled expressions, each of them compiled once."""
-
-    def __init__(self) -> None:
-        self._environment: Any = None
-        self._compiled: dict[str, Any] = {}
+    """The match conditions of webhooks."""
 
     def are_met(
         self, conditions: Iterable[tuple[str, str]], request: Mapping[str, Any], *, ignores_failures: bool
@@ -56,19 +110,14 @@ class Conditions:
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
         errors = []
         for _, expression in conditions:
-            result = self._compile(expression).eval(data=data)
-            if result.value() is False:
+            try:
+                result = compile_expression(expression, _VARIABLES).evaluate(data)
+            except ValueError as error:
+                result = error
+            if result is False:
                 return False
-            if result.value() is not True:
-                errors.append(f"expression '{expression}' resulted in error: {result.value()}")
+            if result is not True:
+                errors.append(f"expression '{expression}' resulted in error: {result}")
         if errors and not ignores_failures:
             raise ValueError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
         return not errors
-
-    def _compile(self, expression: str) -> Any:
-        if self._environment is None:
-            self._environment = _environment()
-        compiled = self._compiled.get(expression)
-        if compiled is None:
-            compiled = self._compiled[expression] = self._environment.compile(expression)
-        return compiled

@@ -16,6 +16,8 @@ from .kinds import Kind
 from .metadata import META_FIELDS, clean_metadata
 from .refusals import Cause, invalid_value
 from .roles import RBAC, check_grants, check_grants_update
+from .rule_definitions import unevaluated_rules
+from .schema_validity import check as check_custom
 from .validity import check_builtin
 
 __all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
@@ -113,15 +115,20 @@ def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any
     return False
 
 
-def check_object(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None) -> list[Cause]:
-    """Return what is wrong with the object, or with its change, apart from its metadata."""
+def check_object(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> list[Cause]:
+    """Return what is wrong with the object, or with its change, apart from its metadata.
+
+    What is just to be warned of is added to the warnings.
+    """
     causes: list[Cause] = []
     if kind.custom is not None:
-        if kind.custom.structure is not None:
-            schema.validate(kind.custom.structure, obj, causes)
-        return causes
+        structure = kind.custom.structure
+        return [] if structure is None else check_custom(structure, obj, old, warnings)
     if kind.group == "apiextensions.k8s.io":
-        return [*(check_changed_definition(obj, old) if old else ()), *check_definition(obj)]
+        causes = [*(check_changed_definition(obj, old) if old else ()), *check_definition(obj)]
+        if not causes and (old is None or obj["spec"] != old["spec"]):
+            warnings.extend(unevaluated_rules(obj))
+        return causes
     if kind.group == RBAC:
         return [*check_grants(kind, obj), *(check_grants_update(kind, obj, old) if old else ())]
     if kind.resource in CONFIGURATIONS:

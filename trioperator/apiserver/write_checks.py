@@ -8,7 +8,7 @@ from typing import Any
 from . import metadata
 from .kinds import Kind
 from .refusals import Cause, bad_request, conflict, invalid
-from .schema import null_causes
+from .schema_validity import null_causes
 from .storage import Stored
 from .strategies import check_object
 
@@ -50,11 +50,11 @@ def match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
         meta["namespace"] = namespace
 
 
-def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None) -> None:
-    """Refuse an object that is not valid, or not as a change of the old one."""
+def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> None:
+    """Refuse an object that is not valid, or not as a change of the old one; add what is just to be warned of."""
     meta = obj["metadata"]
     causes = [] if old is None else metadata.check_metadata_update(meta, old["metadata"])
-    causes += [*metadata.check_metadata(kind, meta), *check_object(kind, obj, old)]
+    causes += [*metadata.check_metadata(kind, meta), *check_object(kind, obj, old, warnings)]
     if causes:
         raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 

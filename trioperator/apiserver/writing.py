@@ -9,6 +9,7 @@ quicker.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -41,6 +42,7 @@ from .write_checks import check_lock, is_ready_to_go, match_name, match_namespac
 __all__ = ["Admission", "Scaling", "Writer", "Written"]
 
 Object = dict[str, Any]
+_log: Final = logging.getLogger(__name__)
 _OWN: Final = "own"  # in the place of a subresource: what the cluster does itself
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -131,7 +133,7 @@ class Writer:
         self._assign(kind, obj)
         if self.guard is not None:
             self.guard(kind, obj, None, options.user)
-        validate(kind, obj, None)
+        self._validate(kind, obj, None, options)
         name = str(meta["name"])
         await self._admission.validate(dataclasses.replace(attempt, new=obj, name=attempt.name or name))
         to_store = await self._converter.store(kind, obj)
@@ -337,7 +339,8 @@ class Writer:
         self._assign(kind, new)
         if self.guard is not None:
             self.guard(kind, new, old.obj, attempt.options.user)
-        validate(kind, new, None if subresource == _OWN else old.obj)
+        is_free = subresource == _OWN and kind.custom is None  # the cluster changes what is fixed for others
+        self._validate(kind, new, None if is_free else old.obj, attempt.options)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         reuse_times(new, old.obj)
         if subresource != _OWN:
@@ -346,6 +349,14 @@ class Writer:
         return new
 
     # -- what all have in common ----------------------------------------------------------------------------------
+
+    def _validate(self, kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> None:
+        warnings: list[str] = []
+        validate(kind, obj, old, warnings)
+        options.warnings.extend(warning for warning in warnings if warning not in options.warnings)
+        if kind.group == "apiextensions.k8s.io":
+            for warning in warnings:
+                _log.warning("The definition %s, %s", obj["metadata"]["name"], warning)
 
     def _assign(self, kind: Kind, obj: dict[str, Any]) -> None:
         if kind.resource == ("", "services"):

@@ -1,0 +1,48 @@
+"""Custom objects as expressions see them: numbers of their types, names that the language can spell. Pure."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from .correlation import part
+
+if TYPE_CHECKING:
+    from .schema import Structure
+
+__all__ = ["escaped", "shown"]
+
+_RESERVED: Final = frozenset(
+    {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"}
+    | {"let", "loop", "package", "namespace", "return", "var", "void", "while"}
+)
+_ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+
+
+@functools.lru_cache(maxsize=4096)
+def escaped(name: str) -> str:
+    """Return the name of the property in expressions."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    return re.sub(r"__|[-./]", lambda match: _ESCAPES[match.group()], name)
+
+
+def shown(node: Structure, value: Any) -> Any:
+    """Return the value for expressions. Properties that are null are as good as not there."""
+    if isinstance(value, dict):
+        if node.properties:
+            return {escaped(key): _below(node, key, item) for key, item in value.items() if item is not None}
+        return {key: _below(node, key, item) for key, item in value.items()}
+    if isinstance(value, list) and node.items is not None:
+        return [shown(node.items, item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if node.types == ("number",) or not -(2**63) <= value < 2**63 else value
+    return value
+
+
+def _below(node: Structure, key: str, item: Any) -> Any:
+    if key == "metadata" and isinstance(item, dict) and (node.embedded or key not in node.properties):
+        return {field: item[field] for field in ("name", "generateName") if field in item}
+    sub = part(node, key)
+    return item if sub is None else shown(sub, item)
