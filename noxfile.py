@@ -88,7 +88,7 @@ def e2e(session: nox.Session) -> None:
         )
     session.install("-e", ".[test]")
     # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
-    session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", "-raR", *session.posargs)
 
 
 @nox.session

@@ -19,6 +19,7 @@ Object = dict[str, Any]
 AUTHORITY = trustme.CA()
 BUNDLE = base64.b64encode(AUTHORITY.cert_pem.bytes()).decode()
 HOST = "hooks.test"  # where webhooks are in memory
+_OTHERS = {"kube-root-ca.crt", "default"}  # what a real server's controllers make in each namespace, some time or other
 
 
 @dataclasses.dataclass
@@ -67,7 +68,8 @@ class Hooks(httpx.AsyncBaseTransport):
     async def answer(self, target: str, body: bytes) -> Reply:
         """Ask the webhook."""
         review = msgspec.json.decode(body)
-        self.asked.append((target, review))
+        if review["request"].get("name") not in _OTHERS:
+            self.asked.append((target, review))
         answer = self.handlers[target.partition("?")[0]](review)
         if isinstance(answer, Awaitable):
             answer = await answer
