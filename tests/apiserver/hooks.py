@@ -68,7 +68,7 @@ class Hooks(httpx.AsyncBaseTransport):
     async def answer(self, target: str, body: bytes) -> Reply:
         """Ask the webhook."""
         review = msgspec.json.decode(body)
-        if review["request"].get("name") not in _OTHERS:
+        if review.get("request", {}).get("name") not in _OTHERS:
             self.asked.append((target, review))
         answer = self.handlers[target.partition("?")[0]](review)
         if isinstance(answer, Awaitable):

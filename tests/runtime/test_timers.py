@@ -491,8 +491,8 @@ async def test_a_cron_timer_is_called_by_the_clock(
 
     async with bench.running():
         await bench.cluster.create(widget())
-        await settle(24 * 3600 - 200)
-    assert len(moments) == 2
+        await settle(40 * 3600)
+    assert len(moments) in (3, 4)  # by the time at which the test began
     assert {(m.hour, m.minute) for m in moments} == {(3, 30), (15, 30)}
 
 

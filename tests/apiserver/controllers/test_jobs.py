@@ -184,6 +184,7 @@ async def count_jobs(cluster: Cluster, minutes: int) -> int:
 
 async def test_a_cron_job_makes_jobs_when_they_are_due(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
+        await trio.sleep(61 - cluster.api.state.now().timestamp() % 60)  # a second after a full minute
         await cluster.create(cron_job("*/10 * * * *"))
         assert await count_jobs(cluster, 60) == 6
         jobs = await cluster.list("jobs")
@@ -237,7 +238,8 @@ async def test_a_schedule_that_is_nonsense_does_no_harm(
 async def test_a_cron_job_that_was_asleep_makes_up_for_the_last_time_only(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:
-    await cluster.create(cron_job("0 * * * *"))
+    minute = (cluster.api.state.now().minute + 30) % 60  # nothing is due while the controllers are there
+    await cluster.create(cron_job(f"{minute} * * * *"))
     await trio.sleep(30 * 24 * 3600)
     async with cluster.open_controllers("workloads", "pods"):
         await trio.sleep(30)
