@@ -78,7 +78,9 @@ async def run_beside(
     async def run() -> None:
         try:
             results.append(outcome.Value(await run_to_the_end(fn, limiter=limiter, scope=scope)))
-        except Exception as error:  # noqa: BLE001 -- it is raised where the function was called
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- it is raised where the function was called
             results.append(outcome.Error(error))
         finally:
             ended.set()

@@ -783,3 +783,33 @@ async def test_what_is_declared_wrongly_is_an_error_that_says_so(bench: Bench, a
         strict=True,
     ):
         assert words in error
+
+
+@pytest.mark.parametrize("sync", [True, False])
+async def test_any_error_of_a_sub_handler_is_its_own(bench: Bench, autojump_clock: MockClock, sync: bool) -> None:
+    class Odd(BaseException):
+        """What is no Exception, as some extension modules raise it."""
+
+    calls: list[str] = []
+
+    @on.create("widgets", id="create", retries=1, registry=bench.registry)
+    async def create(**_: Any) -> None:
+        calls.append("parent")
+        trioperator.register(fail if sync else fail_async, id="odd", retries=2, backoff=1)
+        trioperator.register(other, id="other")
+
+    def fail(**_: Any) -> None:
+        calls.append("odd")
+        raise Odd
+
+    async def fail_async(**_: Any) -> None:
+        fail()
+
+    def other(**_: Any) -> None:
+        calls.append("other")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(100)
+    assert calls == ["parent", "odd", "other", "parent", "odd"]
+    assert records(await bench.cluster.get("widgets", "w")) == {}
