@@ -7,6 +7,7 @@ nothing would be worse than conditions that are not looked at.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -56,11 +57,7 @@ def _reason_of(text: str) -> str:
 
 def is_installed() -> bool:
     """Tell whether the library is there."""
-    try:
-        import cel_expr_python  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("cel_expr_python") is not None
 
 
 @functools.lru_cache(maxsize=4096)
