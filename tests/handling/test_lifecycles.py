@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.handling.factory import change_handler
 from trioperator import lifecycles
 from trioperator.handling.handler import ChangeHandler
+from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle, choose
-from trioperator.handling.settle import HandlerState
 from trioperator.logs import get_logger
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from trioperator.handling.keys import annotation_keys, check_prefix, is_replicated
+from trioperator.handling.annotation_keys import annotation_keys, check_prefix, is_replicated
 from trioperator.handling.progress import (
     PREFIX,
     annotations_of,

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from trioperator.handling.keys import annotation_keys, check_prefix, is_replicated
+from trioperator.handling.annotation_keys import annotation_keys, check_prefix, is_replicated
 from trioperator.model.body import Body, BodyEssence
 from trioperator.model.essence import marker_key
 from trioperator.model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without

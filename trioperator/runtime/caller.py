@@ -11,9 +11,9 @@ import msgspec
 from trioperator.handling.cause import ObjectCause
 from trioperator.handling.context import current_cause
 from trioperator.handling.handler import ResourceHandler
+from trioperator.handling.handler_state import deliver_result
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
-from trioperator.handling.settle import deliver_result
 from trioperator.handling.subhandlers import Subhandlers, current_subhandlers
 from trioperator.model.patch import Patch, PatchFn, merge_patches
 from trioperator.runtime.table import Known

@@ -9,6 +9,7 @@ import msgspec
 
 from trioperator.clock import wall_now
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, is_digested
+from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     ProgressStorage,
@@ -16,7 +17,6 @@ from trioperator.handling.progress import (
     annotations_of,
     purge_annotations,
 )
-from trioperator.handling.settle import HandlerState
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch
 from trioperator.runtime.table import Known

@@ -13,10 +13,10 @@ import trio
 from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.handler_state import HandlerState, later, settle, take_over
 from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt
 from trioperator.handling.lifecycles import Lifecycle, choose
-from trioperator.handling.settle import HandlerState, later, settle, take_over
 from trioperator.handling.subhandlers import Subhandlers
 from trioperator.logs import Logger
 from trioperator.model.patch import preview

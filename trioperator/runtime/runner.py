@@ -11,10 +11,10 @@ from trioperator.clock import wall_now
 from trioperator.handling.context import current_cause
 from trioperator.handling.filters import call_with
 from trioperator.handling.handler import DaemonHandler, TimerHandler
+from trioperator.handling.handler_state import deliver_result, later
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
-from trioperator.handling.settle import deliver_result, later
 from trioperator.model.patch import Patch, merge_patches
 from trioperator.runtime.runs import Run
 from trioperator.runtime.timing import after_idling, next_tick, spread

@@ -20,11 +20,11 @@ from trioperator.errors import NotFoundError, TrioperatorError
 from trioperator.handling.cause import ChangeCause, EventCause
 from trioperator.handling.diffbase import DiffBaseStorage
 from trioperator.handling.handler import Reason
+from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
 from trioperator.handling.progress import ProgressStorage
 from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
-from trioperator.handling.settle import HandlerState
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.logs import Logger
 from trioperator.model.body import Body

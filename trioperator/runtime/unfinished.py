@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from trioperator.handling.handler import Reason
-from trioperator.handling.settle import HandlerState
+from trioperator.handling.handler_state import HandlerState
 
 __all__ = ["Unfinished"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import untimed
-from trioperator.handling.keys import annotation_keys, check_prefix, is_replicated
+from trioperator.handling.annotation_keys import annotation_keys, check_prefix, is_replicated
 
 KOPF = "kopf.zalando.org"
 # What Kubernetes takes for the part after the slash.

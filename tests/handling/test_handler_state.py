@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.handling.factory import change_handler
 from trioperator.errors import PermanentError, TemporaryError
 from trioperator.handling.handler import Reason
+from trioperator.handling.handler_state import HandlerState, deliver_result, settle, take_over
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.progress import AnnotationsProgressStorage
-from trioperator.handling.settle import HandlerState, deliver_result, settle, take_over
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch, apply_merge
 
