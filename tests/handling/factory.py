@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import trio
+
+from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause, EventCause
 from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, Reason
+from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.outcome import Outcome
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource, Selector
 
@@ -63,3 +69,32 @@ def change_cause(
         old=old,
         new=new,
     )
+
+
+async def invoke(
+    fn: Handler | Callable[..., Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    retry: int = 0,
+    ago: float = 0.0,
+    **options: Any,
+) -> Outcome:
+    """Make one attempt, where the first one was begun *ago* seconds before."""
+    made = fn if isinstance(fn, Handler) else handler(fn, **options)
+    started = wall_now() - datetime.timedelta(seconds=ago)
+    invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
+    return await invoker.invoke(
+        made, kwargs or {}, attempt=Attempt(retry=retry, started=started), logger=get_logger("trioperator.tests")
+    )
+
+
+def raising(error: BaseException, *, sync: bool) -> Callable[..., Any]:
+    """Make a function that raises the error."""
+
+    def fn() -> None:
+        raise error
+
+    async def async_fn() -> None:
+        raise error
+
+    return fn if sync else async_fn

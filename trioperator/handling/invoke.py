@@ -11,7 +11,6 @@ import dataclasses
 import datetime
 import inspect
 import math
-import types
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import trio
 
 from trioperator.clock import wall_now
 from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryError, UnfinishedSubhandlersError
+from trioperator.handling.asyncio_advice import asyncio_advice, package_of
 from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
@@ -29,42 +29,6 @@ if TYPE_CHECKING:
     from trioperator.logs import Logger
 
 __all__ = ["Attempt", "Invoker"]
-
-_NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
-_LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads,"
-_CHANNEL = "trio.open_memory_channel()"
-
-# By the qualified names of asyncio's functions.
-_INSTEAD: Mapping[str, str] = {
-    "sleep": "trio.sleep()",
-    "create_task": _NURSERY,
-    "ensure_future": _NURSERY,
-    "gather": _NURSERY,
-    "wait": _NURSERY,
-    "TaskGroup.__aenter__": _NURSERY,
-    "wait_for": "trio.fail_after()",
-    "timeout": "trio.fail_after()",
-    "Timeout.__aenter__": "trio.fail_after()",
-    "to_thread": "trio.to_thread.run_sync()",
-    "Event.wait": "trio.Event",
-    "Condition.wait": "trio.Condition",
-    "Lock.acquire": "trio.Lock",
-    "Semaphore.acquire": "trio.Semaphore",
-    "Queue.get": _CHANNEL,
-    "Queue.put": _CHANNEL,
-    "open_connection": "trio.open_tcp_stream()",
-    "create_subprocess_exec": "trio.run_process()",
-    "create_subprocess_shell": "trio.run_process()",
-    "get_event_loop": _LOOP,
-    "get_running_loop": _LOOP,
-}
-
-# What is seen of functions that are not written in Python, or have returned before anything went wrong.
-_WITHOUT_FRAMES: Mapping[str, str] = {
-    "<_GatheringFuture ": "gather",
-    "no current event loop": "get_event_loop",
-    "no running event loop": "get_running_loop",
-}
 
 # What is no failure of a handler: cancellation, and what ends a coroutine or the process.
 _PASSING = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -246,47 +210,15 @@ def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Lo
         fate = "will stop now"
     _begin_in_user_code(error)
     logger.error("%s failed with an exception and %s: %s", handler, fate, describe(error), exc_info=error)
-    hint = _asyncio_hint(error)
-    if hint:
-        logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, hint)
+    advice = asyncio_advice(error)
+    if advice:
+        logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, advice)
 
 
 def _begin_in_user_code(error: BaseException) -> None:
     """Cut the frames of the machinery off the beginning of the traceback."""
     traceback = error.__traceback__
-    while traceback is not None and _package(traceback) in _MACHINERY:
+    while traceback is not None and package_of(traceback) in _MACHINERY:
         traceback = traceback.tb_next
     if traceback is not None:  # else it was the call itself that has failed
         error.__traceback__ = traceback
-
-
-def _asyncio_hint(error: BaseException) -> str:
-    """Name the asyncio function that a handler has called, and what to use instead."""
-    if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, map(_asyncio_hint, error.exceptions)), "")
-    called: list[str] = []
-    last = ""
-    traceback = error.__traceback__
-    while traceback is not None:
-        last = _package(traceback)
-        if last == "asyncio":
-            called.append(traceback.tb_frame.f_code.co_qualname)
-        traceback = traceback.tb_next
-    text = describe(error)
-    if isinstance(error, TypeError | RuntimeError):
-        # Trio throws a TypeError into a task that awaits what it does not know.
-        foreign = "event loop" in text or "unrecognized yield message" in text
-    else:  # asyncio's primitives take it for granted that there is a loop
-        foreign = isinstance(error, AttributeError) and last == "asyncio"
-    if not foreign:
-        return ""
-    called += [name for words, name in _WITHOUT_FRAMES.items() if words in text]
-    if not called:
-        return "what it awaits cannot work here; see Trio's documentation for what takes its place."
-    name = next((name for name in called if name in _INSTEAD), called[0])
-    return f"asyncio's {name}() cannot work here; use {_INSTEAD.get(name, 'what Trio offers for it')} instead."
-
-
-def _package(traceback: types.TracebackType) -> str:
-    name: str = traceback.tb_frame.f_globals.get("__name__", "")
-    return name.partition(".")[0]
