@@ -15,7 +15,7 @@ from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.kube.connection import ConnectionInfo, load_connection
 from trioperator.model.memo import Memo
 from trioperator.model.namespaces import NamespacePattern
-from trioperator.runtime.scopes import Scope
+from trioperator.runtime.scope import Scope
 from trioperator.settings import OperatorSettings
 from trioperator.supervisor import Flag, Plan, supervise
 from trioperator.web.endpoint import parse_endpoint

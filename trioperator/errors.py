@@ -6,6 +6,7 @@
     ├─ ConfigError                  options, kubeconfig, settings, registration: before anything runs
     ├─ LoginError                   no credentials that the API server accepts
     ├─ ActivityError                a startup or cleanup handler has failed for good
+    ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no answer from the API server, or the answer stopped midway
     ├─ ApiError                     the API server said no
@@ -53,6 +54,7 @@ __all__ = [
     "TrioperatorError",
     "UnauthorizedError",
     "UnfinishedSubhandlersError",
+    "UserCodeError",
 ]
 
 
@@ -163,6 +165,17 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     422: InvalidError,
     429: TooManyRequestsError,
 }
+
+
+class UserCodeError(TrioperatorError):
+    """Raised when a function of the user's that is not a handler has failed: a filter, a storage, a lifecycle…
+
+    ``what`` names it; the error that it has raised is ``__cause__``.
+    """
+
+    def __init__(self, what: str, error: BaseException) -> None:
+        super().__init__(f"{what} has failed: {error!r}")
+        self.what = what
 
 
 class HandlerError(TrioperatorError):

@@ -25,28 +25,37 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import trio
 
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
+from trioperator.handling.guard import guarded
 from trioperator.handling.handler import Activity
+from trioperator.handling.indexing import Indices
 from trioperator.handling.invoke import Invoker
 from trioperator.handling.lifecycles import Lifecycle
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
-from trioperator.kube.client import open_client
+from trioperator.kube.client import Client, open_client
 from trioperator.kube.connection import ConnectionInfo
 from trioperator.logs import get_logger
 from trioperator.runtime.activities import run_activity
-from trioperator.runtime.background import Background
-from trioperator.runtime.detector import Detector
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.causes import CauseFactory, Essences
+from trioperator.runtime.daemons.loops import DaemonLoops
+from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.execution import Executor
 from trioperator.runtime.indexing import Indexing
-from trioperator.runtime.runner import Runner
-from trioperator.runtime.scopes import Scope, Scopes
-from trioperator.runtime.turn import TurnTaker
-from trioperator.runtime.worker import Workers, open_workers
-from trioperator.runtime.writer import Writer
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.progress.progress import Progress
+from trioperator.runtime.progress.records import Records
+from trioperator.runtime.reconciler import Reconciler
+from trioperator.runtime.scope import Scope
+from trioperator.runtime.watches import WatchManager
+from trioperator.runtime.workqueue import WorkQueue, open_workqueue
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -147,7 +156,6 @@ class _Operator:
         self._stop = stop
         self._logger = get_logger("trioperator.supervisor")
         self._indices = plan.registry.make_indices()
-        self._scopes: Scopes | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
@@ -170,43 +178,18 @@ class _Operator:
         async with connection as client, trio.open_nursery() as support:
             if plan.liveness_endpoint:
                 await support.start(self._serve_probes, plan.liveness_endpoint)
-            invoker = self._make_invoker()
-            indexing = Indexing(self._indices, invoker)
-            progress = settings.persistence.progress_storage or SmartProgressStorage()
-            diffbase = settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage()
-            detector = Detector(progress=progress, diffbase=diffbase, finalizer=settings.persistence.finalizer)
-            background = Background(Runner(settings), settings=settings, detector=detector)
-            turns = TurnTaker(
-                writer=Writer(client),
-                invoker=invoker,
-                indexing=indexing,
-                background=background,
-                settings=settings,
-                progress=progress,
-                diffbase=diffbase,
-                lifecycle=plan.lifecycle,
-            )
-            running = open_workers(turns.take, limit=settings.queueing.worker_limit)
-            async with running as workers, trio.open_nursery() as companions:
-                await companions.start(background.serve)
+            machinery = _build_machinery(plan, client, self._indices, stopping=self._stop.requested)
+            reconciler, daemons = machinery.reconciler, machinery.daemons
+            running = open_workqueue(reconciler, limit=settings.queueing.worker_limit)
+            async with running as queue, trio.open_nursery() as companions:
+                await companions.start(daemons.serve)
                 async with trio.open_nursery() as intake:
                     with self._stop.starting():
-                        self._scopes = Scopes(
-                            client,
-                            workers,
-                            registry=plan.registry,
-                            settings=settings,
-                            scope=plan.scope,
-                            memo=plan.memo,
-                            indexing=indexing,
-                            background=background,
-                        )
-                        await intake.start(self._scopes.serve)
+                        await intake.start(self._make_watch_manager(client, queue, machinery).serve)
                         self._announce(task_status)
                     await self._stop.requested.wait()
-                    turns.stopping = True
                     intake.cancel_scope.cancel(reason="the operator is stopping")
-                self._wind_up(workers, background)
+                self._drain(queue, daemons)
             support.cancel_scope.cancel(reason="the operator is stopping")
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
@@ -215,11 +198,24 @@ class _Operator:
         if self._plan.ready_flag is not None:
             self._plan.ready_flag.set()
 
-    def _wind_up(self, workers: Workers, background: Background) -> None:
-        """Have everything end that is done for objects. Daemons come first: what they want stored takes turns."""
+    def _make_watch_manager(self, client: Client, queue: WorkQueue[ObjectState], machinery: _Machinery) -> WatchManager:
+        plan = self._plan
+        return WatchManager(
+            client,
+            queue,
+            registry=plan.registry,
+            settings=plan.settings,
+            scope=plan.scope,
+            memo=plan.memo,
+            indexing=machinery.indexing,
+            daemons=machinery.daemons,
+        )
+
+    def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
+        """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile."""
         now, remaining = trio.current_time(), self._stop.remaining
-        workers.give_up_at(now + remaining * _WORKERS_SHARE)
-        background.stop_all(DaemonStoppingReason.OPERATOR_EXITING, give_up_at=now + remaining * _DAEMONS_SHARE)
+        queue.give_up_at(now + remaining * _WORKERS_SHARE)
+        daemons.stop_all(DaemonStoppingReason.OPERATOR_EXITING, give_up_at=now + remaining * _DAEMONS_SHARE)
 
     async def _serve_probes(
         self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -242,11 +238,40 @@ class _Operator:
             logger=get_logger(f"trioperator.activities.{activity}"),
             indices=self._indices,
         )
-        return await run_activity(handlers, cause, self._make_invoker())
+        return await run_activity(handlers, cause, _make_invoker(self._plan.settings))
 
-    def _make_invoker(self) -> Invoker:
-        execution = self._plan.settings.execution
-        return Invoker(limiter=trio.CapacityLimiter(execution.max_workers), backoff=execution.default_backoff)
+
+class _Machinery(msgspec.Struct, frozen=True, eq=False):
+    """What reconciles objects, wired together."""
+
+    reconciler: Reconciler
+    indexing: Indexing
+    daemons: DaemonManager
+
+
+def _build_machinery(plan: Plan, client: Client, indices: Indices, *, stopping: trio.Event) -> _Machinery:
+    settings = plan.settings
+    progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
+    diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
+    essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
+    causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=settings.persistence.finalizer)
+    pending = PendingPatches()
+    patcher = Patcher(client, pending)
+    progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage), patcher)
+    invoker = _make_invoker(settings)
+    indexing = Indexing(indices, invoker, causes=causes)
+    loops = DaemonLoops(settings, pending)
+    daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+    executor = Executor(invoker, progress, pending, essences, settings, stopping)
+    reconciler = Reconciler(
+        executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
+    )
+    return _Machinery(reconciler, indexing, daemons)
+
+
+def _make_invoker(settings: OperatorSettings) -> Invoker:
+    execution = settings.execution
+    return Invoker(limiter=trio.CapacityLimiter(execution.max_workers), backoff=execution.default_backoff)
 
 
 async def _serve_signals(stop: _Stop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

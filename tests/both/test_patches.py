@@ -118,8 +118,8 @@ async def test_a_patch_that_is_refused_is_reported_and_the_handling_goes_on(
         assert body["spec"] == {"size": 1}
         assert "labels" not in body["metadata"]
     assert server.notes.all == ["create"]
-    [refusal] = [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
-    assert reason in refusal
+    [rejection] = [record.getMessage() for record in caplog.records if "was rejected" in record.getMessage()]
+    assert reason in rejection
 
 
 async def test_the_own_state_may_be_in_the_status(server: Server) -> None:

@@ -35,7 +35,7 @@ class Recorder:
         self.events.append((type, obj.name))
         return obj.name
 
-    def conclude(self, listed: Collection[str]) -> None:
+    def replace(self, listed: Collection[str]) -> None:
         self.lists.append(set(listed))
 
 

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
+from trioperator.handling import guard
 from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler, signature_of
 from trioperator.model.fields import resolve
 
@@ -148,6 +149,10 @@ def prematches(handler: ResourceHandler, cause: Filterable) -> bool:
 def _matches(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bool:
     if not handler.has_filters:
         return True  # that something has changed at all is what makes the reason an update
+    return guard.call("A filter of {}", handler, _pass, handler, cause, change=change)
+
+
+def _pass(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bool:
     metadata = cause.raw.get("metadata") or {}
     return (
         _match_metadata(handler.labels, metadata.get("labels"), cause)

@@ -7,13 +7,13 @@ cancellation (and what ends the process) passes through. Sync functions run in t
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 
 from trioperator.clock import wall_now
@@ -36,8 +36,7 @@ _PASSING = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 _MACHINERY = frozenset({"trioperator", "trio", "outcome"})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, eq=False):
     """Tell which attempt of a handler it is: how many were made before, and when the first one began.
 
     ``after`` is a part of it, to be done when the function has returned; ``interruption`` is a way to cancel it alone.
@@ -98,11 +97,19 @@ class Invoker:
     async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float, attempt: Attempt) -> Any:
         began = trio.current_time()
         result = handler.fn(**kwargs) if handler.is_async else await self._call_in_thread(handler, kwargs, attempt)
-        if attempt.interruption is None and handler.timeout is None:
-            return await _complete(result, attempt)  # without a scope, as there may be thousands of daemons
+        if attempt.interruption is None and handler.timeout is None:  # no scopes, as there may be thousands of daemons
+            if inspect.iscoroutine(result):
+                result = await result
+            if attempt.after is not None:
+                await attempt.after()
+            return result
         with contextlib.nullcontext() if attempt.interruption is None else attempt.interruption.make_scope():
             with trio.move_on_at(math.inf if handler.timeout is None else began - runtime + handler.timeout):
-                return await _complete(result, attempt)
+                if inspect.iscoroutine(result):
+                    result = await result
+                if attempt.after is not None:
+                    await attempt.after()
+                return result
             raise HandlerTimeoutError(f"{handler} has timed out after {handler.timeout:g} seconds.")
         raise InterruptedAttempt
 
@@ -127,15 +134,6 @@ class Invoker:
         if returned is None:
             raise InterruptedAttempt
         return returned[0]
-
-
-async def _complete(result: Any, attempt: Attempt) -> Any:
-    """Await what the function has given, and do what comes after it."""
-    if inspect.iscoroutine(result):
-        result = await result
-    if attempt.after is not None:
-        await attempt.after()
-    return result
 
 
 def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:

@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from trioperator.errors import UserCodeError
+from trioperator.handling import guard
 from trioperator.handling.handler import Signature, is_async, signature_of
 from trioperator.logs import Logger, get_logger
 
@@ -114,10 +116,11 @@ def choose(
     """
     if lifecycle is all_at_once:  # as nearly always; reading a signature takes as long as calling a handler
         return list(handlers)
+    own = _signature(lifecycle).pick({**kwargs, "state": state})
     try:
-        chosen = list(lifecycle(list(handlers), **_signature(lifecycle).pick({**kwargs, "state": state})))
-    except Exception as error:
-        logger.error("The lifecycle %s has failed: %r", _name(lifecycle), error, exc_info=error)
+        chosen = guard.call("The lifecycle {}", _name(lifecycle), lambda: list(lifecycle(list(handlers), **own)))
+    except UserCodeError as error:
+        logger.error("%s", error, exc_info=error.__cause__)
         return []
     offered = [handler for handler in chosen if any(handler is other for other in handlers)]
     if len(offered) < len(chosen):

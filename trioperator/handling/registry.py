@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
+from trioperator.errors import UserCodeError
 from trioperator.handling.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
@@ -195,8 +196,8 @@ def must_block_deletion(handlers: KindHandlers, cause: ChangeCause) -> bool:
 def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:
     try:
         return matches(handler, cause)
-    except Exception as error:
-        cause.logger.error("A filter of %s has failed, so it is not called: %r", handler, error, exc_info=error)
+    except UserCodeError as error:
+        cause.logger.error("%s. It is not called.", error, exc_info=error.__cause__)
         return False
 
 

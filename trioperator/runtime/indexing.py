@@ -1,7 +1,7 @@
-"""Indexing: the calls of index handlers, and what comes of them.
+"""Indexing: calls of index handlers, and their results in the indices.
 
 An object is indexed before anything else is done for it. At the start, all objects of the indexed kinds are indexed
-before any handler is called for any object; that takes no workers (see :mod:`trioperator.runtime.scopes`).
+before any handler is called for any object; that takes no workers (see :mod:`trioperator.runtime.watches`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from trioperator.handling.indexing import Indices, discard, owners, replace
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.registry import handler_identity, select_index_handlers
-from trioperator.runtime.table import Known, Notice, ObjectTable
+from trioperator.runtime.cache import ObjectCache, ObjectState, WatchEvent
+from trioperator.runtime.causes import CauseFactory
 
 __all__ = ["Indexing"]
 
@@ -32,7 +33,7 @@ _AT_ONCE = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Failure:
-    """Remember that an object could not be indexed: until ``due`` on Trio's clock, or for good if that is None."""
+    """Failure of an index handler for an object: tried again at ``due`` on Trio's clock, or never if that is None."""
 
     retries: int
     started: datetime.datetime
@@ -41,104 +42,100 @@ class _Failure:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Troubles:
-    """Remember which index handlers have failed for an object, and the state that they have failed for."""
+class _ObjectFailures:
+    """Failures of index handlers for one object, and the watch event that they have failed for."""
 
-    notice: Notice
+    event: WatchEvent
     failures: dict[Hashable, _Failure] = dataclasses.field(default_factory=dict)
 
 
 class Indexing:
-    """Keep the indices of an operator up to date."""
+    """Indices of an operator, kept up to date with the objects."""
 
-    def __init__(self, indices: Indices, invoker: Invoker) -> None:
+    def __init__(self, indices: Indices, invoker: Invoker, *, causes: CauseFactory) -> None:
         self.indices = indices
         self._invoker = invoker
-        self._troubles: dict[Known, _Troubles] = {}
+        self._causes = causes
+        self._indexed: dict[ObjectState, int] = {}  # the newest version of each object that is in the indices
+        self._failed: dict[ObjectState, _ObjectFailures] = {}
 
-    async def absorb(self, known: Known, notice: Notice) -> Mapping[str, Any] | None:
-        """Bring the indices in line with a new state of an object; give the object, if it had to be decoded."""
-        if notice.type == "DELETED":
-            self._forget(known)
+    async def process(self, state: ObjectState, event: WatchEvent) -> Mapping[str, Any] | None:
+        """Update the indices by a watch event of an object. Returns the object, if it had to be decoded."""
+        if event.type == "DELETED":
+            self._forget(state)
             return None
-        if notice.version <= known.indexed:
+        if event.version <= self._indexed.get(state, -1):
             return None
-        known.indexed = notice.version
-        body = notice.decode()
-        await self._index(known, notice, body, again=False)
+        self._indexed[state] = event.version
+        body = event.decode()
+        await self._index(state, event, body, again=False)
         return body
 
-    async def retry(self, known: Known) -> None:
-        """Call the handlers that have failed for the object, and are due."""
-        due = self.due(known)
+    async def retry(self, state: ObjectState) -> None:
+        """Call the index handlers again that have failed for an object and are due."""
+        due = self.due(state)
         if due is not None and due <= trio.current_time():
-            notice = self._troubles[known].notice
-            await self._index(known, notice, notice.decode(), again=True)
+            event = self._failed[state].event
+            await self._index(state, event, event.decode(), again=True)
 
-    def due(self, known: Known) -> float | None:
-        """Tell when handlers that have failed are to be called again for the object, on Trio's clock."""
-        troubles = self._troubles.get(known)
-        if troubles is None:
+    def due(self, state: ObjectState) -> float | None:
+        """Return when index handlers that have failed for an object are due again; None if none are."""
+        failed = self._failed.get(state)
+        if failed is None:
             return None
-        return min((f.due for f in troubles.failures.values() if f.wakes and f.due is not None), default=None)
+        return min((f.due for f in failed.failures.values() if f.wakes and f.due is not None), default=None)
 
-    async def populate(self, tables: Collection[ObjectTable]) -> None:
-        """Index all objects that the tables have got with their first lists."""
-        everything = iter([known for table in tables for known in table])
+    async def populate(self, caches: Collection[ObjectCache]) -> None:
+        """Index all objects of the first lists of some caches."""
+        everything = iter([state for cache in caches for state in cache])
         async with trio.open_nursery() as nursery:
             for number in range(_AT_ONCE):
                 nursery.start_soon(self._populate, everything, name=f"index {number}")
 
-    async def _populate(self, objects: Iterator[Known]) -> None:
-        for known in objects:
-            notice = known.notices[-1] if known.notices else None
-            if notice is None or notice.type == "DELETED":
-                continue  # an end is for the turn of the object
+    async def _populate(self, objects: Iterator[ObjectState]) -> None:
+        for state in objects:
+            event = state.events[-1] if state.events else None
+            if event is None or event.type == "DELETED":
+                continue  # a deletion is for the reconcile of the object
             try:
-                await self.absorb(known, notice)
+                await self.process(state, event)
             except (msgspec.MsgspecError, ValueError) as error:
-                known.make_logger().error("The object cannot be read, and is not indexed: %r", error)
-            except Exception as error:  # noqa: BLE001 -- one object's trouble is not the others'
-                known.make_logger().error("The object could not be indexed.", exc_info=error)
-            if known.table.kind.handlers.only_indices and known.notices and known.notices[-1] is notice:
-                known.take()  # nobody else wants to see it
+                state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
+            except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
+                state.make_logger().error("The object could not be indexed.", exc_info=error)
+            if state.cache.kind.handlers.only_indices and state.events and state.events[-1] is event:
+                state.take_events()  # there are no other handlers
 
-    def leave(self, table: ObjectTable) -> None:
-        """Take out the objects of a table that is not followed any more."""
+    def drop(self, cache: ObjectCache) -> None:
+        """Remove the objects of a cache that is not watched any more."""
         for index in self.indices.values():
             for owner in owners(index):
-                if isinstance(owner, _Owner) and owner.known.table is table:
+                if isinstance(owner, _Owner) and owner.state.cache is cache:
                     discard(index, owner)
-        for known in [known for known in self._troubles if known.table is table]:
-            del self._troubles[known]
+        for remembered in (self._indexed, self._failed):
+            for state in [state for state in remembered if state.cache is cache]:
+                del remembered[state]
 
-    async def _index(self, known: Known, notice: Notice, body: Mapping[str, Any], *, again: bool) -> None:
+    async def _index(self, state: ObjectState, event: WatchEvent, body: Mapping[str, Any], *, again: bool) -> None:
         """Call the index handlers that match: all of them, or *again* only those that have failed."""
-        cause = ObjectCause(
-            resource=known.table.kind.resource,
-            raw=body,
-            get_memo=lambda: known.memo,
-            logger=known.make_logger(),
-            indices=self.indices,
-        )
-        handlers = known.table.kind.handlers
+        cause = self._causes.make_index_cause(state, body)
+        handlers = state.cache.kind.handlers
         chosen = {handler_identity(handler): handler for handler in select_index_handlers(handlers, cause)}
         for handler in handlers.indices:
             if handler_identity(handler) not in chosen:
-                self._discard(known, handler)
-                self._forget_delay(known, handler_identity(handler))
-        failures = {} if (troubles := self._troubles.get(known)) is None else troubles.failures
+                self._discard(state, handler)
+                self._forget_delay(state, handler_identity(handler))
+        failures = {} if (failed := self._failed.get(state)) is None else failed.failures
         for identity, handler in chosen.items():
             failure = failures.get(identity)
             if again if failure is None else failure.due is None or failure.due > trio.current_time():
                 continue
-            now = wall_now()
-            attempt = Attempt(retry=failure.retries, started=failure.started) if failure else Attempt(0, now)
+            attempt = Attempt(failure.retries, failure.started) if failure else Attempt(0, wall_now())
             outcome = await self._invoke(cause, handler, attempt)
-            if handler in known.table.kind.handlers.indices:  # else the objects were taken out meanwhile
-                self._settle(known, handler, attempt, outcome, notice)
-        if (troubles := self._troubles.get(known)) is not None:
-            troubles.notice = notice
+            if handler in state.cache.kind.handlers.indices:  # else the objects were removed meanwhile
+                self._settle(state, handler, attempt=attempt, outcome=outcome, event=event)
+        if (failed := self._failed.get(state)) is not None:
+            failed.event = event
 
     async def _invoke(self, cause: ObjectCause, handler: IndexHandler, attempt: Attempt) -> Outcome:
         token = current_cause.set(cause)
@@ -147,49 +144,52 @@ class Indexing:
         finally:
             current_cause.reset(token)
 
-    def _settle(self, known: Known, handler: IndexHandler, attempt: Attempt, outcome: Outcome, notice: Notice) -> None:
-        """Put the result in its place; after an error, remember it, and have no values of the object."""
+    def _settle(
+        self, state: ObjectState, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, event: WatchEvent
+    ) -> None:
+        """Put the result into the index; after an error, remove the object's values, and note when to try again."""
         identity = handler_identity(handler)
         if outcome.error is None:
             if outcome.result is not None:
-                replace(self.indices[handler.id], _Owner(known, identity), outcome.result)
-            self._forgive(known, identity)
+                replace(self.indices[handler.id], _Owner(state, identity), outcome.result)
+            self._forget_failure(state, identity)
             return
-        self._discard(known, handler)
+        self._discard(state, handler)
         failure = _Failure(
             retries=attempt.retry + 1,
             started=attempt.started,
             due=None if outcome.final else trio.current_time() + outcome.delay,
             wakes=outcome.delay > 0,
         )
-        self._troubles.setdefault(known, _Troubles(notice)).failures[identity] = failure
+        self._failed.setdefault(state, _ObjectFailures(event)).failures[identity] = failure
 
-    def _forget_delay(self, known: Known, identity: Hashable) -> None:
-        """Have nothing to wait for: should the object match again, it is indexed at once, unless it failed for good."""
-        troubles = self._troubles.get(known)
-        failure = None if troubles is None else troubles.failures.get(identity)
+    def _forget_delay(self, state: ObjectState, identity: Hashable) -> None:
+        """Forget a delay: should the object match again, it is indexed at once, unless its handler gave up."""
+        failed = self._failed.get(state)
+        failure = None if failed is None else failed.failures.get(identity)
         if failure is not None and failure.due is not None:
-            self._forgive(known, identity)
+            self._forget_failure(state, identity)
 
-    def _forgive(self, known: Known, identity: Hashable) -> None:
-        """Forget that a handler has failed for the object."""
-        if (troubles := self._troubles.get(known)) is not None:
-            troubles.failures.pop(identity, None)
-            if not troubles.failures:
-                del self._troubles[known]
+    def _forget_failure(self, state: ObjectState, identity: Hashable) -> None:
+        """Forget that a handler has failed for an object."""
+        if (failed := self._failed.get(state)) is not None:
+            failed.failures.pop(identity, None)
+            if not failed.failures:
+                del self._failed[state]
 
-    def _discard(self, known: Known, handler: IndexHandler) -> None:
-        discard(self.indices[handler.id], _Owner(known, handler_identity(handler)))
+    def _discard(self, state: ObjectState, handler: IndexHandler) -> None:
+        discard(self.indices[handler.id], _Owner(state, handler_identity(handler)))
 
-    def _forget(self, known: Known) -> None:
-        for handler in known.table.kind.handlers.indices:
-            self._discard(known, handler)
-        self._troubles.pop(known, None)
+    def _forget(self, state: ObjectState) -> None:
+        for handler in state.cache.kind.handlers.indices:
+            self._discard(state, handler)
+        self._indexed.pop(state, None)
+        self._failed.pop(state, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Owner:
-    """Name whose values they are in an index: an object's, by one of the index's functions."""
+    """Owner of values in an index: an object, by one of the index's functions."""
 
-    known: Known
+    state: ObjectState
     identity: Hashable

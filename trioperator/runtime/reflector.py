@@ -1,17 +1,17 @@
-"""The reflector: a list, then a watch, for ever; what it sees goes to an observer without delay.
+"""The reflector: lists, then watches, for ever; what it sees goes to an observer without delay.
 
 It ends only by cancellation. Whatever else happens (a dropped or silent stream, half a line, an error of any code) is
-logged, backed off and survived; where history is lost it lists again, and tells the observer what was listed.
+logged, and the watch is restarted after a backoff. After HTTP 410 it lists again, and passes on what was listed.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
+from trioperator.backoff import Backoff
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
 from trioperator.kube.client import Client
 from trioperator.kube.watch import RawObject, open_watch
@@ -20,9 +20,8 @@ from trioperator.settings import OperatorSettings
 
 __all__ = ["Observer", "Reflector"]
 
-# Seconds between attempts after errors: doubled up to the longest, and spread, so that a server that comes back is
-# not run over.
-_SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+# After errors; with jitter, so that a server that comes back is not overrun.
+_BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
 # A stream that ends sooner than that, in seconds, and has brought nothing, is an error too.
 _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then.
@@ -30,16 +29,16 @@ _LONG_ENOUGH = 60.0
 
 
 class Observer(Protocol):
-    """Take what a reflector sees. Must not wait, and must not fail."""
+    """A receiver of what a reflector sees. It must neither wait nor raise."""
 
     def observe(self, type: str | None, obj: RawObject) -> str: ...
-    def conclude(self, listed: Collection[str]) -> None: ...
+    def replace(self, listed: Collection[str]) -> None: ...
 
 
 class Reflector:
-    """Follow the collection at *path*: what it holds, then what happens in it.
+    """List and watch of the collection at *path*.
 
-    ``trouble`` is what went wrong with the last request, if anything.
+    ``tried`` is set when the first list is complete or has failed; ``trouble`` is the last request's error, if any.
     """
 
     def __init__(self, client: Client, path: str, observer: Observer, *, settings: OperatorSettings) -> None:
@@ -54,7 +53,7 @@ class Reflector:
         self.trouble: Exception | None = None
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """List and watch until cancelled. It has started when the first list is in or has failed (see ``tried``)."""
+        """List and watch until cancelled. It has started when the first list is complete or has failed."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow, name=f"follow {self.path}")
             await self.tried.wait()
@@ -87,7 +86,7 @@ class Reflector:
             token = page.next
             if not token:
                 break
-        self._observer.conclude(listed)
+        self._observer.replace(listed)
         self._version = page.resource_version
         self.tried.set()
 
@@ -115,7 +114,7 @@ class Reflector:
 
     async def _back_off(self, error: Exception | None) -> None:
         self._failures += 1
-        delay = min(_LONGEST_DELAY, _SHORTEST_DELAY * 2 ** min(self._failures - 1, 10)) * random.uniform(0.75, 1.25)
+        delay = _BACKOFF.delay(self._failures)
         if error is None:
             self._logger.info("The history of %s is gone, and it is listed again.", self.path)
             delay = self._settings.watching.reconnect_backoff

@@ -1,0 +1,535 @@
+"""The patcher: how many requests it sends, what is in them, and what happens to what the server rejects."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, PLAIN_CRD, widget
+from trioperator.apiserver import Cluster
+from trioperator.errors import ApiError, NotFoundError
+from trioperator.handling.registry import KindHandlers
+from trioperator.kube.client import Client, open_client
+from trioperator.kube.objects import parse_object
+from trioperator.logs import get_logger
+from trioperator.model.finalizer import add_finalizer, remove_finalizer
+from trioperator.model.patch import Patch
+from trioperator.model.resource import Resource
+from trioperator.runtime.cache import Kind, ObjectCache, ObjectState, WatchEvent
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.patching.requests import StaleError
+from trioperator.runtime.workqueue import Lane
+from trioperator.settings import OperatorSettings
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+LOGGER = get_logger("trioperator.test")
+FINALIZER = "example.com/f"
+
+
+class NoQueue:
+    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
+        raise AssertionError
+
+
+class Admission(httpx.AsyncBaseTransport):
+    """A transport that rejects patches with certain words in them, as admission control does."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.rejected: dict[str, int] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        text = (await request.aread()).decode()
+        for word, code in self.rejected.items():
+            if request.method == "PATCH" and word in text:
+                return httpx.Response(code, json={"kind": "Status", "message": f"no {word}", "code": code})
+        return await self._inner.handle_async_request(request)
+
+
+class Harness:
+    """A patcher, the cluster that it sends requests to, and what goes wrong."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan, client: Client, settings: OperatorSettings) -> None:
+        self.cluster = cluster
+        self.plan = plan
+        self.pending = PendingPatches()
+        self.patcher = Patcher(client, self.pending)
+        self.settings = settings
+        self.rejected: dict[str, int] = {}  # HTTP codes, by what must not be in a patch
+
+    async def make(self, *, status: bool = True, **spec: Any) -> ObjectState:
+        """Create an object, and return its state."""
+        body = await self.cluster.create(widget(kind="Widget" if status else "Gadget", **spec))
+        plural = "widgets" if status else "gadgets"
+        kind = Resource("example.com", "v1", plural, subresources=frozenset({"status"} if status else ()))
+        cache = ObjectCache(Kind(kind, KindHandlers()), NoQueue(), memo=None, consistency_timeout=5)
+        state = ObjectState(cache, body["metadata"]["uid"], parse_object(msgspec.json.encode(body)), initial=False)
+        state.body = body
+        state.version = int(body["metadata"]["resourceVersion"])
+        return state
+
+    def contribute(self, state: ObjectState, patch: dict[str, Any], *fns: Any, by: str = "Handler") -> None:
+        self.pending.contribute(state, patch, fns, by=by, logger=LOGGER)
+
+    async def store(self, state: ObjectState, records: dict[str, Any] | None = None, finalize: Any = None) -> None:
+        await self.patcher.store(state, Patch(records or {}), LOGGER, finalize)
+
+    async def get(self, plural: str = "widgets") -> dict[str, Any]:
+        return await self.cluster.get(plural, "w")
+
+    @property
+    def requests(self) -> list[str]:
+        sent = [r for r in self.cluster.requests if r.user_agent]
+        return [f"{r.method}{' status' if r.subresource else ''}" for r in sent]
+
+
+@pytest.fixture
+async def harness(cluster: Cluster) -> AsyncIterator[Harness]:
+    await cluster.apply([CRD, PLAIN_CRD])
+    plan = FaultPlan()
+    settings = trioperator.OperatorSettings()
+    settings.networking.error_backoffs = ()
+    info = trioperator.ConnectionInfo(server="http://embedded")
+    admission = Admission(FaultyTransport(cluster.transport(), plan))
+    async with open_client(lambda: info, settings=settings, transport=admission) as client:
+        harness = Harness(cluster, plan, client, settings)
+        admission.rejected = harness.rejected
+        yield harness
+
+
+NOTE = {"metadata": {"annotations": {"example.com/note": "x"}}}
+
+
+async def test_nothing_to_store_is_no_request(harness: Harness) -> None:
+    state = await harness.make()
+    before = state.body
+    await harness.store(state)
+    assert harness.requests == []
+    assert state.body is before
+
+
+async def test_records_are_one_request_and_its_response_is_the_newest_state(harness: Harness) -> None:
+    state = await harness.make()
+    await harness.store(state, NOTE)
+    assert harness.requests == ["PATCH"]
+    body = await harness.get()
+    assert state.body == body
+    assert state.version == int(body["metadata"]["resourceVersion"])
+
+
+async def test_records_and_contributions_are_one_request(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}})
+    harness.contribute(state, {"metadata": {"labels": {"a": "b"}}})
+    await harness.store(state, NOTE)
+    assert harness.requests == ["PATCH"]
+    body = await harness.get()
+    assert body["spec"] == {"size": 1, "more": 1}
+    assert body["metadata"]["labels"] == {"a": "b"}
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert not harness.pending.get(state)
+
+
+async def test_the_status_goes_first(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"status": {"a": 1}, "spec": {"more": 1}})
+    await harness.store(state, NOTE)
+    assert harness.requests == ["PATCH status", "PATCH"]
+    assert state.body == await harness.get()
+    assert (await harness.get())["status"] == {"a": 1}
+
+
+async def test_what_fails_after_the_status_is_pending_again_and_the_status_is_not_sent_again(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"status": {"a": 1}, "spec": {"more": 1}})
+    rule = harness.plan.add(Fault.status(403), method="PATCH", path=r"/w$")
+    with pytest.raises(ApiError):
+        await harness.store(state, NOTE)
+    assert harness.pending.get(state) == {"spec": {"more": 1}}
+    harness.plan.remove(rule)
+    harness.cluster.requests.clear()
+    await harness.store(state, NOTE)
+    assert harness.requests == ["PATCH"]
+    assert (await harness.get())["spec"]["more"] == 1
+
+
+async def test_a_kind_without_a_status_subresource_takes_one_request(harness: Harness) -> None:
+    state = await harness.make(status=False)
+    harness.contribute(state, {"status": {"a": 1}, "spec": {"more": 1}})
+    await harness.store(state, NOTE)
+    assert harness.requests == ["PATCH"]
+    assert (await harness.get("gadgets"))["status"] == {"a": 1}
+
+
+async def test_what_is_stored_already_is_not_sent(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"status": {"a": 1}})
+    await harness.store(state, NOTE)
+    harness.cluster.requests.clear()
+    harness.contribute(state, {"status": {"a": 1}, "spec": {"size": 1, "absent": None}})
+    await harness.store(state, NOTE)
+    assert harness.requests == []
+
+
+async def test_removing_an_absent_field_is_no_request_and_no_warning(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"metadata": {"labels": {"absent": None}}, "status": {"a": {"b": None}}})
+    await harness.store(state)
+    assert harness.requests == []
+    assert "inconsistencies" not in caplog.text
+
+
+async def test_a_number_that_becomes_a_boolean_is_sent(harness: Harness) -> None:
+    state = await harness.make(on=1)
+    harness.contribute(state, {"spec": {"on": True}})
+    await harness.store(state)
+    assert (await harness.get())["spec"]["on"] is True
+
+
+async def test_an_empty_stanza_is_sent(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"emptyDir": {}}})
+    await harness.store(state)
+    assert (await harness.get())["spec"] == {"size": 1, "emptyDir": {}}
+
+
+async def test_a_finalizer_goes_with_everything_else_in_one_conditional_request(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}})
+    await harness.store(state, NOTE, lambda body: add_finalizer(body, FINALIZER))
+    assert harness.requests == ["PATCH"]
+    body = await harness.get()
+    assert body["metadata"]["finalizers"] == [FINALIZER]
+    assert body["spec"]["more"] == 1
+    await harness.store(state, {}, lambda body: remove_finalizer(body, FINALIZER))
+    assert "finalizers" not in (await harness.get())["metadata"]
+
+
+async def test_a_conditional_change_of_an_older_version_raises_and_leaves_the_newer_one_unchanged(
+    harness: Harness,
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}})
+    await harness.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+    with pytest.raises(StaleError) as stale:
+        await harness.store(state, NOTE, lambda body: add_finalizer(body, FINALIZER))
+    newest = await harness.get()
+    assert stale.value.body == newest
+    assert "finalizers" not in newest["metadata"]
+    assert harness.pending.get(state) == {"spec": {"more": 1}}
+
+
+async def test_a_merge_patch_does_not_need_the_newest_version(harness: Harness) -> None:
+    state = await harness.make()
+    await harness.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+    await harness.store(state, NOTE)
+    assert harness.requests == ["PATCH"]
+    assert state.body is not None
+    assert state.body["spec"]["size"] == 2
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+async def test_rejected_contributions_are_reported_and_records_are_stored(
+    code: int, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}})
+    harness.plan.add(Fault.status(code, message="not so"), method="PATCH", times=1)
+    await harness.store(state, NOTE)
+    body = await harness.get()
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert "more" not in body["spec"]
+    assert not harness.pending.get(state)
+    assert "not so" in caplog.text
+
+
+async def test_a_rejected_status_is_reported_and_the_rest_is_stored(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"status": {"a": 1}, "spec": {"more": 1}})
+    harness.plan.add(Fault.status(422, message="not so"), method="PATCH", path="/status", times=1)
+    await harness.store(state, NOTE)
+    body = await harness.get()
+    assert "status" not in body
+    assert body["spec"]["more"] == 1
+    assert "not so" in caplog.text
+    assert not harness.pending.get(state)
+
+
+async def test_rejected_records_raise_an_error(harness: Harness) -> None:
+    state = await harness.make()
+    harness.plan.add(Fault.status(422), method="PATCH")
+    with pytest.raises(ApiError):
+        await harness.store(state, NOTE)
+
+
+@pytest.mark.parametrize("fault", [Fault.status(403), Fault.status(409), Fault.status(500), Fault.reset()])
+async def test_contributions_stay_pending_while_nothing_can_be_stored(fault: Fault, harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}, "status": {"a": 1}}, lambda body: body["spec"].update(fn=True))
+    rule = harness.plan.add(fault, method="PATCH")
+    with pytest.raises(trioperator.errors.TrioperatorError):
+        await harness.store(state, NOTE)
+    harness.contribute(state, {"spec": {"more": 2}})
+    harness.plan.remove(rule)
+    await harness.store(state, NOTE)
+    body = await harness.get()
+    assert body["spec"] == {"size": 1, "more": 2, "fn": True}
+    assert body["status"] == {"a": 1}
+    assert not harness.pending.get(state)
+
+
+async def test_a_deleted_object_is_not_found(harness: Harness) -> None:
+    state = await harness.make()
+    await harness.cluster.delete("widgets", "w")
+    for patch in (NOTE, {"status": {"a": 1}}):
+        with pytest.raises(NotFoundError):
+            await harness.store(state, patch)
+
+
+async def test_another_object_of_the_same_name_is_not_found_and_left_unchanged(harness: Harness) -> None:
+    state = await harness.make()
+    await harness.cluster.delete("widgets", "w")
+    other = await harness.make()
+    with pytest.raises(NotFoundError):
+        await harness.store(state, NOTE)
+    with pytest.raises(NotFoundError):
+        await harness.store(state, finalize=lambda body: add_finalizer(body, FINALIZER))
+    assert await harness.get() == other.body
+
+
+async def test_another_object_is_not_found_though_the_server_ignores_the_uid_in_a_status_patch(
+    harness: Harness,
+) -> None:
+    state = await harness.make()
+    await harness.cluster.delete("widgets", "w")
+    await harness.make()
+    before = state.body
+    with pytest.raises(NotFoundError):
+        await harness.store(state, {"status": {"a": 1}})
+    assert state.body is before
+
+
+async def test_the_uid_conflict_of_older_servers_means_not_found(harness: Harness) -> None:
+    state = await harness.make()
+    message = "Precondition failed: UID in precondition: 1, UID in object meta: 2"
+    harness.plan.add(Fault.status(409, message=message), method="PATCH")
+    with pytest.raises(NotFoundError):
+        await harness.store(state, NOTE)
+
+
+async def test_nothing_is_sent_for_an_object_whose_deletion_is_pending(harness: Harness) -> None:
+    state = await harness.make()
+    state.events = collections.deque([WatchEvent("DELETED", state.version + 1, body=state.body)])
+    with pytest.raises(NotFoundError):
+        await harness.store(state, NOTE)
+    assert not [request for request in harness.cluster.requests if request.method == "PATCH"]
+
+
+async def test_fields_that_the_server_drops_are_reported_as_inconsistencies(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"metadata": {"generation": 77, "labels": {"a": "b"}}})
+    await harness.store(state)
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert any("metadata.generation" in text and "labels" not in text for text in warnings)
+
+
+async def test_functions_get_the_object_as_it_was_just_stored(harness: Harness) -> None:
+    state = await harness.make(items=[])
+    seen: list[Any] = []
+
+    def append(body: dict[str, Any]) -> None:
+        seen.append((body["spec"].get("more"), body["spec"]["items"]))
+        body["spec"]["items"] = [*body["spec"]["items"], "ours"]
+
+    harness.contribute(state, {"spec": {"more": 1}}, append)
+    await harness.cluster.patch("widgets", "w", {"spec": {"items": ["theirs"]}})
+    await harness.store(state)
+    assert seen == [(1, ["theirs"])]  # the response to the first request is the newest state
+    assert (await harness.get())["spec"] == {"items": ["theirs", "ours"], "more": 1}
+    assert harness.requests == ["PATCH", "PATCH"]
+
+
+async def test_functions_are_applied_again_to_a_newer_object(harness: Harness) -> None:
+    state = await harness.make(items=[])
+    harness.contribute(state, {}, lambda body: body["spec"]["items"].append("ours"))
+    await harness.cluster.patch("widgets", "w", {"spec": {"items": ["theirs"]}})
+    await harness.store(state)
+    assert (await harness.get())["spec"]["items"] == ["theirs", "ours"]
+    assert harness.requests == ["PATCH", "GET", "PATCH"]
+
+
+async def test_functions_that_change_nothing_are_no_request(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {}, lambda body: None)
+    await harness.store(state)
+    assert harness.requests == []
+    assert not harness.pending.get(state)
+
+
+@pytest.mark.parametrize("code", [403, 422])
+@pytest.mark.parametrize("part", ["spec", "status"])
+async def test_only_the_rejected_contributions_are_dropped_and_their_handlers_are_named(
+    part: str, code: int, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    for handler, word in (("first", "good"), ("second", "evil"), ("third", "kind"), ("fourth", "vile")):
+        harness.contribute(state, {part: {word: 1}}, by=handler)
+    harness.rejected |= {"evil": code, "vile": code}
+    await harness.store(state, NOTE)
+    body = await harness.get()
+    assert {key for key in body[part] if key != "size"} == {"good", "kind"}
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert not harness.pending.get(state)
+    assert "the changes by second are dropped" in caplog.text
+    assert "the changes by fourth are dropped" in caplog.text
+    assert "first" not in caplog.text
+    assert "third" not in caplog.text
+
+
+@pytest.mark.parametrize("code", [403, 422])
+async def test_only_the_rejected_functions_are_dropped(
+    code: int, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    for handler, word in (("first", "good"), ("second", "evil"), ("third", "kind")):
+        harness.contribute(state, {}, lambda body, word=word: body["spec"].update({word: 1}), by=handler)
+    harness.rejected["evil"] = code
+    await harness.store(state, NOTE)
+    assert (await harness.get())["spec"] == {"size": 1, "good": 1, "kind": 1}
+    assert not harness.pending.get(state)
+    assert "the changes by second are dropped" in caplog.text
+    assert "first" not in caplog.text
+    assert "third" not in caplog.text
+
+
+async def test_contributions_that_were_forbidden_only_once_are_stored(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}, "status": {"a": 1}}, by="handler")
+    harness.plan.add(Fault.status(403), method="PATCH", times=1)
+    await harness.store(state, NOTE)
+    body = await harness.get()
+    assert (body["spec"]["more"], body["status"]) == (1, {"a": 1})
+    assert "dropped" not in caplog.text
+
+
+async def test_a_function_that_fails_is_dropped_and_named_and_the_others_are_applied(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+
+    def fail(body: dict[str, Any]) -> None:
+        body["spec"]["half"] = "done"
+        raise ValueError("on purpose")
+
+    harness.contribute(state, {}, lambda body: body["spec"].update(good=1), by="first")
+    harness.contribute(state, {}, fail, by="second")
+    harness.contribute(state, {}, lambda body: body["spec"].update(kind=1), by="third")
+    await harness.store(state)
+    assert (await harness.get())["spec"] == {"size": 1, "good": 1, "kind": 1}
+    assert "in the patch of second has failed: ValueError('on purpose'): it is dropped" in caplog.text
+
+
+def increment(body: dict[str, Any]) -> None:
+    body["spec"]["size"] += 1
+    body["spec"].setdefault("list", []).append(body["spec"]["size"])
+    body.setdefault("status", {}).setdefault("sizes", []).append(body["spec"]["size"])
+
+
+APPLIED = ({"size": 2, "list": [2]}, {"sizes": [2]})
+
+
+@pytest.mark.parametrize("path", ["/w", "/status"])
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("status", [False, True])
+async def test_functions_are_applied_once_though_a_response_is_lost(
+    path: str, foreign: bool, status: bool, harness: Harness, autojump_clock: MockClock
+) -> None:
+    harness.settings.networking.error_backoffs = (1,)
+    state = await harness.make(status=status)
+    plural = "widgets" if status else "gadgets"
+    harness.contribute(state, {}, increment)
+    harness.plan.add(Fault.lose_answer(), method="PATCH", path=path, times=1)
+
+    async def interfere() -> None:
+        await trio.sleep(0.5)  # before it is tried again
+        await harness.cluster.patch(plural, "w", {"spec": {"others": 1}})
+
+    async with trio.open_nursery() as nursery:
+        if foreign:
+            nursery.start_soon(interfere)
+        await harness.store(state)
+        await trio.sleep(1)
+    body = await harness.get(plural)
+    body["spec"].pop("others", None)
+    assert (body["spec"], body["status"]) == APPLIED
+    assert not harness.pending.get(state)
+
+
+@pytest.mark.parametrize("failing", ["/w", "/status"])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_functions_are_applied_once_though_storing_fails_in_between(
+    lost: bool, failing: str, harness: Harness
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {}, increment)
+    fault = Fault.lose_answer() if lost else Fault.status(503)
+    rule = harness.plan.add(fault, method="PATCH", path=failing)
+    with pytest.raises(trioperator.errors.TrioperatorError):
+        await harness.store(state)
+    assert harness.pending.get(state)
+    harness.plan.remove(rule)
+    harness.contribute(state, {"spec": {"more": 1}})
+    await harness.store(state)  # without having seen the newest state
+    body = await harness.get()
+    assert (body["spec"], body["status"]) == ({**APPLIED[0], "more": 1}, APPLIED[1])
+    assert not harness.pending.get(state)
+
+
+async def test_those_who_wait_for_a_patch_are_woken_when_it_is_stored_and_not_before(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}})
+    stored = harness.pending.wait_for(state)
+    rule = harness.plan.add(Fault.status(503), method="PATCH")
+    with pytest.raises(trioperator.errors.TrioperatorError):
+        await harness.store(state)
+    assert not stored.is_set()
+    assert harness.pending.is_awaited(state)
+    harness.plan.remove(rule)
+    await harness.store(state)
+    assert stored.is_set()
+    assert not harness.pending.is_awaited(state)
+
+
+async def test_observers_are_told_of_the_response_with_what_was_contributed_meanwhile(harness: Harness) -> None:
+    state = await harness.make()
+    told: list[tuple[Any, Any]] = []
+
+    class Observer:
+        def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None:
+            pass
+
+        def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None:
+            told.append((body, pending))
+
+    harness.pending.observe(state, Observer())
+    harness.contribute(state, {}, lambda body: harness.contribute(state, {"spec": {"later": 1}}))
+    await harness.store(state, NOTE)
+    assert told == [(await harness.get(), {"spec": {"later": 1}})]
+    assert harness.pending.get(state) == {"spec": {"later": 1}}

@@ -1,0 +1,288 @@
+"""Causes: what has happened to an object, from what is stored on it and what is remembered of it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+import trioperator
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
+from trioperator.handling.handler import Reason
+from trioperator.handling.progress import SmartProgressStorage
+from trioperator.handling.registry import KindHandlers
+from trioperator.kube.client import Client
+from trioperator.kube.objects import parse_object
+from trioperator.model.body import Body
+from trioperator.model.patch import Patch, apply_merge
+from trioperator.model.resource import Resource
+from trioperator.runtime.cache import Kind, ObjectCache, ObjectState
+from trioperator.runtime.causes import CauseFactory, Change, Essences
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.progress.progress import Progress
+from trioperator.runtime.progress.records import Records
+from trioperator.runtime.workqueue import Lane
+
+on = trioperator.on
+FINALIZER = "example.com/f"
+LAST = "trioperator.dev/last-handled-configuration"
+
+
+class NoQueue:
+    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
+        raise AssertionError
+
+
+class Detector:
+    """Detection of changes, with the storages and the memory of an operator. Nothing is sent."""
+
+    def __init__(self) -> None:
+        storage, diffbase = SmartProgressStorage(), AnnotationsDiffBaseStorage()
+        self.essences = Essences(progress=storage, diffbase=diffbase)
+        self.causes = CauseFactory(self.essences, diffbase=diffbase, finalizer=FINALIZER)
+        patcher = Patcher(cast(Client, None), PendingPatches())
+        self.progress = Progress(Records(progress=storage, diffbase=diffbase), patcher)
+
+    def detect(self, state: ObjectState) -> Change:
+        """Detect a change, and note what it says of the stored record, as a reconcile does."""
+        change = self.causes.detect_change(state, self.progress.recall)
+        if change.current:
+            self.progress.confirm(state)
+        return change
+
+    def record(self, state: ObjectState) -> None:
+        """Note that the object was handled as it is, in this process."""
+        encoded = self.detect(state).encoded
+        self.progress.last_handled(state).record(encoded, encoded, finished=True)
+
+
+def make_object(*, size: int = 1, **metadata: Any) -> dict[str, Any]:
+    meta = {"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": "1", **metadata}
+    return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": meta, "spec": {"size": size}, "status": {}}
+
+
+def make_state(body: dict[str, Any], *, initial: bool = False, field: str | None = None) -> ObjectState:
+    registry = trioperator.OperatorRegistry()
+
+    @on.field("widgets", field=field or "spec.size", registry=registry)
+    async def changed(**_: Any) -> None:
+        pass
+
+    kind = Kind(Resource("example.com", "v1", "widgets"), KindHandlers.of(registry.resource_handlers()))
+    cache = ObjectCache(kind, NoQueue(), memo=None, consistency_timeout=5)
+    state = ObjectState(cache, "u", parse_object(msgspec.json.encode(body)), initial=initial)
+    state.body = body
+    return state
+
+
+@pytest.fixture
+def detector() -> Detector:
+    return Detector()
+
+
+def handled(body: dict[str, Any], detector: Detector) -> dict[str, Any]:
+    """Store on an object that it was handled as it is."""
+    change = detector.detect(make_state(body))
+    patch = Patch()
+    AnnotationsDiffBaseStorage().store(body=Body(body), patch=patch, essence=msgspec.json.decode(change.encoded))
+    done: dict[str, Any] = apply_merge(body, patch)
+    return done
+
+
+def resized(body: dict[str, Any], size: int) -> dict[str, Any]:
+    changed: dict[str, Any] = apply_merge(body, {"spec": {"size": size}})
+    return changed
+
+
+def without_record(body: dict[str, Any]) -> dict[str, Any]:
+    removed: dict[str, Any] = apply_merge(body, {"metadata": {"annotations": {LAST: None}}})
+    return removed
+
+
+def summary(change: Change) -> tuple[Reason, Any, Any]:
+    cause = change.cause
+    return cause.reason, cause.old and dict(cause.old), cause.new and dict(cause.new)
+
+
+def test_an_object_that_was_never_handled_is_a_creation(detector: Detector) -> None:
+    change = detector.detect(make_state(make_object()))
+    assert summary(change) == (Reason.CREATE, None, {"spec": {"size": 1}})
+    assert not change.finalized
+
+
+def test_an_object_in_its_last_handled_configuration_is_no_change(detector: Detector) -> None:
+    change = detector.detect(make_state(handled(make_object(), detector)))
+    assert change.cause.reason is Reason.NOOP
+    assert change.cause.diff == ()
+
+
+def test_an_initial_object_in_its_last_handled_configuration_is_resumed(detector: Detector) -> None:
+    change = detector.detect(make_state(handled(make_object(), detector), initial=True))
+    assert change.cause.reason is Reason.RESUME
+    assert change.cause.initial
+
+
+def test_the_creation_of_an_initial_object_is_no_resuming(detector: Detector) -> None:
+    change = detector.detect(make_state(make_object(), initial=True))
+    assert change.cause.reason is Reason.CREATE
+    assert not change.cause.initial
+
+
+def test_the_update_of_an_initial_object_is_a_resuming_too(detector: Detector) -> None:
+    change = detector.detect(make_state(resized(handled(make_object(), detector), 2), initial=True))
+    assert change.cause.reason is Reason.UPDATE
+    assert change.cause.initial
+
+
+def test_a_change_is_an_update_from_the_last_handled_configuration(detector: Detector) -> None:
+    change = detector.detect(make_state(resized(handled(make_object(), detector), 2)))
+    assert summary(change) == (Reason.UPDATE, {"spec": {"size": 1}}, {"spec": {"size": 2}})
+    assert [tuple(item) for item in change.cause.diff] == [("change", ("spec", "size"), 1, 2)]
+
+
+def test_own_records_and_the_status_are_no_change(detector: Detector) -> None:
+    body = handled(make_object(), detector)
+    body = apply_merge(body, {"metadata": {"annotations": {"trioperator.dev/create": "{}"}}, "status": {"a": 1}})
+    assert detector.detect(make_state(body)).cause.reason is Reason.NOOP
+
+
+def test_fields_of_handlers_count_as_changes_wherever_they_are(detector: Detector) -> None:
+    patch = Patch()
+    body = make_object()
+    state = make_state(body, field="status.phase")
+    essence = msgspec.json.decode(detector.detect(state).encoded)
+    AnnotationsDiffBaseStorage().store(body=Body(body), patch=patch, essence=essence)
+    state.body = apply_merge(apply_merge(body, patch), {"status": {"phase": "on", "other": 1}})
+    change = detector.detect(state)
+    assert summary(change) == (
+        Reason.UPDATE,
+        {"spec": {"size": 1}},
+        {"spec": {"size": 1}, "status": {"phase": "on"}},
+    )
+
+
+@pytest.mark.parametrize(("finalizers", "reason"), [([FINALIZER], Reason.DELETE), (["others"], Reason.FREE)])
+def test_a_deletion_is_ours_while_our_finalizer_is_there(
+    finalizers: list[str], reason: Reason, detector: Detector
+) -> None:
+    body = make_object(finalizers=finalizers, deletionTimestamp="2020-01-01T00:00:00Z")
+    change = detector.detect(make_state(body))
+    assert change.cause.reason is reason
+    assert change.finalized is (FINALIZER in finalizers)
+
+
+def test_an_unreadable_record_counts_as_absent(detector: Detector) -> None:
+    change = detector.detect(make_state(make_object(annotations={LAST: "{broken"})))
+    assert change.cause.reason is Reason.CREATE
+
+
+# Where somebody removes the record from the object.
+
+
+def test_a_last_handled_configuration_that_was_removed_is_remembered(detector: Detector) -> None:
+    body = handled(make_object(), detector)
+    state = make_state(body)
+    detector.record(state)
+    state.body = without_record(body)
+    assert detector.detect(state).cause.reason is Reason.NOOP
+    state.body = without_record(resized(body, 2))
+    assert summary(detector.detect(state)) == (Reason.UPDATE, {"spec": {"size": 1}}, {"spec": {"size": 2}})
+
+
+def test_a_change_that_removes_the_record_is_an_update_from_nothing(detector: Detector) -> None:
+    body = handled(make_object(), detector)
+    state = make_state(body)
+    detector.record(state)
+    state.body = without_record(resized(body, 2))
+    assert summary(detector.detect(state)) == (Reason.UPDATE, {}, {"spec": {"size": 2}})
+
+
+def test_a_record_that_is_put_back_counts_again(detector: Detector) -> None:
+    body = handled(make_object(), detector)
+    state = make_state(body)
+    detector.record(state)
+    state.body = without_record(body)
+    detector.detect(state)
+    assert detector.progress.last_handled(state).is_kept
+    state.body = body
+    assert detector.detect(state).cause.reason is Reason.NOOP
+    assert not detector.progress.last_handled(state).is_kept
+
+
+def test_an_object_that_was_forgotten_and_has_no_record_is_a_creation(detector: Detector) -> None:
+    state = make_state(handled(make_object(), detector))
+    detector.record(state)
+    state.body = make_object()
+    detector.progress.forget(state)
+    assert detector.detect(state).cause.reason is Reason.CREATE
+
+
+# Configurations too big for annotations.
+
+
+def big(text: str, size: int = 1) -> dict[str, Any]:
+    body = make_object(size=size)
+    body["spec"]["big"] = text * 300_000
+    return body
+
+
+def test_a_huge_object_that_has_not_changed_is_no_change(detector: Detector) -> None:
+    body = handled(big("x"), detector)
+    assert len(body["metadata"]["annotations"][LAST]) < 250_000
+    assert detector.detect(make_state(body)).cause.reason is Reason.NOOP
+
+
+def test_a_small_change_of_a_huge_object_is_the_only_difference(detector: Detector) -> None:
+    change = detector.detect(make_state(resized(handled(big("x"), detector), 2)))
+    assert change.cause.reason is Reason.UPDATE
+    assert [item.field for item in change.cause.diff] == [("spec", "size")]
+
+
+def test_a_change_of_a_huge_field_is_detected(detector: Detector) -> None:
+    body = handled(big("x"), detector)
+    change = detector.detect(make_state(apply_merge(body, {"spec": {"big": "y" * 300_000}})))
+    assert change.cause.reason is Reason.UPDATE
+    assert [item.field for item in change.cause.diff] == [("spec", "big")]
+
+
+def test_detection_leaves_the_object_unchanged(detector: Detector) -> None:
+    body = resized(handled(make_object(), detector), 2)
+    before = msgspec.json.encode(body)
+    state = make_state(body)
+    detector.detect(state)
+    assert msgspec.json.encode(body) == before
+    assert state.body is body
+
+
+# Essences, and the causes of other handlers.
+
+
+def test_what_is_no_part_of_the_essence_changes_neither_its_bytes_nor_its_digest(detector: Detector) -> None:
+    body = make_object()
+    other = {**make_object(resourceVersion="2"), "status": {"phase": "on"}}
+    state = make_state(body)
+    assert detector.essences.encode(state, body) == detector.essences.encode(state, other) == b'{"spec":{"size":1}}'
+    assert detector.essences.digest(state, body) == detector.essences.digest(state, other)
+    assert detector.essences.digest(state, body) != detector.essences.digest(state, resized(body, 2))
+
+
+def test_the_deletion_of_an_object_that_is_gone_is_made_of_its_last_state(detector: Detector) -> None:
+    state = make_state(resized(handled(make_object(), detector), 2), initial=True)
+    cause = detector.causes.make_deletion_cause(state)
+    assert (cause.reason, cause.initial, cause.raw) == (Reason.DELETE, False, state.body)
+    assert cause.old == cause.new == {"spec": {"size": 2}}
+
+
+def test_every_cause_has_the_body_and_the_memo_of_its_object(detector: Detector) -> None:
+    body = make_object()
+    state = make_state(body)
+    for cause in (
+        detector.causes.make_index_cause(state, body),
+        detector.causes.make_event_cause(state, body, type="MODIFIED"),
+        detector.causes.make_daemon_cause(state, body),
+        detector.detect(state).cause,
+    ):
+        assert (cause.raw, cause.resource, cause.get_memo()) == (body, state.cache.kind.resource, state.get_memo())
+    assert detector.causes.make_event_cause(state, body, type="DELETED").type == "DELETED"

@@ -1,0 +1,81 @@
+"""What is remembered of objects: nothing, once they are gone or are not handled any more."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator.runtime.cache import ObjectState
+
+on = trioperator.on
+
+
+def remembered() -> list[str]:
+    """Return the names of all objects that are in memory."""
+    gc.collect()
+    return sorted(item.name for item in gc.get_objects() if type(item) is ObjectState)
+
+
+@pytest.fixture
+def busy(bench: Bench) -> Bench:
+    """Declare handlers of all sorts, some of which fail and are tried again."""
+
+    @on.event("widgets", registry=bench.registry)
+    async def seen(**_: object) -> None:
+        pass
+
+    @trioperator.index("widgets", registry=bench.registry)
+    async def by_name(name: str, **_: object) -> dict[str, str]:
+        return {name: name}
+
+    @on.create("widgets", registry=bench.registry)
+    async def created(name: str, **_: object) -> None:
+        if name == "failing":
+            raise trioperator.TemporaryError("not yet", delay=1)
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def deleted(**_: object) -> None:
+        pass
+
+    @trioperator.daemon("widgets", cancellation_timeout=1, registry=bench.registry)
+    async def daemon(**_: object) -> None:
+        await trio.sleep_forever()
+
+    @trioperator.timer("widgets", interval=1, registry=bench.registry)
+    async def timer(patch: trioperator.Patch, **_: object) -> None:
+        patch.status["ticks"] = trio.current_time()
+
+    return bench
+
+
+async def test_nothing_is_remembered_of_objects_that_are_gone(busy: Bench, autojump_clock: MockClock) -> None:
+    async with busy.running():
+        for name in ("one", "two", "failing"):
+            await busy.cluster.create(widget(name))
+        await settle(5)
+        assert remembered() == ["failing", "one", "two"]
+        for name in ("one", "failing"):
+            await busy.cluster.delete("widgets", name)
+        await settle(20)
+        assert remembered() == ["two"]
+
+
+async def test_nothing_is_remembered_of_objects_in_namespaces_that_are_not_served_any_more(
+    busy: Bench, autojump_clock: MockClock
+) -> None:
+    async with busy.running(namespaces=["serve*"]):
+        await busy.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "served"}})
+        await settle(5)
+        manifest = widget("one")
+        manifest["metadata"]["namespace"] = "served"
+        await busy.cluster.create(manifest)
+        await settle(5)
+        assert remembered() == ["one"]
+        await busy.cluster.delete("namespaces", "served")
+        await settle(60)
+        assert remembered() == []

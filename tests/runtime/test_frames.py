@@ -1,0 +1,54 @@
+"""The way from a worker to a user's function: what a stack trace in a handler shows."""
+
+from __future__ import annotations
+
+import pathlib
+import traceback
+
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+
+on = trioperator.on
+PACKAGE = pathlib.Path(trioperator.__file__).parent
+LIMIT = 8
+
+
+def own_frames() -> list[str]:
+    """Return the functions of the package that the caller was called by, from the outermost of its task on."""
+    stack = [frame for frame in traceback.extract_stack() if pathlib.Path(frame.filename).is_relative_to(PACKAGE)]
+    begin = next((number for number, frame in enumerate(stack) if frame.name in ("_work", "_run")), 0)
+    return [frame.name for frame in stack[begin:]]
+
+
+async def test_no_more_than_eight_frames_are_between_a_worker_and_a_change_handler(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    frames: dict[str, list[str]] = {}
+
+    @on.create("widgets", registry=bench.registry)
+    async def created(**_: object) -> None:
+        frames["create"] = own_frames()
+
+    @on.event("widgets", registry=bench.registry)
+    async def seen(**_: object) -> None:
+        frames["event"] = own_frames()
+
+    @on.delete("widgets", registry=bench.registry)
+    async def deleted(**_: object) -> None:
+        frames["delete"] = own_frames()
+
+    @on.timer("widgets", interval=10, registry=bench.registry)
+    async def timer(**_: object) -> None:
+        frames["timer"] = own_frames()
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+
+    assert frames.keys() == {"create", "event", "delete", "timer"}
+    assert frames["create"][0] == "_work"
+    assert {kind: names for kind, names in frames.items() if len(names) > LIMIT} == {}

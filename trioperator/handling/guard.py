@@ -1,0 +1,55 @@
+"""The guard around users' code: whatever it raises becomes an error that the operator expects. Pure.
+
+Handlers are called by :mod:`.invoke`, which makes an outcome of what they raise. All other functions of users are sync,
+and are called by :func:`call`: filters, selectors, lifecycles, delays, storages, functions of patches.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+from trioperator.errors import UserCodeError
+
+__all__ = ["call", "guarded", "unguarded"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def call(what: str, subject: object, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function of the user's. Raises UserCodeError where it fails, from the error that it has raised.
+
+    The error names *what* has failed: a string with a placeholder for the *subject*. Only what ends the process passes.
+    """
+    try:
+        return fn(*args, **kwargs)
+    except (GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # asyncio's cancellation among them, which is no Exception
+        raise UserCodeError(what.format(subject), error) from error
+
+
+class _GuardedStorage:
+    """A storage of the user's, whose methods are called by the guard."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: object) -> None:
+        self.storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(call, "The storage {!r}", self.storage, getattr(self.storage, name))
+
+
+def guarded(storage: T) -> T:
+    """Return a storage whose methods raise UserCodeError where they fail; our own storages as they are."""
+    if type(storage).__module__.partition(".")[0] == "trioperator":
+        return storage
+    return cast(T, _GuardedStorage(storage))
+
+
+def unguarded(storage: T) -> T:
+    """Return the storage itself, where it is guarded."""
+    return cast(T, storage.storage) if isinstance(storage, _GuardedStorage) else storage

@@ -1,0 +1,1 @@
+"""Daemons and timers: which of them run for which objects, and how they are stopped."""

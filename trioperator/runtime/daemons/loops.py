@@ -1,0 +1,182 @@
+"""The loops of daemons and timers: their calls, retries and delays, from the first call until they are to stop."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+import trio
+
+from trioperator.clock import wall_now
+from trioperator.errors import UserCodeError
+from trioperator.handling.context import current_cause
+from trioperator.handling.filters import call_with
+from trioperator.handling.guard import call
+from trioperator.handling.handler import DaemonHandler, TimerHandler
+from trioperator.handling.handler_state import deliver_result, later
+from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.outcome import Outcome
+from trioperator.handling.schedule import Schedule
+from trioperator.model.patch import Patch, merge_patches
+from trioperator.runtime.daemons.daemon import Daemon
+from trioperator.runtime.daemons.timing import after_idling, next_tick, spread
+from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.settings import OperatorSettings
+
+__all__ = ["DaemonLoops"]
+
+
+class DaemonLoops:
+    """Calls of daemons and timers when they are due. What they want stored goes to the pending patch of their object.
+
+    Sync daemons have threads of their own, so that neither other handlers nor timers ever wait for them.
+    """
+
+    def __init__(self, settings: OperatorSettings, pending: PendingPatches) -> None:
+        self._pending = pending
+        backoff = settings.execution.default_backoff
+        self._spread = settings.background.spread
+        self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
+        self._daemon_invoker = Invoker(limiter=trio.CapacityLimiter(math.inf), backoff=backoff)
+        self._timer_invoker = Invoker(limiter=trio.CapacityLimiter(settings.execution.max_workers), backoff=backoff)
+
+    async def serve(self, daemon: Daemon) -> None:
+        """Call a daemon or a timer until it has nothing more to do, or has to stop."""
+        if daemon.stopper.is_set:
+            return
+        current_cause.set(daemon.cause)  # the task is the daemon's own
+        delay = self._initial_delay(daemon)
+        if isinstance(daemon.handler, TimerHandler):
+            await self._serve_timer(daemon, daemon.handler, delay)
+        elif not delay or await daemon.stopper.wait_until(trio.current_time() + delay):
+            await self._complete(daemon)
+
+    async def _serve_timer(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
+        schedule = timer.schedule
+        moment = later(wall_now(), delay)
+        if schedule is None:
+            due: float | None = self._first_call(daemon, timer) + delay
+        else:
+            moment, due = _next_scheduled(schedule, moment)
+        while due is not None:
+            due = await self._wait(daemon, due)
+            if due is None:
+                return
+            seen = daemon.daemons.changes
+            outcome = await self._complete(daemon)
+            if outcome is None or outcome.error is not None:
+                return
+            if schedule is not None:
+                moment, due = _next_scheduled(schedule, max(moment, wall_now()))
+                continue
+            due = next_tick(timer, due=due, ended=trio.current_time())
+            if due is None and timer.idle is not None and await daemon.wait_for_change(seen):
+                due = daemon.daemons.changed_at
+
+    async def _wait(self, daemon: Daemon, due: float) -> float | None:
+        """Wait until a call is due and the object has been idle. Returns that time, or None to stop."""
+        while True:
+            due = _put_off(daemon, due)
+            if not await daemon.stopper.wait_until(due):
+                return None
+            if _put_off(daemon, due) == due:
+                return due
+
+    async def _complete(self, daemon: Daemon) -> Outcome | None:
+        """Make attempts until one is final. Returns None where there was to be another, but the daemon has to stop."""
+        attempt = Attempt(retry=0, started=wall_now())
+        while True:
+            outcome = await self._attempt_when_possible(daemon, attempt)
+            if outcome is None or outcome.final:
+                return outcome
+            if await self._wait(daemon, trio.current_time() + outcome.delay) is None:
+                return None
+            attempt = Attempt(retry=attempt.retry + 1, started=attempt.started)
+
+    async def _attempt_when_possible(self, daemon: Daemon, attempt: Attempt) -> Outcome | None:
+        """Call the function once; a sync daemon waits for a thread before. Returns None if it has to stop meanwhile."""
+        if daemon.handler.is_async or not isinstance(daemon.handler, DaemonHandler):
+            return await self._attempt(daemon, attempt)
+        if not await self._wait_for_thread(daemon):
+            return None
+        try:
+            return await self._attempt(daemon, attempt)
+        finally:
+            self._daemon_threads.release_on_behalf_of(daemon)
+
+    async def _wait_for_thread(self, daemon: Daemon) -> bool:
+        threads = self._daemon_threads
+        if threads.available_tokens <= 0:
+            daemon.logger.error(
+                "%s cannot start: all %d threads for daemons are taken. It starts when one is free. To have more, set"
+                " settings.background.max_threads, or make the daemon async.",
+                daemon.handler,
+                threads.total_tokens,
+            )
+        with daemon.queueing():
+            await threads.acquire_on_behalf_of(daemon)
+            return True
+        return False
+
+    async def _attempt(self, daemon: Daemon, attempt: Attempt) -> Outcome:
+        """Call the function once, and wait until its patch is stored, so that its next call cannot overtake that."""
+        handler, cause = daemon.handler, daemon.cause
+        patch = Patch()
+        outcome = None
+        invoker = self._daemon_invoker if isinstance(handler, DaemonHandler) else self._timer_invoker
+        try:
+            outcome = await invoker.invoke(
+                handler,
+                {"stopped": daemon.stopper.stopped, **cause.kwargs_for(handler, patch)},
+                attempt=attempt,
+                logger=cause.logger,
+            )
+        finally:
+            if outcome is not None or handler.is_async:  # a thread that was left to itself may still be writing to it
+                stored = self._contribute(daemon, patch, None if outcome is None else outcome.result)
+        is_last = daemon.stopper.is_set or (outcome.final and isinstance(handler, DaemonHandler))
+        if stored is not None and not is_last:
+            await stored.wait()
+        return outcome
+
+    def _contribute(self, daemon: Daemon, patch: Patch, result: object) -> trio.Event | None:
+        """Have stored what a call wants stored, by a reconcile of the object. Returns the event of that, if any."""
+        wanted, state = deliver_result(result, handler_id=daemon.handler.id), daemon.state
+        if state.gone or not (patch or wanted):
+            return None
+        merged = merge_patches(patch, wanted)
+        if not self._pending.contribute(state, merged, patch.fns, by=str(daemon.handler), logger=daemon.logger):
+            return None
+        stored = self._pending.wait_for(state)
+        state.requeue()
+        return stored
+
+    def _initial_delay(self, daemon: Daemon) -> float:
+        delay, cause = daemon.handler.initial_delay, daemon.cause
+        if not callable(delay):
+            return delay or 0.0
+        try:
+            return max(0.0, float(call("The initial delay of {}", daemon.handler, call_with, delay, cause.kwargs)))
+        except (UserCodeError, TypeError, ValueError) as error:
+            cause.logger.error("%s. It starts at once.", error, exc_info=error.__cause__ or error)
+            return 0.0
+
+    def _first_call(self, daemon: Daemon, timer: TimerHandler) -> float:
+        """Return when the first call is due: at once, but spread for the objects of the initial list."""
+        now, state = trio.current_time(), daemon.state
+        if not state.initial:
+            return now
+        return max(now, state.cache.serve() + spread(timer, state.uid, limit=self._spread))
+
+
+def _put_off(daemon: Daemon, due: float) -> float:
+    handler = daemon.handler
+    return after_idling(handler, due, changed=daemon.daemons.changed_at) if isinstance(handler, TimerHandler) else due
+
+
+def _next_scheduled(schedule: Schedule, after: datetime.datetime) -> tuple[datetime.datetime, float | None]:
+    """Return the next moment of a schedule, and when that is on Trio's clock."""
+    moment = schedule.next_after(after)
+    if moment is None:
+        return after, None
+    return moment, trio.current_time() + max(0.0, (moment - wall_now()).total_seconds())

@@ -1,0 +1,1 @@
+"""Patching of objects: what handlers contribute, in as few requests as the API allows."""

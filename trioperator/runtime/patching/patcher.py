@@ -1,0 +1,215 @@
+"""The patcher: stores the pending patch of an object and the operator's records, in as few requests as the API allows.
+
+The status goes first where it is a subresource, so that nothing counts as handled whose result is not stored; then
+everything else in one request; then the functions of patches. What the server rejects of a user's patch is reported
+and dropped: the operator's own records are stored without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from trioperator.errors import ApiError
+from trioperator.kube.client import Client
+from trioperator.logs import Logger
+from trioperator.model.patch import Patch, is_mapping, merge_as_json_patch, merge_patches, split_status
+from trioperator.runtime.cache import Kind, ObjectState
+from trioperator.runtime.patching.functions import Functions
+from trioperator.runtime.patching.pending import Contribution, PendingPatch, PendingPatches
+from trioperator.runtime.patching.requests import PatchRequests, not_found
+
+__all__ = ["Finalize", "Patcher"]
+
+# The request itself is wrong, so that sending it again is of no use.
+_REJECTED: Final = (400, 413, 422)
+# Either nobody may make such requests, or admission control has denied this one.
+_FORBIDDEN: Final = 403
+
+Finalize = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+
+
+class Patcher:
+    """Storing of patches on objects."""
+
+    def __init__(self, client: Client, pending: PendingPatches) -> None:
+        self._requests = PatchRequests(client)
+        self._pending = pending
+
+    async def store(self, state: ObjectState, records: Patch, logger: Logger, finalize: Finalize | None = None) -> None:
+        """Store the pending patch of an object, our own *records*, and a change of its finalizers; any may be empty.
+
+        The response becomes the newest state. After an error, what could not be stored is pending again.
+        Raises StaleError where a conditional change met a newer object, NotFoundError where the object is gone.
+        """
+        if state.body is None:
+            return
+        if not self._pending.get(state) and not records and finalize is None:
+            return
+        if state.has_vanished():
+            raise not_found(state.body)  # and there may be another object of that name by now
+        pending, waiting = self._pending.take(state)
+        writing = _Writing(self._requests, state.cache.kind, state.body, pending=pending, logger=logger)
+        try:
+            await writing.run(records, finalize)
+        except BaseException:
+            self._pending.put_back(state, writing.left, waiting)
+            raise
+        for stored in waiting:
+            stored.set()
+        if writing.body is not state.body:
+            self.accept(state, writing.body)
+
+    def accept(self, state: ObjectState, body: Mapping[str, Any]) -> None:
+        """Make the server's response to an own write the newest state of the object, for its daemons, too."""
+        state.update(body)
+        self._pending.notify_stored(state, body)
+
+
+class _Writing:
+    """Storing of one patch. ``body`` is the newest state of the object, ``left`` the contributions not stored yet."""
+
+    def __init__(
+        self, requests: PatchRequests, kind: Kind, body: Mapping[str, Any], *, pending: PendingPatch, logger: Logger
+    ) -> None:
+        self.body = body
+        self.left = pending
+        self._requests = requests
+        self._kind = kind
+        self._logger = logger
+
+    async def run(self, records: Patch, finalize: Finalize | None) -> None:
+        """Send what there is to send."""
+        own, own_status = self._split(records)
+        split = [(item, *self._split(item.patch)) for item in self.left.contributions]
+        statuses = [Contribution(item.by, {"status": status}) for item, _, status in split if status]
+        if statuses or own_status:
+            await self._store(statuses, {"status": own_status} if own_status else {}, subresource="status")
+            self._keep(Contribution(item.by, main, item.fns) for item, main, _ in split)
+        mains = [Contribution(item.by, main) for item, main, _ in split if main]
+        if mains or own or finalize is not None:
+            await self._store(mains, own, finalize=finalize)
+        self._keep(Contribution(item.by, {}, item.fns) for item, _, _ in split if item.fns)
+        if self.left.fns:
+            await self._apply_functions()
+
+    def _split(self, patch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return split_status(patch) if self._kind.has_status else (patch, {})
+
+    def _keep(self, contributions: Iterable[Contribution]) -> None:
+        if self.left.contributions:
+            self.left = PendingPatch(contributions, sent=self.left.sent)
+
+    async def _store(
+        self,
+        contributions: Sequence[Contribution],
+        own: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        finalize: Finalize | None = None,
+    ) -> None:
+        """Store contributions and our own records in one request; if it is rejected, what of them is not."""
+        wanted = (
+            merge_patches(PendingPatch(contributions, onto=self.body), own, onto=self.body) if contributions else own
+        )
+        try:
+            await self._send(wanted, subresource, finalize)
+        except ApiError as error:
+            if not _is_rejection(error) or wanted == own:
+                raise
+            await self._store_apart(contributions, error, subresource)
+            if own or finalize is not None:
+                await self._send(own, subresource, finalize)
+
+    async def _store_apart(
+        self, contributions: Sequence[Contribution], rejection: ApiError, subresource: str | None
+    ) -> None:
+        """Find out whose contributions are rejected, and store the others."""
+        if rejection.status == _FORBIDDEN:
+            await self._check_rights(rejection, subresource)
+        for item in contributions:
+            error = rejection
+            if len(contributions) > 1 or rejection.status == _FORBIDDEN:
+                try:
+                    await self._send(item.patch, subresource, None)
+                    continue
+                except ApiError as own_error:
+                    if not _is_rejection(own_error):
+                        raise
+                    error = own_error
+            what = "the status" if subresource else "the object"
+            self._logger.error("Patching %s was rejected, and the changes by %s are dropped: %s", what, item.by, error)
+
+    async def _check_rights(self, rejection: ApiError, subresource: str | None) -> None:
+        """Raise the error if it is not about the contributions: if even a patch that changes nothing is forbidden."""
+        try:
+            self.body = await self._requests.patch(self._kind, self.body, {}, subresource)
+        except ApiError as error:
+            if error.status == _FORBIDDEN:
+                raise rejection from None
+            raise
+
+    async def _send(self, wanted: Mapping[str, Any], subresource: str | None, finalize: Finalize | None) -> None:
+        if finalize is not None:
+            ops = [*merge_as_json_patch(self.body, wanted), *finalize(self.body)]
+            self.body = await self._requests.patch_conditionally(self._kind, self.body, ops, subresource)
+        elif _unmet(wanted, self.body):
+            self.body = await self._requests.patch(self._kind, self.body, wanted, subresource)
+            _warn_of_unmet(wanted, self.body, self._logger)
+
+    async def _apply_functions(self) -> None:
+        """Apply the functions of patches to the newest object; those that are rejected are dropped."""
+        functions = Functions(self._requests, self._kind, self.body, self._logger)
+        left = list(self.left.contributions)
+        try:
+            await functions.apply(left, self.left.sent)
+        except ApiError as error:
+            if not _is_rejection(error):
+                raise
+            if error.status == _FORBIDDEN:
+                self.body = functions.body
+                await self._check_rights(error, None)
+            functions.reset(self.body if error.status == _FORBIDDEN else functions.body)
+            await self._apply_apart(functions, left, error)
+        finally:
+            self.body = functions.body
+            self.left = PendingPatch(left, sent=functions.sent)
+
+    async def _apply_apart(self, functions: Functions, left: list[Contribution], rejection: ApiError) -> None:
+        """Find out whose functions are rejected, and apply the others."""
+        is_only_one = len(left) == 1 and rejection.status != _FORBIDDEN
+        while left:
+            try:
+                if is_only_one:
+                    raise rejection
+                await functions.apply(left[:1], None)
+            except ApiError as error:
+                if not _is_rejection(error):
+                    raise
+                self._logger.error("Patching was rejected, and the changes by %s are dropped: %s", left[0].by, error)
+            del left[0]
+
+
+def _is_rejection(error: ApiError) -> bool:
+    return error.status in _REJECTED or error.status == _FORBIDDEN
+
+
+def _warn_of_unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], logger: Logger) -> None:
+    if unmet := _unmet(wanted, written):
+        fields = ", ".join(".".join(path) for path in unmet)
+        logger.warning(
+            "Patching finished with inconsistencies: the server did not keep %s."
+            " Does the schema of the resource know these fields?",
+            fields,
+        )
+
+
+def _unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    unmet: list[tuple[str, ...]] = []
+    for key, value in wanted.items():
+        kept = written.get(key)
+        if is_mapping(value) and (is_mapping(kept) or (kept is None and value)):
+            unmet += _unmet(value, kept or {}, (*path, key))
+        elif kept != value or isinstance(kept, bool) is not isinstance(value, bool):  # 1 is not true in JSON
+            unmet.append((*path, key))
+    return unmet

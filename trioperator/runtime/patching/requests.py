@@ -1,0 +1,99 @@
+"""Patch requests of single objects, plain and conditional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError, ConflictError, InvalidError
+from trioperator.kube.client import Client
+from trioperator.model.patch import with_version_test
+from trioperator.runtime.cache import Kind
+
+__all__ = ["PatchRequests", "StaleError", "not_found"]
+
+_JSON_PATCH: Final = "application/json-patch+json"
+
+
+class StaleError(Exception):
+    """Raised when the object is not in the expected version any more; ``body`` is what it is now.
+
+    It ``may_be_ours``: what has changed it may be an earlier attempt of the same request, whose response was lost.
+    """
+
+    def __init__(self, body: Mapping[str, Any], *, may_be_ours: bool = False) -> None:
+        super().__init__("The object has changed meanwhile.")
+        self.body = body
+        self.may_be_ours = may_be_ours
+
+
+class PatchRequests:
+    """Patches of objects; each response is the newest state of the object. Raises as the client does.
+
+    Another object of the same name counts as not found.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def patch(
+        self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None = None
+    ) -> Mapping[str, Any]:
+        """Send a merge patch."""
+        try:
+            response = _decode(await self._client.patch(_path(kind, body, subresource), _with_uid(wanted, body)))
+        except (ConflictError, InvalidError) as error:
+            if _is_about_uid(error):
+                raise not_found(body) from None
+            raise
+        _check_uid(response, body)  # patches of the status of custom resources are taken with any uid
+        return response
+
+    async def patch_conditionally(
+        self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
+    ) -> Mapping[str, Any]:
+        """Send a JSON patch that is applied only in the known version. Raises StaleError if there is another by now."""
+        path = _path(kind, body, subresource)
+        try:
+            return _decode(await self._client.patch(path, with_version_test(ops, body), content_type=_JSON_PATCH))
+        except (ConflictError, InvalidError) as error:
+            # A failed version test has no reason of its own: check whether there is a newer version.
+            newest = await self._client.get(_path(kind, body))
+            _check_uid(newest, body)
+            if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
+                raise StaleError(newest, may_be_ours=error.repeated) from None
+            raise
+
+
+def _path(kind: Kind, body: Mapping[str, Any], subresource: str | None = None) -> str:
+    metadata = body["metadata"]
+    return kind.resource.get_path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+
+
+def not_found(body: Mapping[str, Any]) -> ApiError:
+    """Return the error for an object that is gone, though there may be another one of its name."""
+    return ApiError.of(f"{body['metadata']['name']} is gone", status=404, reason="NotFound")
+
+
+def _with_uid(wanted: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """Bind a merge patch to this very object: a uid cannot be changed, so the server rejects it for another one."""
+    uid, metadata = body["metadata"].get("uid"), wanted.get("metadata", {})
+    return {**wanted, "metadata": {**metadata, "uid": uid}} if uid and isinstance(metadata, Mapping) else dict(wanted)
+
+
+def _is_about_uid(error: ApiError) -> bool:
+    causes = error.details.get("causes")
+    fields = [cause.get("field") for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
+    return "metadata.uid" in fields or "UID in precondition" in error.message  # the latter is what older servers say
+
+
+def _check_uid(response: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+    if response["metadata"].get("uid") != body["metadata"].get("uid"):
+        raise not_found(body)
+
+
+def _decode(raw: bytes) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.json.decode(raw)
+    return written

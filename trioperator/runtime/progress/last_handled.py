@@ -1,0 +1,112 @@
+"""The last-handled configuration: which states of an object its handlers have seen, and which one counts as handled.
+
+Pure: configurations are encoded essences, as they are stored and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["LastHandled"]
+
+
+class LastHandled:
+    """Which configuration of one object counts as handled, as far as this process knows.
+
+    An object may change while some of its handlers have ended and others have not. Then not all of them have seen the
+    same configuration, and one of those that were seen is recorded as handled in place of the current one: the
+    difference causes another update, for all handlers. Where the object is changed back meanwhile, so that there is no
+    difference, those who have seen the other configuration must see that it was taken back.
+
+    ``C`` is the current configuration, ``seen`` what handlers of the unfinished cause have seen, ``missed`` what some
+    handler of an earlier cause has seen last although it is not the recorded one.
+
+    ==============================================  ======================================  ==========  ================
+    what happens                                    recorded as handled                     seen        missed
+    ==============================================  ======================================  ==========  ================
+    :meth:`resume`: read from a restarted object    --                                      what it has unchanged
+    :meth:`supersede`: another cause takes over     --                                      none        unchanged
+    :meth:`see`: a handler has succeeded with C     --                                      and C       unchanged
+    :meth:`finish`: all handlers have ended         one of seen that is not C, else C       none        one of seen that
+                                                                                                        is not recorded
+    :meth:`settle`: the recorded one and C are the  one of seen that is not C, else         none        C if that is not
+    same, whatever happened in between              missed, else C                                      recorded
+    :meth:`recall`, and the record is there         as it is there; ``kept`` is dropped     unchanged   unchanged
+    :meth:`recall`, and somebody has removed it     kept in memory from now on              unchanged   unchanged
+    ==============================================  ======================================  ==========  ================
+
+    ``finish`` and ``settle`` tell only what to record. :meth:`record` is the transition, when that is stored.
+    """
+
+    __slots__ = ("_digest", "_kept", "_missed", "_seen")
+
+    def __init__(self) -> None:
+        self._digest: int | None = None  # of the recorded one; None: this process has recorded none
+        self._kept: bytes | None = None  # the recorded one itself, where somebody removes it from the object
+        self._missed: bytes | None = None
+        self._seen: tuple[bytes, ...] = ()
+
+    @property
+    def first_seen(self) -> bytes | None:
+        """The first configuration that a handler of the unfinished cause has seen: to be stored with the progress."""
+        return self._seen[0] if self._seen else None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the configuration is kept in memory because somebody removes it from the object."""
+        return self._kept is not None and self._digest is not None
+
+    def resume(self, seen: bytes | None) -> None:
+        """Take up what was stored with the progress of an unfinished cause."""
+        self._seen = () if seen is None else (seen,)
+
+    def supersede(self) -> None:
+        """Forget what the handlers of the unfinished cause have seen: another cause takes over."""
+        self._seen = ()
+
+    def see(self, current: bytes) -> None:
+        """Note that a handler has succeeded with the *current* configuration."""
+        if current not in self._seen:
+            self._seen = (*self._seen[:1], current)  # two are enough: one of them is not the recorded one
+
+    def finish(self, current: bytes) -> bytes:
+        """Return the configuration to be recorded as handled, as all handlers have ended."""
+        return self._seen_beside(current) or current
+
+    def settle(self, current: bytes) -> bytes:
+        """Return the configuration to be recorded as handled, as the *current* one is the recorded one."""
+        return self._seen_beside(current) or self._missed or current
+
+    def record(self, handled: bytes, current: bytes, *, finished: bool) -> None:
+        """Note that a configuration is recorded as *handled*: when a cause has *finished*, or else was settled."""
+        self._missed = self._seen_beside(handled) if finished else None if handled == current else current
+        self._digest = hash(handled)
+        self._seen = ()
+
+    def keep(self, handled: bytes) -> None:
+        """Keep the configuration to be recorded in memory."""
+        self._kept = handled
+
+    def confirm(self) -> None:
+        """Note that the current configuration is on the object as the last-handled one."""
+        self._kept = None
+
+    def recall(self, stored: Mapping[str, Any] | None, current: bytes) -> Mapping[str, Any] | None:
+        """Return the last-handled configuration: the *stored* one, else the one in memory; None if there was none.
+
+        Where somebody has removed it from the object, and it is not in memory either, it counts as empty.
+        """
+        if stored is not None or self._digest is None:
+            return stored
+        if self._kept is None and self._digest == hash(current):
+            self._kept = current
+        if self._kept is None:
+            return {}
+        kept: dict[str, Any] = msgspec.json.decode(self._kept)
+        return kept
+
+    def _seen_beside(self, configuration: bytes) -> bytes | None:
+        return next((seen for seen in self._seen if seen != configuration), None)

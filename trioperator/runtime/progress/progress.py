@@ -1,0 +1,141 @@
+"""Progress of handlers: in memory for each object, and stored on the object no later than it is due."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trioperator.clock import wall_now
+from trioperator.handling.cause import ChangeCause
+from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.handler_state import HandlerState, take_over
+from trioperator.logs import Logger
+from trioperator.model.body import Body
+from trioperator.model.patch import Patch
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.causes import TITLES
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.progress.last_handled import LastHandled
+from trioperator.runtime.progress.records import Records
+from trioperator.runtime.progress.states import CauseProgress
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """What is remembered of the handling of objects, for as long as they are in the cache."""
+
+    def __init__(self, records: Records, patcher: Patcher) -> None:
+        self._records = records
+        self._patcher = patcher
+        self._unfinished: dict[ObjectState, CauseProgress] = {}
+        self._last_handled: dict[ObjectState, LastHandled] = {}
+
+    def get(self, state: ObjectState) -> CauseProgress | None:
+        """Return the progress of the unfinished cause of an object, if there is one."""
+        return self._unfinished.get(state)
+
+    def last_handled(self, state: ObjectState) -> LastHandled:
+        """Return what is known of the last-handled configuration of an object."""
+        found = self._last_handled.get(state)
+        if found is None:
+            found = self._last_handled[state] = LastHandled()
+        return found
+
+    def recall(self, state: ObjectState, stored: Mapping[str, Any] | None, current: bytes) -> Mapping[str, Any] | None:
+        """Return the last-handled configuration of an object: the *stored* one, else the one in memory."""
+        found = self._last_handled.get(state)
+        return stored if found is None else found.recall(stored, current)
+
+    def confirm(self, state: ObjectState) -> None:
+        """Note that the current configuration of an object is stored on it as the last-handled one."""
+        if state in self._last_handled:
+            self._last_handled[state].confirm()
+
+    def is_due(self, state: ObjectState) -> bool:
+        """Check whether states of handlers are to be stored that are not stored yet."""
+        progress = self._unfinished.get(state)
+        return progress is not None and progress.save_at is not None
+
+    def begin(self, state: ObjectState, cause: ChangeCause, selected: Sequence[ChangeHandler]) -> CauseProgress:
+        """Begin the progress of a cause, from what is known of its handlers: in memory, else on the object."""
+        before, last_handled = self._unfinished.get(state), self.last_handled(state)
+        if before is None:
+            _warn_of_shared_ids(selected, cause.logger)
+            states, seen = self._records.fetch(state, cause.body)
+            last_handled.resume(seen)
+        else:
+            states = before.states
+            if before.purpose is not cause.reason:
+                title, newer = TITLES[before.purpose].capitalize(), TITLES[cause.reason]
+                cause.logger.info("%s is superseded by %s.", title, newer)
+                if cause.reason is not Reason.RESUME:  # what was taken back was still seen
+                    last_handled.supersede()
+        taken = take_over(selected, states, reason=cause.reason, now=wall_now())
+        progress = CauseProgress(cause.reason, _with_subhandlers(taken, states), before=before)
+        self._unfinished[state] = progress
+        return progress
+
+    def finish(self, state: ObjectState) -> None:
+        """Forget the progress of a cause whose handlers have all ended."""
+        if self._unfinished.pop(state, None) is not None:
+            self._last_handled[state].supersede()
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget everything about an object that is gone, or is not handled any more."""
+        self._unfinished.pop(state, None)
+        self._last_handled.pop(state, None)
+
+    async def save(self, state: ObjectState, logger: Logger) -> None:
+        """Store the states of handlers that are not stored yet, together with the pending patch."""
+        if state.body is None:
+            return
+        records, progress = Patch(), self._unfinished.get(state)
+        if progress is None or progress.save_at is None:
+            await self._patcher.store(state, records, logger)
+            return
+        save_at = progress.save_at
+        progress.plan_save(None)
+        try:
+            seen = self.last_handled(state).first_seen
+            self._records.store(progress.states, seen, body=Body(state.body), patch=records)
+            await self._patcher.store(state, records, logger)
+        except BaseException:
+            progress.plan_save(save_at)
+            raise
+
+    def purge(self, state: ObjectState, records: Patch) -> None:
+        """Remove the stored states of handlers, by a patch."""
+        assert state.body is not None
+        progress = self._unfinished.get(state)
+        states: Mapping[str, HandlerState] = {} if progress is None else progress.states
+        self._records.purge(state, states, body=Body(state.body), patch=records)
+
+    def record_handled(self, state: ObjectState, configuration: bytes, records: Patch, logger: Logger) -> None:
+        """Record a configuration as the last-handled one: by a patch, or in memory where somebody removes it."""
+        assert state.body is not None
+        last_handled = self.last_handled(state)
+        if last_handled.is_kept:
+            last_handled.keep(configuration)
+        elif self._records.record_handled(configuration, body=Body(state.body), patch=records):
+            logger.warning(
+                "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
+                " is known that they have changed, but not from what."
+            )
+
+
+def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
+    for name, count in collections.Counter(handler.id for handler in handlers).items():
+        if count > 1:
+            logger.warning(
+                "%d functions are handlers with the id %r: they share one progress, so that one that has to be tried"
+                " again may not be. Give each an id=... of its own.",
+                count,
+                name,
+            )
+
+
+def _with_subhandlers(states: dict[str, HandlerState], known: Mapping[str, HandlerState]) -> dict[str, HandlerState]:
+    refs = (ref for state in states.values() for ref in state.subrefs)
+    return {ref: known[ref] for ref in refs if ref in known} | states

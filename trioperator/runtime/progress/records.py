@@ -1,0 +1,104 @@
+"""What is stored on objects of their handling: the progress of handlers, and the last-handled configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from trioperator.clock import wall_now
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, is_digested
+from trioperator.handling.guard import unguarded
+from trioperator.handling.handler_state import HandlerState
+from trioperator.handling.progress import (
+    AnnotationsProgressStorage,
+    ProgressStorage,
+    SmartProgressStorage,
+    annotations_of,
+    purge_annotations,
+)
+from trioperator.model.body import Body
+from trioperator.model.patch import Patch
+from trioperator.runtime.cache import ObjectState
+
+__all__ = ["Records"]
+
+# The annotation of the configuration that handlers have seen, while some have ended and others have not.
+_SEEN_KEY = "seen-configuration"
+
+
+class Records:
+    """Records on objects, read from bodies and written into patches by the storages of the operator.
+
+    While some handlers have ended and others have not, the configuration that the first one has seen is stored, too,
+    where the progress is in annotations: a change since then must be handled by all of them, also after a restart.
+    """
+
+    def __init__(self, *, progress: ProgressStorage, diffbase: DiffBaseStorage) -> None:
+        self._progress = progress
+        self._diffbase = diffbase
+        prefix = _prefix_of(progress)
+        self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
+
+    def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
+        """Read the states of handlers, and the configuration that the first one to succeed has seen."""
+        states: dict[str, HandlerState] = {}
+        for handler in state.cache.kind.handlers.changes:
+            states.update(self._fetch_with_subhandlers(handler.id, body))
+        seen = None
+        if self._seen is not None and any(state.success for state in states.values()):
+            essence = self._seen.fetch(body=body)
+            seen = None if essence is None else encode_essence(essence)
+        return states, seen
+
+    def _fetch_with_subhandlers(self, handler_id: str, body: Body) -> dict[str, HandlerState]:
+        record = self._progress.fetch(key=handler_id, body=body)
+        if record is None:
+            return {}
+        now = wall_now()
+        state = HandlerState.from_record(record, now=now)
+        # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
+        subrefs = tuple(ref for ref in state.subrefs if ref.startswith(f"{handler_id}/"))
+        states = {handler_id: dataclasses.replace(state, subrefs=subrefs)}
+        for ref in subrefs:
+            record = self._progress.fetch(key=ref, body=body)
+            if record is not None:
+                states[ref] = HandlerState.from_record(record, now=now)
+        return states
+
+    def store(self, states: Mapping[str, HandlerState], seen: bytes | None, *, body: Body, patch: Patch) -> None:
+        """Write the states of handlers, and what the first one to succeed has seen, into a patch."""
+        for handler_id, state in states.items():
+            self._progress.store(key=handler_id, record=state.to_record(), body=body, patch=patch)
+        self._progress.flush()
+        if self._seen is not None and seen is not None:
+            self._seen.store(body=body, patch=patch, essence=msgspec.json.decode(seen))
+
+    def purge(self, state: ObjectState, states: Mapping[str, HandlerState], *, body: Body, patch: Patch) -> None:
+        """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
+        ids = [handler.id for handler in state.cache.kind.handlers.changes]
+        stored = [found for key in ids for found in self._fetch_with_subhandlers(key, body).values()]
+        subrefs = (ref for known in (*stored, *states.values()) for ref in known.subrefs)
+        for key in dict.fromkeys((*ids, *subrefs)):
+            self._progress.purge(key=key, body=body, patch=patch)
+        self._progress.flush()
+        if self._seen is not None and annotations_of(body):
+            purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
+
+    def record_handled(self, configuration: bytes, *, body: Body, patch: Patch) -> bool:
+        """Write a configuration into a patch as the last-handled one, unless it is stored as such already.
+
+        Returns whether it is stored as digests from now on, because it is too big for annotations.
+        """
+        if self._diffbase.is_current(body=body, encoded=configuration):
+            return False
+        essence: dict[str, Any] = msgspec.json.decode(configuration)
+        self._diffbase.store(body=body, patch=patch, essence=essence)
+        return is_digested(patch) and not is_digested(body)
+
+
+def _prefix_of(progress: ProgressStorage) -> str | None:
+    storage = unguarded(progress)
+    return storage.prefix if isinstance(storage, SmartProgressStorage | AnnotationsProgressStorage) else None

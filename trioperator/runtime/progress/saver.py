@@ -1,0 +1,100 @@
+"""Saving beside handlers at work: how those before them have ended, and what daemons want stored, when it is due."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import trio
+
+from trioperator.backoff import Backoff
+from trioperator.errors import TrioperatorError
+from trioperator.logs import Logger
+from trioperator.pulse import Pulse
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.patching.requests import StaleError
+from trioperator.runtime.progress.progress import Progress
+
+__all__ = ["Saver", "open_saver"]
+
+# Between attempts to store the progress beside a handler at work, while the API fails.
+_BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
+
+
+class Saver:
+    """Storing of what is due of one object, beside its handlers. The *nursery* is around all of these.
+
+    Made by :func:`open_saver`. No task is started for an object that never has anything to store.
+    """
+
+    def __init__(
+        self, progress: Progress, pending: PendingPatches, *, state: ObjectState, nursery: trio.Nursery, logger: Logger
+    ) -> None:
+        self.nursery = nursery
+        self._progress = progress
+        self._pending = pending
+        self._state = state
+        self._logger = logger
+        self._changed = Pulse()
+        self._serving = False
+        self._closed = False
+
+    def notify(self) -> None:
+        """Check whether something is due, or will be."""
+        if self._serving:
+            self._changed.set()
+        elif self._pending.is_observed(self._state) or self._due() < math.inf:
+            self._serving = True
+            self._pending.observe(self._state, self)
+            self.nursery.start_soon(self._serve, name="saver")
+
+    def close(self) -> None:
+        """Begin to store nothing more."""
+        self._closed = True
+        self._changed.set()
+        if self._serving:
+            self._pending.unobserve(self._state, self)
+
+    def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None:
+        """Check whether something is due, as something was added to the pending patch."""
+        self._changed.set()
+
+    def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None:
+        """Do nothing: the patch is stored."""
+
+    async def _serve(self) -> None:
+        failures, not_before = 0, -math.inf
+        while not self._closed:
+            with trio.move_on_at(max(not_before, self._due())):
+                await self._changed.wait()
+                continue
+            try:
+                await self._progress.save(self._state, self._logger)
+                failures = 0
+            except (TrioperatorError, StaleError) as error:
+                failures += 1
+                not_before = trio.current_time() + _BACKOFF.delay(failures)
+                self._logger.debug("Storing the progress is delayed: %s", error)
+
+    def _due(self) -> float:
+        """Return when something is to be stored: at once if a daemon or a timer waits for it."""
+        if self._pending.is_awaited(self._state):
+            return -math.inf
+        progress = self._progress.get(self._state)
+        return math.inf if progress is None or progress.save_at is None else progress.save_at
+
+
+@contextlib.asynccontextmanager
+async def open_saver(
+    progress: Progress, pending: PendingPatches, *, state: ObjectState, logger: Logger
+) -> AsyncIterator[Saver]:
+    """Open a saver for the handlers of one object. What it has begun to store is stored before the block ends."""
+    async with trio.open_nursery() as nursery:
+        saver = Saver(progress, pending, state=state, nursery=nursery, logger=logger)
+        try:
+            yield saver
+        finally:
+            saver.close()

@@ -1,0 +1,66 @@
+"""Progress of one unfinished cause, in memory: ahead of what is stored on the object."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+
+from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.handler_state import HandlerState, take_over
+
+__all__ = ["CauseProgress"]
+
+
+class CauseProgress:
+    """States of the handlers of a cause, until all of them have ended.
+
+    ``save_at`` is set while states are ahead of the stored ones: they are to be stored by then, on Trio's clock.
+    """
+
+    __slots__ = ("_interruptions", "purpose", "save_at", "states")
+
+    def __init__(
+        self,
+        purpose: Reason,
+        states: Mapping[str, HandlerState] | None = None,
+        *,
+        before: CauseProgress | None = None,
+    ) -> None:
+        self.purpose = purpose
+        self.states: dict[str, HandlerState] = dict(states or {})
+        self.save_at: float | None = None if before is None else before.save_at
+        self._interruptions: dict[str, int] = {} if before is None else before._interruptions
+
+    def add_subhandlers(
+        self, handlers: Sequence[ChangeHandler], *, parents: Iterable[str], now: datetime.datetime
+    ) -> None:
+        """Begin or resume sub-handlers, and note for their *parents* whose they are."""
+        self.states.update(take_over(handlers, self.states, reason=self.purpose, now=now))
+        refs = {ref for handler in handlers for ref in (handler.id, *self.states[handler.id].subrefs)}
+        for parent in parents:
+            own = (ref for ref in refs if ref.startswith(f"{parent}/"))
+            self.states[parent] = self.states[parent].referring(own)
+
+    def move(self, handler_id: str, state: HandlerState) -> None:
+        """Set the state of a handler."""
+        self.states[handler_id] = state
+
+    def plan_save(self, time: float | None) -> None:
+        """Have the states stored by a time on Trio's clock, unless they are due earlier; None: they are stored."""
+        self.save_at = time
+
+    def interruptions(self, handler_id: str) -> int:
+        """Return how often in a row the handler was interrupted because its object had changed."""
+        return self._interruptions.get(handler_id, 0)
+
+    def count_interruption(self, handler_id: str, *, interrupted: bool) -> None:
+        """Count an interruption of the handler, or start again from zero after an attempt that was not."""
+        if interrupted:
+            self._interruptions[handler_id] = self.interruptions(handler_id) + 1
+        else:
+            self._interruptions.pop(handler_id, None)
+
+    def wait(self, handlers: Iterable[ChangeHandler], *, now: datetime.datetime) -> float | None:
+        """Return the seconds until the next of *handlers* is due; None where all of them have ended."""
+        states = (self.states[handler.id] for handler in handlers)
+        return min((state.wait(now) for state in states if not state.finished), default=None)

@@ -1,0 +1,345 @@
+"""The reconciler: what is done for one object when it has changed, is due, or is requeued.
+
+First every pending watch event, in order; then, for the newest state only: detect the cause, select the handlers, call
+them, and store what they want in one patch. The response to a patch is the newest state, and is reconciled at once:
+nothing waits for an echo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+import trio
+
+from trioperator.clock import wall_now
+from trioperator.errors import NotFoundError, TrioperatorError, UserCodeError
+from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.handler_state import HandlerState
+from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
+from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
+from trioperator.handling.stopping import DaemonStoppingReason
+from trioperator.logs import Logger
+from trioperator.model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
+from trioperator.model.patch import Patch
+from trioperator.runtime.cache import ObjectState, WatchEvent
+from trioperator.runtime.causes import TITLES, CauseFactory, Change
+from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.execution import Execution, Executor
+from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.patching.requests import StaleError
+from trioperator.runtime.progress.saver import open_saver
+from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result
+
+__all__ = ["Reconciler"]
+
+# How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
+_LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
+
+
+class Reconciler:
+    """Reconciles objects: one reconcile at a time for each object, many objects at the same time.
+
+    ``reconcile`` never raises for what concerns one object only: such errors are logged, and the object is requeued
+    with a backoff. When the executor is stopping, a reconcile ends after the handler at work.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        causes: CauseFactory,
+        patcher: Patcher,
+        indexing: Indexing,
+        daemons: DaemonManager,
+        lifecycle: Lifecycle | None = None,
+    ) -> None:
+        self._executor = executor
+        self._causes = causes
+        self._patcher = patcher
+        self._indexing = indexing
+        self._daemons = daemons
+        self._lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
+        self._settings = executor.settings
+        self._progress = executor.progress
+        self._pending = executor.pending
+        self._finalizer = executor.settings.persistence.finalizer
+        self._failures: dict[ObjectState, tuple[int, float]] = {}  # how many in a row, and when to try again
+        self._finalized: set[ObjectState] = set()  # their delete handlers have ended, and the finalizer is removed
+
+    async def reconcile(self, state: ObjectState) -> Result:
+        """Do what there is to do for an object now, and return when there will be more."""
+        try:
+            for event in state.take_events():
+                await self._process_event(state, event)
+            if state.cache.kind.handlers.indices:
+                await self._indexing.retry(state)
+            if state.body is None:
+                state.restore(self._daemons.changed_body(state))
+            if state.gone:
+                result = await self._handle_gone(state)
+            elif self._executor.stopping.is_set():
+                result = await self._save_last(state)
+            elif state in self._failures and self._failures[state][1] > trio.current_time():
+                return RequeueAt(self._failures[state][1])
+            else:
+                result = DONE if state.body is None else await self._reconcile_newest(state)
+        except StaleError as stale:
+            self._patcher.accept(state, stale.body)
+            result = AGAIN
+        except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
+            return self._back_off(state, error)
+        if state in self._failures:
+            del self._failures[state]
+        if state.events:  # they are handled when it is the object's turn again; at once if something is unsaved
+            result = AGAIN if self._progress.is_due(state) else DONE
+        elif result is DONE and (state.gone or state.cache.retired):
+            self._forget(state)
+        if state.cache.kind.handlers.indices and result is not AGAIN:
+            due = self._indexing.due(state)
+            if due is not None:
+                return RequeueAt(min(due, result.time) if isinstance(result, RequeueAt) else due)
+        return result
+
+    def has_work(self, state: ObjectState) -> bool:
+        """Check whether anything has come for an object since its last reconcile."""
+        return bool(state.events) or state.cache.retired or self._daemons.changed_body(state) is not None
+
+    def is_unsaved(self, state: ObjectState) -> bool:
+        """Check whether something is to be stored on an object that is not stored yet."""
+        return bool(self._pending.get(state)) or self._progress.is_due(state)
+
+    def report_loop(self, state: ObjectState, *, writes: int, backoff: float) -> None:
+        """Warn that an object is changed again and again by its own reconciles."""
+        text = "Possible reconcile loop (%d writes in a row): backing off for %g s."
+        state.make_logger().warning(text, writes, backoff)
+
+    def _back_off(self, state: ObjectState, error: Exception) -> Result:
+        """Report an error, and requeue the object with the backoff for errors in a row."""
+        logger = state.make_logger()
+        failures = self._failures[state][0] + 1 if state in self._failures else 1
+        delays = list(itertools.islice(self._settings.queueing.error_delays, failures))
+        fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
+        if isinstance(error, NotFoundError) and failures == 1:
+            # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.
+            logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
+        elif isinstance(error, TrioperatorError):
+            cause = error.__cause__ if isinstance(error, UserCodeError) else None
+            logger.error("The object could not be handled: %s. %s", error, fate, exc_info=cause)
+        else:
+            logger.error("The object could not be handled. %s", fate, exc_info=error)
+        not_before = trio.current_time() + delays[-1] if delays else 0.0
+        self._failures[state] = failures, not_before
+        return RequeueAt(not_before) if delays else DONE
+
+    def _forget(self, state: ObjectState) -> None:
+        """Forget an object that is gone, or is not handled any more. Its daemons forget it when they have ended."""
+        self._release(state)
+        self._progress.forget(state)
+        self._daemons.forget(state)
+        self._finalized.discard(state)
+        self._failures.pop(state, None)
+
+    async def _save_last(self, state: ObjectState) -> Result:
+        """Store what is not stored yet, and leave everything else to the next operator."""
+        if state.body is not None:
+            await self._progress.save(state, state.make_logger())
+        state.release()
+        return DONE
+
+    def _release(self, state: ObjectState) -> None:
+        """Leave nothing to do for an object until the next watch event."""
+        state.release()
+        self._progress.finish(state)
+        self._pending.forget(state)
+
+    # The first part of a reconcile: watch events.
+
+    async def _process_event(self, state: ObjectState, event: WatchEvent) -> None:
+        handlers = state.cache.kind.handlers
+        try:
+            body = await self._indexing.process(state, event) if handlers.indices else None
+            if handlers.events:
+                body = event.decode() if body is None else body
+                cause = self._causes.make_event_cause(state, body, type=event.type)
+                for handler in select_event_handlers(handlers, cause):
+                    await self._executor.call_event_handler(state, cause, handler)
+            state.advance(event, body)
+        except (msgspec.MsgspecError, ValueError) as error:
+            state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
+
+    # The second part: the newest state.
+
+    async def _reconcile_newest(self, state: ObjectState) -> Result:
+        """Do the next thing for the newest state of an object."""
+        handlers = state.cache.kind.handlers
+        blocked = bool(handlers.background) and self._daemons.match(state)
+        if not handlers.changes:
+            return await self._reconcile_daemons(state, blocked=blocked)
+        change = self._causes.detect_change(state, self._progress.recall)
+        if change.current:
+            self._progress.confirm(state)
+        cause = change.cause
+        blocked = blocked or must_block_deletion(handlers, cause)
+        if await self._adjust_finalizer(state, cause.logger, blocked=blocked, finalized=change.finalized):
+            return self._next(state)
+        if self._progress.get(state) is None and not is_of_interest(handlers, cause):
+            return await self._store_pending(state, cause.logger)
+        if cause.reason in TITLES:
+            return await self._handle_cause(state, change)
+        return await self._settle(state, change)
+
+    @staticmethod
+    def _next(state: ObjectState) -> Result:
+        return DONE if state.body is None else AGAIN
+
+    async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool) -> Result:
+        """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
+        assert state.body is not None
+        logger = state.make_logger()
+        if state.cache.kind.handlers.background:
+            finalized = has_finalizer(state.body, self._finalizer)
+            if await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
+                return self._next(state)
+            return await self._store_pending(state, logger)
+        await self._store_pending(state, logger)
+        state.release()
+        return DONE
+
+    async def _store_pending(self, state: ObjectState, logger: Logger) -> Result:
+        """Store the pending patch, if there is one."""
+        before = state.body
+        await self._patcher.store(state, Patch(), logger)
+        if state.body is before:
+            state.release()
+        return self._next(state)
+
+    async def _adjust_finalizer(self, state: ObjectState, logger: Logger, *, blocked: bool, finalized: bool) -> bool:
+        """Add the finalizer where it is missing, or remove it where it is not needed. Returns whether it was so."""
+        assert state.body is not None
+        if blocked and not finalized and not is_deleting(state.body):
+            logger.debug("Adding the finalizer, thus preventing the actual deletion.")
+            await self._patcher.store(state, Patch(), logger, lambda body: add_finalizer(body, self._finalizer))
+        elif finalized and not blocked:
+            await self._remove_finalizer(state, Patch(), logger)
+        else:
+            return False
+        return True
+
+    async def _remove_finalizer(self, state: ObjectState, records: Patch, logger: Logger) -> None:
+        logger.debug("Removing the finalizer, thus allowing the actual deletion.")
+        await self._patcher.store(state, records, logger, lambda body: remove_finalizer(body, self._finalizer))
+        if state.body is not None and is_deleting(state.body):
+            self._finalized.add(state)
+            self._release(state)
+
+    async def _settle(self, state: ObjectState, change: Change) -> Result:
+        """Record that there is nothing to handle, and clean up what an unfinished cause has left."""
+        cause, records = change.cause, Patch()
+        if cause.reason is Reason.FREE:
+            cause.logger.debug("Deletion, but we are done with it, and we do not care.")
+        else:
+            cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
+        if self._progress.get(state) is not None:
+            self._progress.purge(state, records)
+        last_handled = self._progress.last_handled(state)
+        handled = last_handled.settle(change.encoded)
+        if handled != change.encoded:
+            # A change that was taken back: the handlers that have seen it must see that, too.
+            self._progress.record_handled(state, handled, records, cause.logger)
+        before = state.body
+        await self._patcher.store(state, records, cause.logger)
+        last_handled.record(handled, change.encoded, finished=False)
+        self._progress.finish(state)
+        if state.body is before and handled == change.encoded:
+            state.release()
+        return self._next(state)
+
+    async def _handle_cause(self, state: ObjectState, change: Change) -> Result:
+        """Call the handlers of a cause that are due."""
+        cause = change.cause
+        selected = select_handlers(state.cache.kind.handlers, cause)
+        progress = self._progress.begin(state, cause, selected)
+        now = wall_now()
+        if any(progress.states[handler.id].is_due(now) for handler in selected):
+            version = (cause.raw.get("metadata") or {}).get("resourceVersion")
+            cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)
+        try:
+            async with open_saver(self._progress, self._pending, state=state, logger=cause.logger) as saver:
+                execution = Execution(self._executor, state, nursery=saver.nursery, saver=saver, seen=change.encoded)
+                await execution.run(selected, cause, self._lifecycle)
+        except BaseException:  # cancelled: which handlers have ended has to be stored
+            limit = min(_LAST_SAVE, self._settings.process.grace * _LAST_SAVE_SHARE)
+            with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
+                await self._progress.save(state, cause.logger)
+            raise
+        return await self._after_handling(state, change, selected)
+
+    async def _after_handling(self, state: ObjectState, change: Change, selected: Sequence[ChangeHandler]) -> Result:
+        """Finish a cause whose handlers have all ended, or store how far they have come."""
+        cause, progress = change.cause, self._progress.get(state)
+        if state.body is None or progress is None:
+            return DONE
+        ended = all(progress.states[handler.id].finished for handler in selected)
+        waits_for_daemons = ended and cause.reason is Reason.DELETE and self._daemons.block_deletion(state)
+        if ended and not waits_for_daemons:
+            await self._finish(state, change, [progress.states[handler.id] for handler in selected])
+            return self._next(state)
+        if state.has_newer():
+            return AGAIN  # what is not saved yet is stored with what comes next
+        before = state.body
+        await self._progress.save(state, cause.logger)
+        if state.body is not before or self._executor.stopping.is_set():
+            return self._next(state)  # the response may have what others have changed
+        if waits_for_daemons:
+            state.release()  # it is requeued when the last one has ended
+            return DONE
+        wait = progress.wait(selected, now=wall_now())
+        return RequeueAt(trio.current_time() + wait) if wait else AGAIN
+
+    async def _finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> None:
+        """Record that a cause is handled."""
+        cause, records = change.cause, Patch()
+        if states:
+            succeeded = sum(state.success for state in states)
+            title = TITLES[cause.reason].capitalize()
+            cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
+        self._progress.purge(state, records)
+        if cause.reason is Reason.DELETE:
+            await self._remove_finalizer(state, records, cause.logger)
+            self._progress.finish(state)
+            return
+        last_handled = self._progress.last_handled(state)
+        handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given
+        self._progress.record_handled(state, handled, records, cause.logger)
+        before = state.body
+        await self._patcher.store(state, records, cause.logger)
+        last_handled.record(handled, change.encoded, finished=True)
+        self._progress.finish(state)
+        state.mark_handled()
+        if state.body is before:
+            state.release()
+        cause.logger.debug("Handling cycle is finished, waiting for new changes.")
+
+    # The end of an object.
+
+    async def _handle_gone(self, state: ObjectState) -> Result:
+        """Call the optional delete handlers of an object that is gone, if they were not called before."""
+        self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
+        handlers, logger = state.cache.kind.handlers, state.make_logger()
+        if handlers.delete_notices and state not in self._finalized and state.body is not None:
+            cause = self._causes.make_deletion_cause(state)
+            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_delete_notice]
+            progress = self._progress.begin(state, cause, selected)
+            progress.plan_save(None)
+            async with trio.open_nursery() as nursery:
+                await Execution(self._executor, state, nursery=nursery).run(selected, cause, self._lifecycle)
+            wait = progress.wait(selected, now=wall_now())
+            if wait is not None:
+                return RequeueAt(trio.current_time() + wait)
+        if handlers.changes:
+            logger.debug("Deleted, really deleted, and we are notified.")
+        return DONE

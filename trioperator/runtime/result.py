@@ -1,0 +1,29 @@
+"""The result of a reconcile: what the work queue does with the object next."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+__all__ = ["AGAIN", "DONE", "Again", "Done", "RequeueAt", "Result"]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Nothing is left to do until the next watch event."""
+
+
+class Again(msgspec.Struct, frozen=True):
+    """The object has a newer state, usually by an own write: reconcile it again now."""
+
+
+class RequeueAt(msgspec.Struct, frozen=True):
+    """The object is due at *time*, in seconds on Trio's clock, or at the next watch event if that is earlier."""
+
+    time: float
+
+
+Result: TypeAlias = Done | Again | RequeueAt
+
+DONE: Final = Done()
+AGAIN: Final = Again()

@@ -1,0 +1,293 @@
+"""The watch manager: which resource kinds in which namespaces are watched, as CRDs and namespaces come and go.
+
+There is one watch, which is a reflector with its cache, for each kind, or for each kind and namespace where the
+operator is restricted to some. Kinds that cannot be listed do not hold up the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import trio
+
+from trioperator.backoff import Backoff
+from trioperator.errors import TrioperatorError, UserCodeError
+from trioperator.handling import guard
+from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler
+from trioperator.handling.registry import KindHandlers, OperatorRegistry
+from trioperator.handling.stopping import DaemonStoppingReason
+from trioperator.kube.client import Client
+from trioperator.kube.discovery import discover
+from trioperator.logs import get_logger
+from trioperator.model.crd import resources_of_crd
+from trioperator.model.resource import Resource, Selection, Selector, select_resources
+from trioperator.pulse import Pulse
+from trioperator.runtime.cache import Kind, ObjectCache, Queue
+from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.reflector import Reflector
+from trioperator.runtime.scope import ObservedItems, Scope
+from trioperator.settings import OperatorSettings
+
+__all__ = ["WatchManager"]
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_NAMESPACES = "/api/v1/namespaces"
+# Seconds that one kind may take with its first list before the others go on without it.
+_PATIENCE = 5.0
+# Between discoveries of API groups whose servers are not available.
+_BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
+
+
+class _Watch:
+    """One watch: a reflector, and the cache of the objects that it has brought."""
+
+    __slots__ = ("cache", "gone", "reflector", "scope")
+
+    def __init__(self, cache: ObjectCache, reflector: Reflector) -> None:
+        self.cache = cache
+        self.reflector = reflector
+        self.scope = trio.CancelScope()
+        self.gone = False  # the kind or the namespace, and all objects with it
+
+
+class WatchManager:
+    """Starts and stops the watches of resource kinds, as handlers ask for them and the cluster has them."""
+
+    def __init__(
+        self,
+        client: Client,
+        queue: Queue,
+        *,
+        registry: OperatorRegistry,
+        settings: OperatorSettings,
+        scope: Scope,
+        memo: Any,
+        indexing: Indexing,
+        daemons: DaemonManager,
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._settings = settings
+        self._scope = scope
+        self._memo = memo
+        self._indexing = indexing
+        self._daemons = daemons
+        self._held: list[ObjectCache] = []
+        self._populated = trio.Event()
+        self._populated.set()
+        self._handlers = registry.resource_handlers()
+        self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
+        self._logger = get_logger("trioperator.runtime.watches")
+        self._discovered: frozenset[Resource] = frozenset()
+        self._defined: set[tuple[str, str]] = set()
+        self._watches: dict[tuple[Resource, str | None], _Watch] = {}
+        self._problems: dict[Selector, str] = {}
+        self._changed = Pulse()
+        self._crds = ObservedItems(lambda obj: resources_of_crd(obj.decode()), self._changed.set)
+        self._namespaces = ObservedItems(lambda obj: obj.name, self._changed.set)
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled. It has started when every kind is listed, or cannot be for now."""
+        if not self._selectors:
+            task_status.started()
+            return
+        async with trio.open_nursery() as intake:
+            discovery = await discover(self._client, self._groups)
+            self._discovered = discovery.resources
+            if discovery.broken:
+                intake.start_soon(self._discover_the_rest, discovery.broken, name="discover the rest")
+            if not self._settings.scanning.disabled:
+                await self._start_observing(intake)
+            elif self._unserved:
+                self._logger.warning("Namespaces are not looked at%s.", self._unserved)
+            self._adjust(intake)
+            await self._wait_for_lists()
+            await self._populated.wait()
+            task_status.started()
+            while True:
+                await self._changed.wait()
+                self._adjust(intake)
+
+    async def _discover_the_rest(self, groups: frozenset[str]) -> None:
+        """Discover the API groups again whose servers are not available, until they are."""
+        for attempt in itertools.count(1):
+            await trio.sleep(_BACKOFF.delay(attempt))
+            try:
+                discovery = await discover(self._client, groups)
+            except TrioperatorError as error:
+                self._logger.debug("Discovering %s is put off: %s", ", ".join(sorted(groups)), error)
+                continue
+            groups = discovery.broken
+            if discovery.resources - self._discovered:
+                self._discovered |= discovery.resources
+                self._changed.set()
+            if not groups:
+                return
+
+    @property
+    def _groups(self) -> frozenset[str] | None:
+        """The API groups that must be known: all of them if any selector names none."""
+        groups = [selector.group for selector in self._selectors]
+        if any(group is None for group in groups):
+            return None
+        return frozenset(group for group in groups if group is not None) | {"", "apiextensions.k8s.io"}
+
+    async def _start_observing(self, intake: trio.Nursery) -> None:
+        """Observe CRDs, and namespaces where they matter; wait for the first lists, but not for ever."""
+        observed: dict[str, ObservedItems[Any]] = {_CRDS: self._crds}
+        if not self._scope.clusterwide:
+            observed[_NAMESPACES] = self._namespaces
+        for path, collected in observed.items():
+            reflector = Reflector(self._client, path, collected, settings=self._settings)
+            intake.start_soon(reflector.serve, name=f"observe {path}")
+            with trio.move_on_after(_PATIENCE):
+                await reflector.tried.wait()
+            if reflector.trouble is not None:
+                self._logger.warning(
+                    "What comes and goes in %s is not noticed for now%s: %s. Where that is meant so, set"
+                    " settings.scanning.disabled to hear no more of it.",
+                    path,
+                    self._unserved if path == _NAMESPACES else "",
+                    reflector.trouble,
+                )
+
+    @property
+    def _unserved(self) -> str:
+        patterns = [str(pattern) for pattern in self._scope.namespaces if pattern not in self._scope.exact]
+        return f", and the patterns {', '.join(patterns)} stand for nothing" if patterns else ""
+
+    def _resources(self) -> frozenset[Resource]:
+        """Return the resources of the cluster: those of CRDs as these define them, all others as discovered."""
+        custom = frozenset(resource for resources in self._crds for resource in resources)
+        self._defined |= {(resource.group, resource.plural) for resource in custom}
+        builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}
+        return custom | builtin
+
+    def _wanted(self) -> dict[Resource, KindHandlers]:
+        """Match selectors with resources, and report once what cannot be served."""
+        by_resource: dict[Resource, list[ResourceHandler]] = {}
+        problems: dict[Selector, str] = {}
+        resources = self._resources()
+        selections = {selector: _select(selector, resources) for selector in self._selectors}
+        for handler in self._handlers:
+            selection = selections[handler.selector]
+            if selection.problem:
+                problems[handler.selector] = selection.problem
+            for resource in selection.resources:
+                if _stores(handler) and "patch" not in resource.verbs:
+                    problems[handler.selector] = f"{resource} cannot be patched: {handler} is not called for it."
+                else:
+                    by_resource.setdefault(resource, []).append(handler)
+        for selector, problem in problems.items():
+            if self._problems.get(selector) != problem:
+                self._logger.warning("%s", problem)
+        self._problems = problems
+        return {resource: KindHandlers.of(handlers) for resource, handlers in by_resource.items()}
+
+    def _targets(self) -> dict[tuple[Resource, str | None], Kind]:
+        kinds = [Kind(resource, handlers) for resource, handlers in self._wanted().items()]
+        targets: dict[tuple[Resource, str | None], Kind] = {}
+        for kind in kinds:
+            if self._scope.clusterwide or not kind.resource.namespaced:
+                targets[kind.resource, None] = kind
+            else:
+                targets |= {(kind.resource, namespace): kind for namespace in self._served_namespaces()}
+        return targets
+
+    def _served_namespaces(self) -> Iterable[str]:
+        if not self._namespaces.complete:
+            return self._scope.exact
+        return [name for name in self._namespaces if self._scope.includes(name)]
+
+    def _adjust(self, intake: trio.Nursery) -> None:
+        """Stop the watches that are not wanted any more, and start those that are missing."""
+        self._changed.clear()
+        targets = self._targets()
+        for key in set(self._watches) - set(targets):
+            self._logger.debug("Watching %s ends.", key)
+            watch = self._watches.pop(key)
+            watch.gone = not self._exists(*key)
+            watch.scope.cancel(reason="out of scope")
+        started: list[_Watch] = []
+        for key, kind in targets.items():
+            if key in self._watches:
+                self._watches[key].cache.update_kind(kind)  # a CRD that has changed may have other subresources
+            else:
+                watch = self._watches[key] = self._make_watch(key, kind)
+                started.append(watch)
+        self._hold_for_indices(intake, [watch.cache for watch in started])
+        for watch in started:
+            intake.start_soon(self._serve_watch, watch, name=f"watch {watch.reflector.path}")
+
+    def _hold_for_indices(self, intake: trio.Nursery, caches: Collection[ObjectCache]) -> None:
+        """Keep the objects of new caches from being handled, until those that are indexed are in the indices."""
+        is_populating = not self._populated.is_set()
+        if not is_populating and not any(cache.kind.handlers.indices for cache in caches):
+            return
+        for cache in caches:
+            cache.hold()
+        self._held += caches
+        if not is_populating:
+            self._populated = trio.Event()
+            intake.start_soon(self._populate, name="populate indices")
+
+    async def _populate(self) -> None:
+        """Fill the indices from the first lists; then let the objects that were held be handled."""
+        done: set[ObjectCache] = set()
+        while pending := {cache for cache in self._held if cache.kind.handlers.indices} - done:
+            for cache in pending:
+                await cache.listed.wait()
+            await self._indexing.populate(pending)
+            done |= pending
+        held, self._held = self._held, []
+        self._populated.set()
+        for cache in held:
+            cache.release()
+
+    def _exists(self, resource: Resource, namespace: str | None) -> bool:
+        """Check whether objects of the kind may still exist, in any version, though they are not watched."""
+        kinds = {(r.group, r.plural) for r in self._resources()}
+        return (resource.group, resource.plural) in kinds and (namespace is None or namespace in self._namespaces)
+
+    def _make_watch(self, key: tuple[Resource, str | None], kind: Kind) -> _Watch:
+        resource, namespace = key
+        timeout = self._settings.persistence.consistency_timeout
+        cache = ObjectCache(
+            kind, self._queue, memo=self._memo, consistency_timeout=timeout, indices=self._indexing.indices
+        )
+        path = resource.get_path(namespace=namespace)
+        return _Watch(cache, Reflector(self._client, path, cache, settings=self._settings))
+
+    async def _serve_watch(self, watch: _Watch) -> None:
+        with watch.scope:
+            await watch.reflector.serve()
+        if watch.gone:  # the kind or the namespace is gone, and all its objects with it
+            watch.cache.replace(())
+        else:  # they may be there still, in another version perhaps, and are not ours any more
+            watch.cache.retire()
+            for state in watch.cache:
+                self._daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
+        watch.cache.listed.set()  # nobody need wait for it any more
+        self._indexing.drop(watch.cache)
+
+    async def _wait_for_lists(self) -> None:
+        """Wait until each watch has tried to list, but not for ever: a kind that hangs does not hold up the others."""
+        with trio.move_on_after(_PATIENCE):
+            for watch in list(self._watches.values()):
+                await watch.reflector.tried.wait()
+
+
+def _stores(handler: ResourceHandler) -> bool:
+    """Check whether the objects must be patched for a handler, whatever it does."""
+    return isinstance(handler, ChangeHandler) or (isinstance(handler, BackgroundHandler) and handler.finalizer)
+
+
+def _select(selector: Selector, resources: Collection[Resource]) -> Selection:
+    """Select the resource kinds of a selector. A function of the user's that fails selects none."""
+    try:
+        return guard.call("The selector {}", selector, select_resources, selector, resources)
+    except UserCodeError as error:
+        return Selection(problem=f"{error}. Its handlers are not called.")
