@@ -38,12 +38,12 @@ from trioperator.handling.options import (
     TimerOptions,
     UpdateOptions,
     check_options,
-    take_background,
-    take_durations,
-    take_filtering,
-    take_interruptible,
-    take_retrying,
-    take_selecting,
+    parse_durations,
+    parse_filters,
+    parse_on_change,
+    parse_retry_options,
+    parse_selection,
+    parse_spawning_options,
 )
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.handling.schedule import parse_schedule
@@ -98,7 +98,7 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     """Call the function for each event of the watch stream. Errors are logged and ignored."""
 
     known = check_options("on.event", options, EventOptions)
-    restrictions = take_selecting("on.event", selector, known)
+    restrictions = parse_selection("on.event", selector, known)
 
     def register(fn: F) -> F:
         _registry(known).append(EventHandler(fn=fn, **_identity(fn, known), **restrictions))
@@ -115,8 +115,8 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     was known is kept.
     """
     known = check_options("on.index", options, IndexOptions)
-    restrictions = take_selecting("on.index", selector, known)
-    retrying = take_retrying("on.index", known)
+    restrictions = parse_selection("on.index", selector, known)
+    retrying = parse_retry_options("on.index", known)
 
     def register(fn: F) -> F:
         identity = _identity(fn, {**known, "field": None})
@@ -159,8 +159,8 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
 def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     """Call the function once for each object, for as long as the object is there: it ends when told by ``stopped``."""
     known = check_options("on.daemon", options, DaemonOptions)
-    times = take_durations("on.daemon", known, "cancellation_backoff", "cancellation_timeout", "cancellation_polling")
-    common = take_background("on.daemon", selector, known)
+    times = parse_durations("on.daemon", known, "cancellation_backoff", "cancellation_timeout", "cancellation_polling")
+    common = parse_spawning_options("on.daemon", selector, known)
 
     def register(fn: F) -> F:
         _registry(known).append(DaemonHandler(fn=fn, **_identity(fn, known), **common, **times))
@@ -172,8 +172,8 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
 def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     """Call the function for each object again and again, for as long as the object is there."""
     known = check_options("on.timer", options, TimerOptions)
-    times = take_durations("on.timer", known, "interval", "idle")
-    common = take_background("on.timer", selector, known)
+    times = parse_durations("on.timer", known, "interval", "idle")
+    common = parse_spawning_options("on.timer", selector, known)
     cron = known.get("cron")
     if cron is not None:
         if times or known.get("sharp"):
@@ -236,8 +236,8 @@ def _declare(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> N
             fn,
             id=options.get("id"),
             param=options.get("param"),
-            **take_retrying(name, options),
-            **take_filtering(name, options),
+            **parse_retry_options(name, options),
+            **parse_filters(name, options),
             **sides,
         )
     )
@@ -245,7 +245,7 @@ def _declare(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> N
 
 def _activity(activity: Activity, name: str, options: Mapping[str, Any]) -> Decorator:
     known = check_options(f"on.{name}", options, ActivityOptions)
-    retrying = take_retrying(f"on.{name}", known)
+    retrying = parse_retry_options(f"on.{name}", known)
 
     def register(fn: F) -> F:
         _registry(known).append(ActivityHandler(fn=fn, activity=activity, **_identity(fn, known), **retrying))
@@ -263,9 +263,9 @@ def _change(
     initial: bool = False,
     needs_change: bool = False,
 ) -> Decorator:
-    restrictions = take_selecting(name, selector, options)
-    retrying = take_retrying(name, options)
-    interruptible = take_interruptible(name, options)
+    restrictions = parse_selection(name, selector, options)
+    retrying = parse_retry_options(name, options)
+    interruptible = parse_on_change(name, options)
     extras = {key: options[key] for key in ("old", "new") if options.get(key) is not None}
 
     def register(fn: F) -> F:

@@ -17,7 +17,7 @@ from trioperator.handling.diffbase import (
     MultiDiffBaseStorage,
     StatusDiffBaseStorage,
     encode_essence,
-    is_digested,
+    has_digests,
 )
 from trioperator.handling.progress import AnnotationsProgressStorage, ProgressStorage, SmartProgressStorage
 from trioperator.model.body import Body, BodyEssence
@@ -301,8 +301,8 @@ class TestHugeObjects:
     ) -> None:
         after = stored(make(), raw)
         assert size_of_annotations(after) <= LIMIT - ROOM_FOR_PROGRESS
-        assert is_digested(after)
-        assert not is_digested(raw)
+        assert has_digests(after)
+        assert not has_digests(raw)
 
     @each_huge
     @each_annotating_storage
@@ -350,7 +350,7 @@ class TestHugeObjects:
         storage, essence = AnnotationsDiffBaseStorage(), {"spec": raw["spec"]}
         patch = Patch({"metadata": {"annotations": {"old": None}}})
         storage.store(body=Body(raw), patch=patch, essence=essence)
-        assert not is_digested(patch)
+        assert not has_digests(patch)
         patch = Patch({"metadata": {"annotations": {"old": None, "new": "z" * 150_000}}})
         storage.store(body=Body(raw), patch=patch, essence=essence)
         assert size_of_annotations(apply_merge(raw, patch)) <= LIMIT - ROOM_FOR_PROGRESS
@@ -399,9 +399,9 @@ class TestHugeObjects:
     def test_a_patch_that_stores_digests_is_recognised(self) -> None:
         patch = Patch()
         AnnotationsDiffBaseStorage().store(body=Body(widget()), patch=patch, essence={"spec": {"big": BIG}})
-        assert is_digested(patch)
-        assert not is_digested(Patch())
-        assert not is_digested(Patch({"metadata": {"annotations": {"a": None, "b": "text"}}}))
+        assert has_digests(patch)
+        assert not has_digests(Patch())
+        assert not has_digests(Patch({"metadata": {"annotations": {"a": None, "b": "text"}}}))
 
     def test_data_that_looks_like_a_digest_is_handled_like_any_other(self) -> None:
         storage = AnnotationsDiffBaseStorage()

@@ -22,9 +22,9 @@ from trioperator.handling.handler import (
     check_callback,
     check_signature,
     derive_id,
-    innermost,
     is_async,
     signature_of,
+    unwrap,
 )
 
 
@@ -108,7 +108,7 @@ def test_a_callable_without_a_name_needs_an_id() -> None:
 
 
 def test_the_innermost_function_is_found_through_any_mix_of_wrappers() -> None:
-    assert innermost(functools.partial(passing(functools.partial(passing(sync_fn))))) is sync_fn
+    assert unwrap(functools.partial(passing(functools.partial(passing(sync_fn))))) is sync_fn
 
 
 # ------------------------------------------------------------------------------------------------- async
@@ -335,7 +335,7 @@ def test_errors_are_temporary_by_default_but_for_events() -> None:
 def test_only_mandatory_delete_handlers_need_a_finalizer(options: Any, finalizer: bool, notice: bool) -> None:
     made = change_handler(**options)
     assert made.needs_finalizer is finalizer
-    assert made.is_delete_notice is notice
+    assert made.is_optional_delete is notice
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.handling.factory import change_handler
 from trioperator.errors import PermanentError, TemporaryError
 from trioperator.handling.handler import Reason
-from trioperator.handling.handler_state import HandlerState, deliver_result, settle, take_over
+from trioperator.handling.handler_state import HandlerState, apply_outcome, build_result_patch, states_for_cause
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.progress import AnnotationsProgressStorage
 from trioperator.model.body import Body
@@ -114,14 +114,14 @@ FRESH = HandlerState(started=NOW, purpose="create")
 
 
 def test_a_success_ends_a_handler() -> None:
-    state = settle(FRESH, Outcome(final=True, result=5), now=after(3))
+    state = apply_outcome(FRESH, Outcome(final=True, result=5), now=after(3))
     assert state == HandlerState(started=NOW, purpose="create", stopped=after(3), retries=1, success=True)
     assert state.finished
     assert not state.is_due(after(1000))
 
 
 def test_a_failure_ends_a_handler_with_its_message() -> None:
-    state = settle(FRESH, Outcome(final=True, error=PermanentError("never")), now=after(3))
+    state = apply_outcome(FRESH, Outcome(final=True, error=PermanentError("never")), now=after(3))
     assert state == HandlerState(
         started=NOW, purpose="create", stopped=after(3), retries=1, failure=True, message="never"
     )
@@ -130,7 +130,7 @@ def test_a_failure_ends_a_handler_with_its_message() -> None:
 
 
 def test_a_handler_that_is_tried_again_is_due_after_the_delay() -> None:
-    state = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=after(3))
+    state = apply_outcome(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=after(3))
     assert state == HandlerState(started=NOW, purpose="create", delayed=after(13), retries=1, message="wait")
     assert not state.finished
     assert not state.is_due(after(12.9))
@@ -139,7 +139,7 @@ def test_a_handler_that_is_tried_again_is_due_after_the_delay() -> None:
 
 @pytest.mark.parametrize("delay", [math.inf, 1e12, 1e300])
 def test_a_delay_beyond_the_calendar_lasts_to_its_end(delay: float) -> None:
-    state = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=delay), now=NOW)
+    state = apply_outcome(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=delay), now=NOW)
     assert state.retries == 1
     assert not state.is_due(after(3600 * 24 * 365 * 1000))
     assert HandlerState.from_record(state.to_record(), now=NOW) == state
@@ -159,17 +159,17 @@ def test_a_temporary_error_of_ones_own_has_a_delay_in_any_case() -> None:
 
 
 def test_a_success_after_errors_forgets_their_delay_and_message() -> None:
-    waiting = settle(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=NOW)
-    state = settle(waiting, Outcome(final=True), now=after(10))
+    waiting = apply_outcome(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=NOW)
+    state = apply_outcome(waiting, Outcome(final=True), now=after(10))
     assert (state.retries, state.delayed, state.message, state.success) == (2, None, None, True)
 
 
 def test_an_error_without_a_text_is_remembered_by_its_type() -> None:
-    assert settle(FRESH, Outcome(final=True, error=ValueError()), now=NOW).message == "ValueError()"
+    assert apply_outcome(FRESH, Outcome(final=True, error=ValueError()), now=NOW).message == "ValueError()"
 
 
 def test_a_long_message_is_cut() -> None:
-    message = settle(FRESH, Outcome(final=True, error=ValueError("x" * 10**6)), now=NOW).message
+    message = apply_outcome(FRESH, Outcome(final=True, error=ValueError("x" * 10**6)), now=NOW).message
     assert message is not None
     assert len(message) == 1024
 
@@ -182,7 +182,7 @@ def test_a_handler_that_was_never_tried_is_due() -> None:
 def test_each_attempt_counts_once_and_the_start_stays(delays: list[float]) -> None:
     state = FRESH
     for delay in delays:
-        state = settle(state, Outcome(final=False, error=ValueError("x"), delay=delay), now=after(50))
+        state = apply_outcome(state, Outcome(final=False, error=ValueError("x"), delay=delay), now=after(50))
     assert state.retries == len(delays)
     assert state.started == NOW
 
@@ -196,7 +196,7 @@ FAILED = HandlerState(started=NOW, purpose="create", stopped=after(1), retries=1
 
 def taken(known: HandlerState | None, *, reason: Reason, **options: Any) -> HandlerState:
     handler = change_handler(id="fn", **options)
-    states = take_over([handler], {} if known is None else {"fn": known}, reason=reason, now=after(100))
+    states = states_for_cause([handler], {} if known is None else {"fn": known}, reason=reason, now=after(100))
     assert set(states) == {"fn"}
     return states["fn"]
 
@@ -223,7 +223,7 @@ def test_a_finished_handler_begins_anew_for_another_cause(state: HandlerState) -
 
 def test_a_handler_that_begins_anew_knows_its_sub_handlers_still() -> None:
     # Else nobody would take their records off the object.
-    known = DONE.referring(["fn/a", "fn/b"])
+    known = DONE.with_subrefs(["fn/a", "fn/b"])
     assert taken(known, reason=Reason.UPDATE).subrefs == ("fn/a", "fn/b")
 
 
@@ -239,7 +239,7 @@ def test_records_that_do_not_tell_their_cause_belong_to_the_present_one() -> Non
 
 def test_handlers_that_the_cause_does_not_call_for_are_left_out() -> None:
     handlers = [change_handler(id="a"), change_handler(id="b")]
-    states = take_over(handlers, {"b": WAITING, "c": WAITING}, reason=Reason.CREATE, now=after(100))
+    states = states_for_cause(handlers, {"b": WAITING, "c": WAITING}, reason=Reason.CREATE, now=after(100))
     assert list(states) == ["a", "b"]
     assert states["b"] is WAITING
 
@@ -262,13 +262,13 @@ def test_handlers_that_the_cause_does_not_call_for_are_left_out() -> None:
     ],
 )
 def test_a_result_goes_to_the_status_under_the_id(result: Any, expected: Any) -> None:
-    assert deliver_result(result, handler_id="fn") == expected
+    assert build_result_patch(result, handler_id="fn") == expected
 
 
 def test_the_id_is_taken_as_it_is() -> None:
-    assert deliver_result(1, handler_id="fn/spec.field") == {"status": {"fn/spec.field": 1}}
+    assert build_result_patch(1, handler_id="fn/spec.field") == {"status": {"fn/spec.field": 1}}
 
 
 def test_a_mapping_is_merged_with_earlier_results() -> None:
     body = {"status": {"fn": {"a": 1}}}
-    assert apply_merge(body, deliver_result({"b": 2}, handler_id="fn")) == {"status": {"fn": {"a": 1, "b": 2}}}
+    assert apply_merge(body, build_result_patch({"b": 2}, handler_id="fn")) == {"status": {"fn": {"a": 1, "b": 2}}}

@@ -16,7 +16,7 @@ from tests.handling.factory import change_handler
 from trioperator import lifecycles
 from trioperator.handling.handler import ChangeHandler
 from trioperator.handling.handler_state import HandlerState
-from trioperator.handling.lifecycles import Lifecycle, check_lifecycle, choose
+from trioperator.handling.lifecycles import Lifecycle, apply_lifecycle, check_lifecycle
 from trioperator.logs import get_logger
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -30,7 +30,7 @@ def chosen(lifecycle: Lifecycle, offered: Sequence[ChangeHandler], *retries: int
     counts = retries or (0,) * len(offered)
     state = {h.id: HandlerState(started=NOW, retries=n) for h, n in zip(offered, counts, strict=True)}
     kwargs = {"spec": {"size": 1}, "name": "w"}
-    return [h.id for h in choose(lifecycle, offered, state=state, kwargs=kwargs, logger=get_logger("tests"))]
+    return [h.id for h in apply_lifecycle(lifecycle, offered, state=state, kwargs=kwargs, logger=get_logger("tests"))]
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.handling.factory import event_handler, handler
 from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
 from trioperator.handling.handler import ErrorsMode
-from trioperator.handling.outcome import Outcome, check_limits, judge
+from trioperator.handling.outcome import Outcome, check_limits, classify_error
 
 
 def decide(error: Exception, *, retry: int = 0, runtime: float = 0.0, backoff: float = 60.0, **options: Any) -> Outcome:
-    return judge(handler(**options), error, retry=retry, runtime=runtime, backoff=backoff)
+    return classify_error(handler(**options), error, retry=retry, runtime=runtime, backoff=backoff)
 
 
 # ---------------------------------------------------------------------------------------- what errors mean
@@ -60,13 +60,13 @@ def test_an_arbitrary_error_is_temporary_by_default() -> None:
 
 
 def test_arbitrary_errors_of_event_handlers_are_ignored() -> None:
-    assert judge(event_handler(), ValueError("x"), retry=0, runtime=0, backoff=1).succeeded
+    assert classify_error(event_handler(), ValueError("x"), retry=0, runtime=0, backoff=1).succeeded
 
 
 @pytest.mark.parametrize("own", [0, 1, 30])
 def test_the_backoff_of_the_handler_comes_before_the_default(own: float) -> None:
-    assert judge(handler(backoff=own), ValueError("x"), retry=0, runtime=0, backoff=60).delay == own
-    assert judge(handler(backoff=own), TemporaryError("x", delay=3), retry=0, runtime=0, backoff=60).delay == 3
+    assert classify_error(handler(backoff=own), ValueError("x"), retry=0, runtime=0, backoff=60).delay == own
+    assert classify_error(handler(backoff=own), TemporaryError("x", delay=3), retry=0, runtime=0, backoff=60).delay == 3
 
 
 # ------------------------------------------------------------------------------------------------- limits
@@ -135,7 +135,7 @@ def test_whoever_is_told_to_try_again_may_try_again_when_it_is_due(
     limits: Any, error: Exception, retry: int, runtime: float, backoff: float
 ) -> None:
     limited = handler(**limits)
-    outcome = judge(limited, error, retry=retry, runtime=runtime, backoff=backoff)
+    outcome = classify_error(limited, error, retry=retry, runtime=runtime, backoff=backoff)
     if not outcome.final:
         assert check_limits(limited, retry=retry + 1, runtime=runtime + outcome.delay) is None
         assert outcome.error is error

@@ -15,8 +15,8 @@ from trioperator.handling.registry import (
     KindHandlers,
     OperatorRegistry,
     get_default_registry,
-    is_of_interest,
-    must_block_deletion,
+    prematches_any,
+    requires_finalizer,
     select_event_handlers,
     select_handlers,
     set_default_registry,
@@ -173,8 +173,8 @@ def test_a_kind_knows_what_its_handlers_are_for() -> None:
     handlers = KindHandlers.of([*ALL, optional, event])
     assert handlers.events == (event,)
     assert handlers.changes == (*ALL, optional)
-    assert handlers.deletion_blockers == (DELETE,)
-    assert handlers.delete_notices == (optional,)
+    assert handlers.mandatory_deletes == (DELETE,)
+    assert handlers.optional_deletes == (optional,)
     assert handlers.extra_fields == {("spec", "f"), ("status", "phase")}
     assert handlers
     assert not KindHandlers.of([])
@@ -183,25 +183,25 @@ def test_a_kind_knows_what_its_handlers_are_for() -> None:
 def test_a_deletion_is_blocked_for_what_matches_but_for_the_change() -> None:
     handlers = KindHandlers.of([change_handler(reason=Reason.DELETE, labels={"a": "b"}), UPDATE])
     mine = {"metadata": {"labels": {"a": "b"}}}
-    assert must_block_deletion(handlers, change_cause(old=None, new=mine, reason=Reason.CREATE))
-    assert not must_block_deletion(handlers, change_cause(old=None, new={}, reason=Reason.CREATE))
-    assert not must_block_deletion(KindHandlers.of([CREATE, RESUME]), change_cause(old=None, new={}))
+    assert requires_finalizer(handlers, change_cause(old=None, new=mine, reason=Reason.CREATE))
+    assert not requires_finalizer(handlers, change_cause(old=None, new={}, reason=Reason.CREATE))
+    assert not requires_finalizer(KindHandlers.of([CREATE, RESUME]), change_cause(old=None, new={}))
     optional = KindHandlers.of([change_handler(reason=Reason.DELETE, optional=True)])
-    assert not must_block_deletion(optional, change_cause(old=None, new={}))
+    assert not requires_finalizer(optional, change_cause(old=None, new={}))
 
 
 def test_an_object_is_of_interest_if_any_handler_may_ever_be_called_for_it() -> None:
     labelled = change_handler(reason=Reason.CREATE, labels={"a": "b"})
     cause = change_cause(old=A, new=A, reason=Reason.NOOP)
-    assert not is_of_interest(KindHandlers.of([labelled]), cause)
-    assert is_of_interest(KindHandlers.of([labelled, DELETE]), cause)
+    assert not prematches_any(KindHandlers.of([labelled]), cause)
+    assert prematches_any(KindHandlers.of([labelled, DELETE]), cause)
 
 
 def test_a_handler_of_a_field_that_is_not_there_brings_all_objects_into_view() -> None:
     dummy = change_handler(field=("spec", "nonexistent"), needs_change=True)
-    assert is_of_interest(KindHandlers.of([dummy]), change_cause(old=None, new={"spec": {}}, reason=Reason.CREATE))
+    assert prematches_any(KindHandlers.of([dummy]), change_cause(old=None, new={"spec": {}}, reason=Reason.CREATE))
     present = change_handler(reason=Reason.CREATE, field=("spec", "nonexistent"))
-    assert not is_of_interest(KindHandlers.of([present]), change_cause(old=None, new={}, reason=Reason.CREATE))
+    assert not prematches_any(KindHandlers.of([present]), change_cause(old=None, new={}, reason=Reason.CREATE))
 
 
 # --------------------------------------------------------------------------------------------- registering

@@ -59,8 +59,8 @@ class TestResource:
 
     @pytest.mark.parametrize("name", ["kopfexamples", "kopfexample", "KopfExample", "kex"])
     def test_it_is_called_by_any_of_its_names(self, name: str) -> None:
-        assert KEX.is_called(name)
-        assert not PODS.is_called(name)
+        assert KEX.has_name(name)
+        assert not PODS.has_name(name)
 
     @pytest.mark.parametrize(
         ("kind", "options", "path"),

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ACTIVITY_KWARGS",
     "ATTEMPT_KWARGS",
-    "BACKGROUND_KWARGS",
     "CHANGE_KWARGS",
+    "DAEMON_KWARGS",
     "EVENT_KWARGS",
     "INDEX_KWARGS",
     "ActivityCause",
-    "BackgroundCause",
     "ChangeCause",
+    "DaemonCause",
     "EventCause",
     "ObjectCause",
     "attempt_kwargs",
@@ -47,7 +47,7 @@ _NO_INDICES: Indices = types.MappingProxyType({})
 ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})  # for handlers, and not for their filters
 ACTIVITY_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | {"activity", "settings"}
 INDEX_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS
-BACKGROUND_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"stopped"}
+DAEMON_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"stopped"}
 EVENT_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"type", "event"}
 CHANGE_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"reason", "diff", "old", "new"}
 
@@ -136,7 +136,7 @@ class ObjectCause:
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class BackgroundCause(ObjectCause):
+class DaemonCause(ObjectCause):
     """Be the existence of an object: what its daemons and timers run for.
 
     It lasts as long as they do: ``raw`` is always the newest state, and ``body`` shows it together with what they want

@@ -15,9 +15,9 @@ from trioperator.handling.annotation_keys import annotation_keys, check_prefix, 
 from trioperator.handling.progress import (
     PREFIX,
     annotations_of,
-    field_of,
+    format_field,
     mark_as_managed,
-    planned_annotations,
+    patch_annotations,
     without_annotations,
 )
 from trioperator.model.body import Body, BodyEssence
@@ -31,7 +31,7 @@ __all__ = [
     "MultiDiffBaseStorage",
     "StatusDiffBaseStorage",
     "encode_essence",
-    "is_digested",
+    "has_digests",
 ]
 
 # All annotations of an object together, in bytes (Kubernetes' limit), and what is left of it for the progress.
@@ -43,7 +43,7 @@ encode_essence: Final[Callable[[Mapping[str, Any]], bytes]] = msgspec.json.Encod
 _decode_essence: Final[Callable[[str | bytes], BodyEssence]] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def is_digested(source: Mapping[str, Any]) -> bool:
+def has_digests(source: Mapping[str, Any]) -> bool:
     """Tell whether an object has, or a patch stores, digests in place of values that are too big for annotations."""
     return any(isinstance(text, str) and f'{{"{DIGEST}":' in text for text in annotations_of(source).values())
 
@@ -136,7 +136,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
     def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
         keys = self._keys(body)
         mark_as_managed(self.prefix, body=body, patch=patch)
-        planned = planned_annotations(patch)
+        planned = patch_annotations(patch)
         taken = sum(len(key.encode()) for key in keys) + sum(
             len(key.encode()) + len(str(value).encode())
             for key, value in {**annotations_of(body), **planned}.items()
@@ -173,7 +173,7 @@ class StatusDiffBaseStorage(DiffBaseStorage):
     ) -> None:
         super().__init__(ignored_fields=ignored_fields)
         self.name = name
-        self.field = field_of(field, name)
+        self.field = format_field(field, name)
 
     def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
         essence = super().build(body=body, extra_fields=extra_fields)
@@ -207,7 +207,7 @@ class MultiDiffBaseStorage(DiffBaseStorage):
         fields = list(extra_fields or ())
         essence = super().build(body=body, extra_fields=fields)
         for storage in self.storages:
-            essence = _common(essence, storage.build(body=body, extra_fields=fields))
+            essence = _intersection(essence, storage.build(body=body, extra_fields=fields))
         return essence
 
     def fetch(self, *, body: Body) -> BodyEssence | None:
@@ -230,7 +230,7 @@ class MultiDiffBaseStorage(DiffBaseStorage):
         return False
 
 
-def _common(first: Mapping[str, Any], second: Mapping[str, Any]) -> BodyEssence:
+def _intersection(first: Mapping[str, Any], second: Mapping[str, Any]) -> BodyEssence:
     """Keep of the first what the second has, too: each storage leaves out what is its own."""
     common: BodyEssence = {}
     for key, value in first.items():
@@ -238,7 +238,7 @@ def _common(first: Mapping[str, Any], second: Mapping[str, Any]) -> BodyEssence:
             continue
         other = second[key]
         if value is not other and isinstance(value, Mapping) and isinstance(other, Mapping):
-            inner = _common(value, other)
+            inner = _intersection(value, other)
             if inner or not (value and other):  # what is empty only because of this is left out, too
                 common[key] = inner
         else:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from trioperator.handling import guard
-from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler, signature_of
+from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler, signature_of
 from trioperator.model.fields import resolve
 
 __all__ = [
@@ -56,7 +56,7 @@ Callback = Callable[..., bool]
 
 
 @functools.lru_cache(maxsize=1024)
-def _takes(fn: Callback, skip: int) -> frozenset[str] | None:
+def _accepted_names(fn: Callback, skip: int) -> frozenset[str] | None:
     signature = signature_of(fn, skip=skip)
     return None if signature.takes_all else signature.names
 
@@ -64,9 +64,9 @@ def _takes(fn: Callback, skip: int) -> frozenset[str] | None:
 def call_with(fn: Callable[..., Any], kwargs: Mapping[str, Any], *args: Any) -> Any:
     """Call a user's function with those of the keyword arguments that it takes."""
     try:
-        names = _takes(fn, len(args))
+        names = _accepted_names(fn, len(args))
     except TypeError:  # not hashable, so not remembered
-        names = _takes.__wrapped__(fn, len(args))
+        names = _accepted_names.__wrapped__(fn, len(args))
     if names is None:
         return fn(*args, **kwargs)
     return fn(*args, **{name: kwargs[name] for name in names if name in kwargs})
@@ -119,7 +119,7 @@ def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
     wanted += [("annotations", value) for value in (handler.annotations or {}).values()]
     if isinstance(handler, ChangeHandler):
         wanted += [("old", handler.old), ("new", handler.new)]
-    if isinstance(handler, BackgroundHandler):
+    if isinstance(handler, SpawningHandler):
         wanted.append(("initial_delay", handler.initial_delay))
     for option, value in wanted:
         yield from ((option, fn) for fn in _parts(value))
@@ -183,10 +183,10 @@ def _match_value(wanted: Any, value: Any, cause: Filterable) -> bool:
 def _match_field(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bool:
     assert handler.field
     if not isinstance(handler, ChangeHandler):
-        return _match_value(_wanted(handler), resolve(cause.raw, handler.field), cause)
-    old, new = _sides(handler.field, cause)
+        return _match_value(_expected(handler), resolve(cause.raw, handler.field), cause)
+    old, new = _old_and_new(handler.field, cause)
     if not handler.needs_change:
-        return _match_value(_wanted(handler), new, cause)
+        return _match_value(_expected(handler), new, cause)
     if handler.old is not None or handler.new is not None:
         return not change or (
             old != new
@@ -200,11 +200,11 @@ def _match_field(handler: ResourceHandler, cause: Filterable, *, change: bool) -
     )
 
 
-def _wanted(handler: ResourceHandler) -> Any:
+def _expected(handler: ResourceHandler) -> Any:
     return PRESENT if handler.value is None else handler.value
 
 
-def _sides(path: tuple[str, ...], cause: Any) -> tuple[Any, Any]:
+def _old_and_new(path: tuple[str, ...], cause: Any) -> tuple[Any, Any]:
     return resolve(cause.old or {}, path), resolve(cause.new or {}, path)
 
 

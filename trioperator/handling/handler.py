@@ -20,7 +20,6 @@ from trioperator.model.resource import Selector
 __all__ = [
     "Activity",
     "ActivityHandler",
-    "BackgroundHandler",
     "ChangeHandler",
     "DaemonHandler",
     "ErrorsMode",
@@ -32,13 +31,14 @@ __all__ = [
     "Reason",
     "ResourceHandler",
     "Signature",
+    "SpawningHandler",
     "TimerHandler",
     "check_callback",
     "check_signature",
     "derive_id",
-    "innermost",
     "is_async",
     "signature_of",
+    "unwrap",
 ]
 
 HandlerId: TypeAlias = str
@@ -131,7 +131,7 @@ def is_async(fn: HandlerFn) -> bool:
             return not isinstance(fn, type) and inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
-def innermost(fn: HandlerFn) -> HandlerFn:
+def unwrap(fn: HandlerFn) -> HandlerFn:
     """Give what is called in the end, inside of all partials and decorators."""
     while True:
         if isinstance(fn, functools.partial):
@@ -147,7 +147,7 @@ def derive_id(fn: HandlerFn) -> HandlerId:
 
     Raises TypeError for a callable that has no name: it needs ``id=``.
     """
-    fn = innermost(fn)
+    fn = unwrap(fn)
     if getattr(fn, "__name__", None) == "<lambda>":
         return f"lambda:{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None)
@@ -266,13 +266,13 @@ class ChangeHandler(ResourceHandler):
         return self.reason is Reason.DELETE and not self.optional
 
     @property
-    def is_delete_notice(self) -> bool:
+    def is_optional_delete(self) -> bool:
         """Tell whether the handler wants to hear of a deletion, without a finalizer for it."""
         return self.reason is Reason.DELETE and self.optional
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BackgroundHandler(ResourceHandler):
+class SpawningHandler(ResourceHandler):
     """Run beside an object for as long as it passes the filters: what daemons and timers have in common.
 
     ``initial_delay`` is in seconds, or a function that tells it; ``finalizer`` says whether the object must not vanish
@@ -284,7 +284,7 @@ class BackgroundHandler(ResourceHandler):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DaemonHandler(BackgroundHandler):
+class DaemonHandler(SpawningHandler):
     """Be called once for an object, and go on until told to stop.
 
     Times are in seconds: from the flag to the cancellation, from there until it is abandoned, and between reminders
@@ -300,7 +300,7 @@ class DaemonHandler(BackgroundHandler):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TimerHandler(BackgroundHandler):
+class TimerHandler(SpawningHandler):
     """Be called again and again for an object.
 
     ``interval`` is in seconds since the end of the last call, or with ``sharp`` between the points of a grid; ``idle``
@@ -341,7 +341,7 @@ def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozense
 def _check_required(title: str, fn: HandlerFn, signature: Signature, known: frozenset[str]) -> None:
     unknown = signature.required - (signature.names & known)  # what is positional only cannot be given by name
     if unknown:
-        code = getattr(innermost(fn), "__code__", None)
+        code = getattr(unwrap(fn), "__code__", None)
         where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
         raise ConfigError(
             f"{title}{where} asks for arguments that it cannot get: {', '.join(sorted(unknown))}."

@@ -11,7 +11,7 @@ from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.outcome import Outcome, describe
 from trioperator.handling.progress import ProgressRecord
 
-__all__ = ["HandlerState", "deliver_result", "later", "settle", "take_over"]
+__all__ = ["HandlerState", "add_seconds", "apply_outcome", "build_result_patch", "states_for_cause"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +41,16 @@ class HandlerState:
         """Tell whether an attempt may be made at the time *now*."""
         return not self.finished and (self.delayed is None or self.delayed <= now)
 
-    def wait(self, now: datetime.datetime) -> float:
+    def seconds_until_due(self, now: datetime.datetime) -> float:
         """Tell for how many seconds from *now* on the next attempt has to wait."""
         return 0.0 if self.delayed is None else max(0.0, (self.delayed - now).total_seconds())
 
     def to_record(self) -> ProgressRecord:
         """Make the record that is stored, in Kopf's format."""
         return {
-            "started": _to_text(self.started),
-            "stopped": _to_text(self.stopped),
-            "delayed": _to_text(self.delayed),
+            "started": _format_time(self.started),
+            "stopped": _format_time(self.stopped),
+            "delayed": _format_time(self.delayed),
             "purpose": self.purpose,
             "retries": self.retries,
             "success": self.success,
@@ -64,9 +64,9 @@ class HandlerState:
         """Read a stored record; what is unreadable in it counts as absent."""
         retries, purpose, message = record.get("retries"), record.get("purpose"), record.get("message")
         return cls(
-            started=_from_text(record.get("started")) or now,
-            stopped=_from_text(record.get("stopped")),
-            delayed=_from_text(record.get("delayed")),
+            started=_parse_time(record.get("started")) or now,
+            stopped=_parse_time(record.get("stopped")),
+            delayed=_parse_time(record.get("delayed")),
             purpose=purpose if isinstance(purpose, str) else None,
             retries=retries if isinstance(retries, int) and not isinstance(retries, bool) else 0,
             success=record.get("success") is True,
@@ -75,31 +75,31 @@ class HandlerState:
             subrefs=tuple(sorted({ref for ref in record.get("subrefs") or () if isinstance(ref, str)})),
         )
 
-    def referring(self, ids: Iterable[str]) -> HandlerState:
+    def with_subrefs(self, ids: Iterable[str]) -> HandlerState:
         """Take in the ids of sub-handlers."""
         subrefs = tuple(sorted({*self.subrefs, *ids}))
         return self if subrefs == self.subrefs else dataclasses.replace(self, subrefs=subrefs)
 
 
-def settle(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> HandlerState:
+def apply_outcome(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> HandlerState:
     """Move the state of a handler on by one attempt."""
     message = None
     if outcome.error is not None:
         message = describe(outcome.error)[:1024]
     return dataclasses.replace(
         state,
-        retries=state.retries + (not outcome.waits),
+        retries=state.retries + (not outcome.awaits_subhandlers),
         stopped=now if outcome.final else None,
-        delayed=None if outcome.final else later(now, outcome.delay),
+        delayed=None if outcome.final else add_seconds(now, outcome.delay),
         success=outcome.succeeded,
         failure=outcome.final and not outcome.succeeded,
         message=message,
     )
 
 
-def take_over(
+def states_for_cause(
     handlers: Iterable[ChangeHandler],
-    known: Mapping[str, HandlerState],
+    stored: Mapping[str, HandlerState],
     *,
     reason: Reason,
     now: datetime.datetime,
@@ -111,7 +111,7 @@ def take_over(
     """
     states: dict[str, HandlerState] = {}
     for handler in handlers:
-        state = known.get(handler.id)
+        state = stored.get(handler.id)
         if state is None:
             state = HandlerState(started=now, purpose=reason.value)
         elif state.purpose not in (None, reason.value):
@@ -123,7 +123,7 @@ def take_over(
     return states
 
 
-def deliver_result(result: Any, *, handler_id: str) -> dict[str, Any]:
+def build_result_patch(result: Any, *, handler_id: str) -> dict[str, Any]:
     """Make the merge patch that puts a handler's result into the object's status.
 
     None is no result. A mapping is merged under the handler's id, anything else is put there.
@@ -134,7 +134,7 @@ def deliver_result(result: Any, *, handler_id: str) -> dict[str, Any]:
     return {"status": {handler_id: value}}
 
 
-def later(moment: datetime.datetime, seconds: float) -> datetime.datetime:
+def add_seconds(moment: datetime.datetime, seconds: float) -> datetime.datetime:
     """Tell the time that is *seconds* after an aware moment; what is beyond the calendar is its last moment."""
     try:
         return moment + datetime.timedelta(seconds=seconds)
@@ -142,11 +142,11 @@ def later(moment: datetime.datetime, seconds: float) -> datetime.datetime:
         return datetime.datetime.max.replace(tzinfo=moment.tzinfo)
 
 
-def _to_text(moment: datetime.datetime | None) -> str | None:
+def _format_time(moment: datetime.datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="microseconds")
 
 
-def _from_text(text: object) -> datetime.datetime | None:
+def _parse_time(text: object) -> datetime.datetime | None:
     if not isinstance(text, str):
         return None
     try:

@@ -37,6 +37,6 @@ class Interruption:
         self._scope = None
 
     @property
-    def was_heeded(self) -> bool:
+    def cancelled_caught(self) -> bool:
         """Tell whether what was in the scope has ended because of the interruption."""
         return self._scope is not None and self._scope.cancelled_caught

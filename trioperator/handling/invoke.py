@@ -22,7 +22,7 @@ from trioperator.handling.asyncio_advice import asyncio_advice, package_of
 from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
-from trioperator.handling.outcome import Outcome, check_limits, describe, judge
+from trioperator.handling.outcome import Outcome, check_limits, classify_error, describe
 from trioperator.threads import run_beside, run_in_thread, run_to_the_end
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "Invoker"]
 
 # What is no failure of a handler: cancellation, and what ends a coroutine or the process.
-_PASSING = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
+_PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 # Whose frames say nothing to a user whose function has failed.
-_MACHINERY = frozenset({"trioperator", "trio", "outcome"})
+_FRAMEWORK_PACKAGES = frozenset({"trioperator", "trio", "outcome"})
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
@@ -80,14 +80,14 @@ class Invoker:
             if attempt.interruption is not None and _is_interrupted(raised, attempt.interruption):
                 _report_interruption(handler, raised, attempt.interruption, logger)
                 return Outcome(final=False, interrupted=True)
-            error = _principal(raised)
+            error = _deciding_error(raised)
             if error is None:
-                cancelled = _only_cancellation(handler, raised, logger)
+                cancelled = _split_cancellation(handler, raised, logger)
                 if cancelled is None:
                     raise
                 raise cancelled from None
             runtime = (wall_now() - attempt.started).total_seconds()
-            outcome = judge(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
+            outcome = classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
             _report(handler, error, outcome, logger)
             return outcome
         log = logger.debug if handler.is_routine and not attempt.retry else logger.info
@@ -137,7 +137,7 @@ class Invoker:
 
 
 def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
-    return isinstance(raised, InterruptedAttempt) or (interruption.was_heeded and isinstance(raised, Exception))
+    return isinstance(raised, InterruptedAttempt) or (interruption.cancelled_caught and isinstance(raised, Exception))
 
 
 def _report_interruption(handler: Handler, raised: BaseException, interruption: Interruption, logger: Logger) -> None:
@@ -146,20 +146,20 @@ def _report_interruption(handler: Handler, raised: BaseException, interruption: 
         logger.error("%s failed while it was cancelled: %s", handler, raised, exc_info=raised)
 
 
-def _only_cancellation(
+def _split_cancellation(
     handler: Handler, raised: BaseException, logger: Logger
 ) -> BaseExceptionGroup[trio.Cancelled] | None:
     """Part a cancellation from errors that handlers make while they are cancelled: these are logged, and end here."""
     if not isinstance(raised, BaseExceptionGroup):
         return None
     cancelled, others = raised.split(trio.Cancelled)
-    if cancelled is None or others is None or others.subgroup(_PASSING) is not None:
+    if cancelled is None or others is None or others.subgroup(_PASS_THROUGH) is not None:
         return None
     logger.error("%s failed while it was cancelled: %s", handler, others, exc_info=others)
     return cancelled
 
 
-def _principal(raised: BaseException) -> BaseException | None:
+def _deciding_error(raised: BaseException) -> BaseException | None:
     """Choose the error that decides: the one of a group that does, for handlers may have nurseries of their own.
 
     None is for what is no failure of a handler.
@@ -167,8 +167,8 @@ def _principal(raised: BaseException) -> BaseException | None:
     if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
         return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
     if not isinstance(raised, BaseExceptionGroup):
-        return None if isinstance(raised, _PASSING) else raised
-    if raised.subgroup(_PASSING) is not None:
+        return None if isinstance(raised, _PASS_THROUGH) else raised
+    if raised.subgroup(_PASS_THROUGH) is not None:
         return None
     leaves = list(_leaves(raised))
     waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
@@ -191,7 +191,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 
 def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
-    if outcome.waits:
+    if outcome.awaits_subhandlers:
         logger.debug("%s has unfinished sub-handlers, and is called again when they are due.", handler)
         return
     if isinstance(error, TemporaryError) and not outcome.final:
@@ -206,17 +206,17 @@ def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Lo
         fate = "will ignore it"
     else:
         fate = "will stop now"
-    _begin_in_user_code(error)
+    _trim_framework_frames(error)
     logger.error("%s failed with an exception and %s: %s", handler, fate, describe(error), exc_info=error)
     advice = asyncio_advice(error)
     if advice:
         logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, advice)
 
 
-def _begin_in_user_code(error: BaseException) -> None:
+def _trim_framework_frames(error: BaseException) -> None:
     """Cut the frames of the machinery off the beginning of the traceback."""
     traceback = error.__traceback__
-    while traceback is not None and package_of(traceback) in _MACHINERY:
+    while traceback is not None and package_of(traceback) in _FRAMEWORK_PACKAGES:
         traceback = traceback.tb_next
     if traceback is not None:  # else it was the call itself that has failed
         error.__traceback__ = traceback

@@ -20,9 +20,9 @@ from trioperator.logs import Logger, get_logger
 __all__ = [
     "Lifecycle",
     "all_at_once",
+    "apply_lifecycle",
     "asap",
     "check_lifecycle",
-    "choose",
     "get_default_lifecycle",
     "one_by_one",
     "randomized",
@@ -107,7 +107,7 @@ def check_lifecycle(lifecycle: object) -> None:
         raise TypeError(f"A lifecycle has to be a plain function of handlers, and {_name(lifecycle)} is none.")
 
 
-def choose(
+def apply_lifecycle(
     lifecycle: Lifecycle, handlers: Sequence[H], *, state: State, kwargs: Mapping[str, Any], logger: Logger
 ) -> list[H]:
     """Have *lifecycle* choose from *handlers* those to be called next, each once.

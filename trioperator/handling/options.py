@@ -18,7 +18,6 @@ from trioperator.model.resource import Selector
 
 __all__ = [
     "ActivityOptions",
-    "BackgroundOptions",
     "ChangeOptions",
     "CreateOptions",
     "DaemonOptions",
@@ -31,17 +30,18 @@ __all__ = [
     "ResumeOptions",
     "RetryOptions",
     "SelectorOptions",
+    "SpawningOptions",
     "SubhandlerOptions",
     "TimerOptions",
     "UpdateOptions",
+    "check_not_async",
     "check_options",
-    "check_plain",
-    "take_background",
-    "take_durations",
-    "take_filtering",
-    "take_interruptible",
-    "take_retrying",
-    "take_selecting",
+    "parse_durations",
+    "parse_filters",
+    "parse_on_change",
+    "parse_retry_options",
+    "parse_selection",
+    "parse_spawning_options",
 ]
 
 
@@ -138,7 +138,7 @@ class DeleteOptions(ChangeOptions, total=False):
     optional: bool | None
 
 
-class BackgroundOptions(ChangeOptions, total=False):
+class SpawningOptions(ChangeOptions, total=False):
     """Options of ``daemon`` and ``timer``.
 
     ``initial_delay`` is in seconds, or a function that tells it; with ``finalizer=False`` no finalizer is put on the
@@ -149,7 +149,7 @@ class BackgroundOptions(ChangeOptions, total=False):
     finalizer: bool | None
 
 
-class DaemonOptions(BackgroundOptions, total=False):
+class DaemonOptions(SpawningOptions, total=False):
     """Options of ``daemon``, in seconds.
 
     ``cancellation_backoff`` is the time from ``stopped`` to the cancellation, ``cancellation_timeout`` the time from
@@ -162,7 +162,7 @@ class DaemonOptions(BackgroundOptions, total=False):
     cancellation_polling: float | None
 
 
-class TimerOptions(BackgroundOptions, total=False):
+class TimerOptions(SpawningOptions, total=False):
     """Options of ``timer``, in seconds.
 
     ``interval`` is the time from the end of a call to the next one; with ``sharp=True`` the calls are on a grid of that
@@ -206,7 +206,7 @@ def check_options(name: str, options: Mapping[str, Any], known: type) -> Mapping
     return options
 
 
-def take_retrying(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_retry_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Take the options that say how a handler is tried again."""
     given = {key: options[key] for key in ("errors", "timeout", "retries", "backoff") if options.get(key) is not None}
     if not isinstance(given.get("errors", ErrorsMode.TEMPORARY), ErrorsMode):
@@ -218,7 +218,7 @@ def take_retrying(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def take_interruptible(name: str, options: Mapping[str, Any]) -> bool:
+def parse_on_change(name: str, options: Mapping[str, Any]) -> bool:
     """Take the option that says whether a change of the object cancels a call in progress."""
     wanted = options.get("on_change")
     if wanted not in (None, "finish", "cancel"):
@@ -226,15 +226,15 @@ def take_interruptible(name: str, options: Mapping[str, Any]) -> bool:
     return wanted == "cancel"
 
 
-def take_selecting(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_selection(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
     """Take what says for which resource kinds, and for which objects of them, a handler is called."""
     if selector and callable(selector[-1]):
         _check_selecting(name, selector[-1])
     keywords = {key: options[key] for key in SelectorOptions.__annotations__ if key in options}
-    return {"selector": Selector.parse(*selector, **keywords), **take_filtering(name, options)}
+    return {"selector": Selector.parse(*selector, **keywords), **parse_filters(name, options)}
 
 
-def take_filtering(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_filters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Take the options that say which objects a handler is called for."""
     sides = [key for key in ("value", "old", "new") if options.get(key) is not None]
     if sides and not options.get("field"):
@@ -243,9 +243,9 @@ def take_filtering(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"{name} has value=... together with old=... or new=...: either the one or the others.")
     if options.get("when") is not None and not callable(options["when"]):
         raise TypeError(f"{name} has when={options['when']!r}: it has to be a function.")
-    check_plain(name, "when", options.get("when"))
+    check_not_async(name, "when", options.get("when"))
     for key in sides:
-        check_plain(name, key, options[key])
+        check_not_async(name, key, options[key])
     for kind in ("labels", "annotations"):
         _check_metadata(name, kind, options.get(kind))
     return {
@@ -265,10 +265,10 @@ def _check_metadata(name: str, kind: str, wanted: Any) -> None:
     for key, value in wanted.items():
         if value is None:
             raise ValueError(f"{name} has {kind}={{{key!r}: None}}: use PRESENT or ABSENT instead of None.")
-        check_plain(name, kind, value)
+        check_not_async(name, kind, value)
 
 
-def check_plain(name: str, option: str, fn: Any) -> None:
+def check_not_async(name: str, option: str, fn: Any) -> None:
     if callable(fn) and is_async(fn):
         raise TypeError(f"{name} has an async function in {option}=...: such functions have to be plain.")
 
@@ -289,19 +289,24 @@ def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
         )
 
 
-def take_background(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_spawning_options(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
     """Take the options that daemons and timers have in common."""
     delay = options.get("initial_delay")
-    check_plain(name, "initial_delay", delay)
-    delays = {"initial_delay": delay} if callable(delay) else take_durations(name, options, "initial_delay")
+    check_not_async(name, "initial_delay", delay)
+    delays = {"initial_delay": delay} if callable(delay) else parse_durations(name, options, "initial_delay")
     finalizer = options.get("finalizer")
     if not isinstance(finalizer, bool | None):
         raise TypeError(f"{name} has finalizer={finalizer!r}: it has to be True or False.")
     finalizer = finalizer is not False
-    return {**take_selecting(name, selector, options), **take_retrying(name, options), **delays, "finalizer": finalizer}
+    return {
+        **parse_selection(name, selector, options),
+        **parse_retry_options(name, options),
+        **delays,
+        "finalizer": finalizer,
+    }
 
 
-def take_durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def parse_durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Take the options that are numbers of seconds; what is done again and again takes more than none."""
     given = {key: options[key] for key in keys if options.get(key) is not None}
     for key, value in given.items():

@@ -16,7 +16,7 @@ from trioperator.errors import (
 )
 from trioperator.handling.handler import ErrorsMode, Handler
 
-__all__ = ["Outcome", "check_limits", "describe", "judge"]
+__all__ = ["Outcome", "check_limits", "classify_error", "describe"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Outcome:
     result: Any = None
     error: BaseException | None = None
     delay: float = 0.0
-    waits: bool = False
+    awaits_subhandlers: bool = False
     interrupted: bool = False
 
     @property
@@ -53,7 +53,7 @@ def check_limits(handler: Handler, *, retry: int, runtime: float) -> Outcome | N
     return None
 
 
-def judge(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
+def classify_error(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
     """Decide what an exception of the handler means.
 
     *retry* counts the attempts before this one; *runtime* is in seconds since the first one began; *backoff* is the
@@ -64,7 +64,7 @@ def judge(handler: Handler, error: BaseException, *, retry: int, runtime: float,
     if isinstance(error, PermanentError | ConfigError):  # a wrong setting stays wrong
         return Outcome(final=True, error=error)
     if isinstance(error, UnfinishedSubhandlersError):
-        return Outcome(final=False, delay=error.delay or 0.0, waits=True)
+        return Outcome(final=False, delay=error.delay or 0.0, awaits_subhandlers=True)
     if isinstance(error, TemporaryError):
         delay = error.delay or 0.0
     elif mode is ErrorsMode.IGNORED:
@@ -81,18 +81,18 @@ def judge(handler: Handler, error: BaseException, *, retry: int, runtime: float,
 
 
 def _timed_out(handler: Handler, runtime: float, cause: BaseException | None = None) -> HandlerTimeoutError:
-    error = HandlerTimeoutError(f"{handler} has timed out after {runtime:g} seconds.{_because(cause)}")
+    error = HandlerTimeoutError(f"{handler} has timed out after {runtime:g} seconds.{_last_error(cause)}")
     error.__cause__ = cause
     return error
 
 
 def _retried_out(handler: Handler, retries: int, cause: BaseException | None = None) -> HandlerRetriesError:
-    error = HandlerRetriesError(f"{handler} has exceeded {retries} retries.{_because(cause)}")
+    error = HandlerRetriesError(f"{handler} has exceeded {retries} retries.{_last_error(cause)}")
     error.__cause__ = cause
     return error
 
 
-def _because(cause: BaseException | None) -> str:
+def _last_error(cause: BaseException | None) -> str:
     return "" if cause is None else f" The last error: {describe(cause)}"
 
 

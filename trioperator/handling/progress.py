@@ -71,7 +71,7 @@ class ProgressStorage(abc.ABC):
         """Write what is held back: all records of an object have been stored or purged."""
 
 
-def field_of(field: FieldSpec, name: str) -> FieldPath:
+def format_field(field: FieldSpec, name: str) -> FieldPath:
     """Read the field of a storage, which may have a place for the storage's *name*."""
     return tuple(part.format(name=name) for part in parse_field(field))
 
@@ -83,7 +83,7 @@ def annotations_of(body: Mapping[str, Any]) -> Mapping[str, str]:
     return found
 
 
-def planned_annotations(patch: dict[str, Any]) -> dict[str, Any]:
+def patch_annotations(patch: dict[str, Any]) -> dict[str, Any]:
     """Give the annotations of a patch, to be filled."""
     target: Any = patch
     for key in ("metadata", "annotations"):
@@ -97,7 +97,7 @@ def planned_annotations(patch: dict[str, Any]) -> dict[str, Any]:
 def mark_as_managed(prefix: str, *, body: Mapping[str, Any], patch: dict[str, Any]) -> None:
     """Say on the object that the annotations of this prefix are an operator's: other operators leave them out."""
     if not prefix.startswith("kopf.") and marker_key(prefix) not in annotations_of(body):
-        planned_annotations(patch).setdefault(marker_key(prefix), "yes")
+        patch_annotations(patch).setdefault(marker_key(prefix), "yes")
 
 
 def purge_annotations(keys: Iterable[str], *, body: Mapping[str, Any], patch: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def purge_annotations(keys: Iterable[str], *, body: Mapping[str, Any], patch: di
     present = annotations_of(body)
     for key in keys:
         if key in present:
-            planned_annotations(patch)[key] = None
+            patch_annotations(patch)[key] = None
         else:
             remove(patch, ("metadata", "annotations", key))
 
@@ -154,7 +154,7 @@ class AnnotationsProgressStorage(ProgressStorage):
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
         kept = {name: record.get(name) for name in _FIELDS if self.verbose or record.get(name) is not None}
         text = msgspec.json.encode(kept).decode()
-        planned = planned_annotations(patch)
+        planned = patch_annotations(patch)
         for full_key in self._keys(key, body):
             planned[full_key] = text
         mark_as_managed(self.prefix, body=body, patch=patch)
@@ -167,7 +167,7 @@ class AnnotationsProgressStorage(ProgressStorage):
         if value is None:
             purge_annotations(keys, body=body, patch=patch)
             return
-        planned_annotations(patch).update(dict.fromkeys(keys, value))
+        patch_annotations(patch).update(dict.fromkeys(keys, value))
         mark_as_managed(self.prefix, body=body, patch=patch)
 
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
@@ -186,8 +186,8 @@ class StatusProgressStorage(ProgressStorage):
         touch_field: FieldSpec = "status.{name}.dummy",
     ) -> None:
         self.name = name
-        self.field = field_of(field, name)
-        self.touch_field = field_of(touch_field, name)
+        self.field = format_field(field, name)
+        self.touch_field = format_field(touch_field, name)
 
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         record = resolve(body, (*self.field, key))

@@ -14,8 +14,8 @@ from trioperator.errors import UserCodeError
 from trioperator.handling.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
-    BACKGROUND_KWARGS,
     CHANGE_KWARGS,
+    DAEMON_KWARGS,
     EVENT_KWARGS,
     INDEX_KWARGS,
     ChangeCause,
@@ -26,13 +26,13 @@ from trioperator.handling.filters import callbacks, field_paths, matches, premat
 from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
-    BackgroundHandler,
     ChangeHandler,
     EventHandler,
     Handler,
     IndexHandler,
     Reason,
     ResourceHandler,
+    SpawningHandler,
     check_callback,
     check_signature,
 )
@@ -45,8 +45,8 @@ __all__ = [
     "OperatorRegistry",
     "get_default_registry",
     "handler_identity",
-    "is_of_interest",
-    "must_block_deletion",
+    "prematches_any",
+    "requires_finalizer",
     "select_event_handlers",
     "select_handlers",
     "select_index_handlers",
@@ -63,23 +63,23 @@ class KindHandlers:
     indices: tuple[IndexHandler, ...] = ()
     events: tuple[EventHandler, ...] = ()
     changes: tuple[ChangeHandler, ...] = ()
-    background: tuple[BackgroundHandler, ...] = ()
+    spawning: tuple[SpawningHandler, ...] = ()
     extra_fields: frozenset[FieldPath] = frozenset()
-    deletion_blockers: tuple[ChangeHandler, ...] = ()
-    delete_notices: tuple[ChangeHandler, ...] = ()
+    mandatory_deletes: tuple[ChangeHandler, ...] = ()
+    optional_deletes: tuple[ChangeHandler, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.indices or self.events or self.changes or self.background)
+        return bool(self.indices or self.events or self.changes or self.spawning)
 
     @property
-    def needs_echoes(self) -> bool:
+    def needs_own_writes(self) -> bool:
         """Tell whether what the stream says of own writes is news for anybody."""
         return bool(self.indices or self.events)
 
     @property
-    def only_indices(self) -> bool:
+    def is_index_only(self) -> bool:
         """Tell whether the objects are there to be indexed, and for nothing else."""
-        return bool(self.indices) and not (self.events or self.changes or self.background)
+        return bool(self.indices) and not (self.events or self.changes or self.spawning)
 
     @classmethod
     def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
@@ -90,10 +90,10 @@ class KindHandlers:
             indices=tuple(h for h in handlers if isinstance(h, IndexHandler)),
             events=tuple(h for h in handlers if isinstance(h, EventHandler)),
             changes=changes,
-            background=tuple(h for h in handlers if isinstance(h, BackgroundHandler)),
+            spawning=tuple(h for h in handlers if isinstance(h, SpawningHandler)),
             extra_fields=field_paths(handlers),
-            deletion_blockers=tuple(h for h in changes if h.needs_finalizer),
-            delete_notices=tuple(h for h in changes if h.is_delete_notice),
+            mandatory_deletes=tuple(h for h in changes if h.needs_finalizer),
+            optional_deletes=tuple(h for h in changes if h.is_optional_delete),
         )
 
 
@@ -143,8 +143,8 @@ class OperatorRegistry:
                 known = EVENT_KWARGS
             elif isinstance(handler, IndexHandler):
                 known = INDEX_KWARGS
-            elif isinstance(handler, BackgroundHandler):
-                known = BACKGROUND_KWARGS
+            elif isinstance(handler, SpawningHandler):
+                known = DAEMON_KWARGS
             else:
                 known = ACTIVITY_KWARGS
             check_signature(handler, known | indices)
@@ -175,22 +175,22 @@ def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeH
 
     A function is chosen once for an id, however many of its decorators match.
     """
-    return select_changes(handlers.changes, cause)
+    return select_change_handlers(handlers.changes, cause)
 
 
-def select_changes(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
+def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
     """Choose from *handlers* those which a change calls for, in their order, each function once for an id."""
-    return _deduplicated(h for h in handlers if _suits(h, cause) and matches(h, cause))
+    return _deduplicated(h for h in handlers if _matches_reason(h, cause) and matches(h, cause))
 
 
-def is_of_interest(handlers: KindHandlers, cause: ChangeCause) -> bool:
+def prematches_any(handlers: KindHandlers, cause: ChangeCause) -> bool:
     """Tell whether any change handler could ever be called for the object as it is."""
     return any(prematches(h, cause) for h in handlers.changes)
 
 
-def must_block_deletion(handlers: KindHandlers, cause: ChangeCause) -> bool:
+def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
     """Tell whether the object must not vanish before its delete handlers have ended."""
-    return any(prematches(h, cause) for h in handlers.deletion_blockers)
+    return any(prematches(h, cause) for h in handlers.mandatory_deletes)
 
 
 def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:
@@ -201,7 +201,7 @@ def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:
         return False
 
 
-def _suits(handler: ChangeHandler, cause: ChangeCause) -> bool:
+def _matches_reason(handler: ChangeHandler, cause: ChangeCause) -> bool:
     if handler.initial:
         return cause.initial and (handler.deleted or cause.reason is not Reason.DELETE)
     return handler.reason is None or handler.reason is cause.reason

@@ -24,7 +24,7 @@ from trioperator.handling.handler import (
     derive_id,
 )
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
-from trioperator.handling.registry import OperatorRegistry, select_changes
+from trioperator.handling.registry import OperatorRegistry, select_change_handlers
 
 __all__ = ["Subhandlers", "current_subhandlers", "execute", "running_subhandlers"]
 
@@ -53,7 +53,7 @@ class Subhandlers:
         self._declared: list[ChangeHandler] = []
         self._fns: dict[str, HandlerFn] = {}
         self._executed = False
-        self._waits: dict[tuple[str, ...], float] = {}  # in seconds, for what was executed and is not finished
+        self._delays: dict[tuple[str, ...], float] = {}  # in seconds, for what was executed and is not finished
         self._task: trio.lowlevel.Task | None = None
 
     def make(self, fn: HandlerFn, *, id: object = None, **options: Any) -> ChangeHandler:
@@ -79,12 +79,12 @@ class Subhandlers:
 
     def declare(self, handler: ChangeHandler) -> None:
         """Have a sub-handler called after the parent, or when it executes what it has declared."""
-        self._distinguish(handler)
+        self._check_unique_id(handler)
         if any(other.id == handler.id and other.param != handler.param for other in self._declared):
             raise ValueError(_TWICE.format(parent=self.parent, id=handler.id))
         self._declared.append(handler)
 
-    def _distinguish(self, handler: ChangeHandler) -> None:
+    def _check_unique_id(self, handler: ChangeHandler) -> None:
         """Raise ValueError where two functions have one id: the second would pass for the first, and not be called."""
         if self._fns.setdefault(handler.id, handler.fn) != handler.fn:
             raise ValueError(_TWICE.format(parent=self.parent, id=handler.id))
@@ -98,17 +98,17 @@ class Subhandlers:
         self._check_task()
         handlers = list(handlers)
         for handler in handlers:
-            self._distinguish(handler)
-        selected = select_changes(handlers, self._cause)
+            self._check_unique_id(handler)
+        selected = select_change_handlers(handlers, self._cause)
         if not selected:
             return
         ids = tuple(handler.id for handler in selected)
-        self._waits[ids] = 0.0  # also if the handler interrupts it
+        self._delays[ids] = 0.0  # also if the handler interrupts it
         wait = await self._run(selected, lifecycle=lifecycle)
         if wait is None:
-            del self._waits[ids]
+            del self._delays[ids]
         else:
-            self._waits[ids] = wait
+            self._delays[ids] = wait
             raise UnfinishedSubhandlersError(self.parent.id, delay=wait)
 
     async def execute_declared(self, *, lifecycle: Lifecycle | None = None) -> None:
@@ -117,12 +117,12 @@ class Subhandlers:
             self._executed = True
             await self.execute(self._declared, lifecycle=lifecycle)
 
-    async def conclude(self) -> None:
+    async def finish(self) -> None:
         """Call what was declared and not executed. Raises UnfinishedSubhandlersError unless all have ended."""
         if self._declared:
             await self.execute_declared()
-        if self._waits:  # the handler has caught the error, and that finishes no sub-handler
-            raise UnfinishedSubhandlersError(self.parent.id, delay=min(self._waits.values()))
+        if self._delays:  # the handler has caught the error, and that finishes no sub-handler
+            raise UnfinishedSubhandlersError(self.parent.id, delay=min(self._delays.values()))
 
     def _check_task(self) -> None:
         """Raise RuntimeError where the present task is no child of the handler's: nobody would wait for it there."""

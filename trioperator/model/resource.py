@@ -67,7 +67,7 @@ class Resource:
         """Give the group and the version, as manifests name them."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def is_called(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Tell whether it is a name of the kind: its plural, its singular, the kind itself or a short name."""
         return name in (self.plural, self.kind, self.singular) or name in self.shortcuts
 
@@ -197,7 +197,7 @@ class Selector:
             and (self.singular is None or self.singular == resource.singular)
             and (self.shortcut is None or self.shortcut in resource.shortcuts)
             and (self.category is None or self.category in resource.categories)
-            and (self.any_name is None or self.any_name is EVERYTHING or resource.is_called(self.any_name))
+            and (self.any_name is None or self.any_name is EVERYTHING or resource.has_name(self.any_name))
             and (self.is_specific or self.category is not None or not _is_event(resource))
             and (self.test is None or bool(self.test(resource)))
         )

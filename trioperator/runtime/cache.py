@@ -247,11 +247,11 @@ class ObjectCache:
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
         state.seen_version = max(state.seen_version, version)
-        if self.kind.handlers.delete_notices:
+        if self.kind.handlers.optional_deletes:
             state.last_object = obj
         if type == "DELETED":
             self.objects.pop(uid, None)
-        elif version <= state.version and not self.kind.handlers.needs_echoes:
+        elif version <= state.version and not self.kind.handlers.needs_own_writes:
             return uid  # the echo of an own write, and no handler of raw events
         self._push(state, WatchEvent(type, version, obj), Lane.INITIAL if type is None else Lane.FRESH)
         return uid
@@ -299,7 +299,7 @@ class ObjectCache:
         """Record the version that an own write has led to, and drop its echo if that came before the response."""
         text = str((body.get("metadata") or {}).get("resourceVersion") or "")
         state.version = max(state.version, self._number_written(state, text))
-        if state.events and not self.kind.handlers.needs_echoes and not state.has_newer():
+        if state.events and not self.kind.handlers.needs_own_writes and not state.has_newer():
             state.events = None
 
     def _number_written(self, state: ObjectState, text: str) -> int:

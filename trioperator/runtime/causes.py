@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from trioperator.handling.cause import BackgroundCause, ChangeCause, EventCause, ObjectCause, detect_reason
+from trioperator.handling.cause import ChangeCause, DaemonCause, EventCause, ObjectCause, detect_reason
 from trioperator.handling.diffbase import DiffBaseStorage, encode_essence
 from trioperator.handling.handler import Reason
 from trioperator.handling.progress import ProgressStorage
@@ -91,9 +91,9 @@ class CauseFactory:
             type=type,
         )
 
-    def make_daemon_cause(self, state: ObjectState, body: Mapping[str, Any]) -> BackgroundCause:
+    def make_daemon_cause(self, state: ObjectState, body: Mapping[str, Any]) -> DaemonCause:
         """Return the cause of daemons and timers: the object as long as it exists and matches."""
-        return BackgroundCause(
+        return DaemonCause(
             resource=state.cache.kind.resource,
             raw=body,
             get_memo=state.get_memo,

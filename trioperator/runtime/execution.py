@@ -14,10 +14,10 @@ from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause, EventCause, ObjectCause
 from trioperator.handling.context import current_cause
 from trioperator.handling.handler import ChangeHandler, EventHandler, ResourceHandler
-from trioperator.handling.handler_state import HandlerState, deliver_result, later, settle
+from trioperator.handling.handler_state import HandlerState, add_seconds, apply_outcome, build_result_patch
 from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt, Invoker
-from trioperator.handling.lifecycles import Lifecycle, choose
+from trioperator.handling.lifecycles import Lifecycle, apply_lifecycle
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.subhandlers import Subhandlers, current_subhandlers
 from trioperator.model.patch import Patch, merge_patches, preview
@@ -60,7 +60,7 @@ class HandlerPatch:
     def finish(self, result: Any) -> None:
         """Contribute what the handler wants, with its *result*, and was not contributed before."""
         try:
-            wanted = merge_patches(self.patch, deliver_result(result, handler_id=self._handler.id))
+            wanted = merge_patches(self.patch, build_result_patch(result, handler_id=self._handler.id))
         except Exception as error:  # noqa: BLE001 -- any mapping of the user's
             logger = self._cause.logger
             logger.error("%s has a result or a patch that cannot be read, and it is dropped: %r", self._handler, error)
@@ -130,7 +130,7 @@ class Execution:
         left = [handler for handler in handlers if states[handler.id].is_due(now)]
         called = False
         while left:
-            group = choose(lifecycle, left, state=states, kwargs=cause.kwargs, logger=cause.logger)
+            group = apply_lifecycle(lifecycle, left, state=states, kwargs=cause.kwargs, logger=cause.logger)
             if not group:
                 self._postpone(left, cause)
                 return
@@ -152,7 +152,7 @@ class Execution:
         backoff = self._executor.settings.execution.default_backoff
         names = ", ".join(str(handler) for handler in handlers)
         cause.logger.warning("The lifecycle has chosen none of %s: they are due again in %g seconds.", names, backoff)
-        until = later(wall_now(), backoff)
+        until = add_seconds(wall_now(), backoff)
         for handler in handlers:
             self._move(handler, dataclasses.replace(self._progress.states[handler.id], delayed=until))
 
@@ -175,7 +175,7 @@ class Execution:
                 attempt = Attempt(
                     before.retries,
                     before.started,
-                    after=subhandlers.conclude,
+                    after=subhandlers.finish,
                     interruption=interruption,
                     nursery=nursery,
                 )
@@ -195,7 +195,7 @@ class Execution:
             self._interrupted = True
             return
         own.finish(outcome.result)
-        self._move(handler, settle(self._progress.states[handler.id], outcome, now=wall_now()))
+        self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=wall_now()))
         if outcome.succeeded and self._seen is not None:
             self._executor.progress.last_handled(self._state).see(self._seen)
         self._show_pending(cause)

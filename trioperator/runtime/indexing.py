@@ -103,7 +103,7 @@ class Indexing:
                 state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
             except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
                 state.make_logger().error("The object could not be indexed.", exc_info=error)
-            if state.cache.kind.handlers.only_indices and state.events and state.events[-1] is event:
+            if state.cache.kind.handlers.is_index_only and state.events and state.events[-1] is event:
                 state.take_events()  # there are no other handlers
 
     def drop(self, cache: ObjectCache) -> None:

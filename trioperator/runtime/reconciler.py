@@ -19,7 +19,7 @@ from trioperator.errors import NotFoundError, TrioperatorError, UserCodeError
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
-from trioperator.handling.registry import is_of_interest, must_block_deletion, select_event_handlers, select_handlers
+from trioperator.handling.registry import prematches_any, requires_finalizer, select_event_handlers, select_handlers
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.logs import Logger
 from trioperator.model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
@@ -176,17 +176,17 @@ class Reconciler:
     async def _reconcile_newest(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
         handlers = state.cache.kind.handlers
-        blocked = bool(handlers.background) and self._daemons.match(state)
+        blocked = bool(handlers.spawning) and self._daemons.match(state)
         if not handlers.changes:
             return await self._reconcile_daemons(state, blocked=blocked)
         change = self._causes.detect_change(state, self._progress.recall)
         if change.current:
             self._progress.confirm(state)
         cause = change.cause
-        blocked = blocked or must_block_deletion(handlers, cause)
+        blocked = blocked or requires_finalizer(handlers, cause)
         if await self._adjust_finalizer(state, cause.logger, blocked=blocked, finalized=change.finalized):
             return self._next(state)
-        if self._progress.get(state) is None and not is_of_interest(handlers, cause):
+        if self._progress.get(state) is None and not prematches_any(handlers, cause):
             return await self._store_pending(state, cause.logger)
         if cause.reason in TITLES:
             return await self._handle_cause(state, change)
@@ -200,7 +200,7 @@ class Reconciler:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
         assert state.body is not None
         logger = state.make_logger()
-        if state.cache.kind.handlers.background:
+        if state.cache.kind.handlers.spawning:
             finalized = has_finalizer(state.body, self._finalizer)
             if await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
                 return self._next(state)
@@ -330,9 +330,9 @@ class Reconciler:
         """Call the optional delete handlers of an object that is gone, if they were not called before."""
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
         handlers, logger = state.cache.kind.handlers, state.make_logger()
-        if handlers.delete_notices and state not in self._finalized and state.body is not None:
+        if handlers.optional_deletes and state not in self._finalized and state.body is not None:
             cause = self._causes.make_deletion_cause(state)
-            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_delete_notice]
+            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
             progress = self._progress.begin(state, cause, selected)
             progress.plan_save(None)
             async with trio.open_nursery() as nursery:

@@ -15,7 +15,7 @@ import trio
 from trioperator.backoff import Backoff
 from trioperator.errors import TrioperatorError, UserCodeError
 from trioperator.handling import guard
-from trioperator.handling.handler import BackgroundHandler, ChangeHandler, ResourceHandler
+from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler
 from trioperator.handling.registry import KindHandlers, OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client
@@ -282,7 +282,7 @@ class WatchManager:
 
 def _stores(handler: ResourceHandler) -> bool:
     """Check whether the objects must be patched for a handler, whatever it does."""
-    return isinstance(handler, ChangeHandler) or (isinstance(handler, BackgroundHandler) and handler.finalizer)
+    return isinstance(handler, ChangeHandler) or (isinstance(handler, SpawningHandler) and handler.finalizer)
 
 
 def _select(selector: Selector, resources: Collection[Resource]) -> Selection:

@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from trioperator.handling.cause import BackgroundCause
-from trioperator.handling.handler import BackgroundHandler
+from trioperator.handling.cause import DaemonCause
+from trioperator.handling.handler import SpawningHandler
 from trioperator.handling.stopping import DaemonStoppingReason, Stopper
 from trioperator.logs import Logger
 from trioperator.model.patch import apply_merge
@@ -40,7 +40,7 @@ class Daemon:
         "stopper",
     )
 
-    def __init__(self, state: ObjectState, handler: BackgroundHandler, key: Hashable, daemons: ObjectDaemons) -> None:
+    def __init__(self, state: ObjectState, handler: SpawningHandler, key: Hashable, daemons: ObjectDaemons) -> None:
         assert daemons.cause is not None
         self.state = state
         self.handler = handler
@@ -136,7 +136,7 @@ class ObjectDaemons:
         self.state = state
         self.running: dict[Hashable, Daemon] = {}
         self.finished: set[Hashable] = set()
-        self.cause: BackgroundCause | None = None
+        self.cause: DaemonCause | None = None
         self.changes = 0
         self.changed_at = trio.current_time()
         self.matched: Mapping[str, Any] | None = None  # the body that the filters have seen last
@@ -179,7 +179,7 @@ class ObjectDaemons:
             self.finished.add(key)
         self.invalidate()
 
-    def begin(self, cause: BackgroundCause) -> None:
+    def begin(self, cause: DaemonCause) -> None:
         """Begin a live view for the first daemon."""
         self.cause = cause
         self.changed_at = trio.current_time()

@@ -13,7 +13,7 @@ from trioperator.handling.context import current_cause
 from trioperator.handling.filters import call_with
 from trioperator.handling.guard import call
 from trioperator.handling.handler import DaemonHandler, TimerHandler
-from trioperator.handling.handler_state import deliver_result, later
+from trioperator.handling.handler_state import add_seconds, build_result_patch
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
@@ -53,7 +53,7 @@ class DaemonLoops:
 
     async def _serve_timer(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
         schedule = timer.schedule
-        moment = later(wall_now(), delay)
+        moment = add_seconds(wall_now(), delay)
         if schedule is None:
             due: float | None = self._first_call(daemon, timer) + delay
         else:
@@ -141,7 +141,7 @@ class DaemonLoops:
 
     def _contribute(self, daemon: Daemon, patch: Patch, result: object) -> trio.Event | None:
         """Have stored what a call wants stored, by a reconcile of the object. Returns the event of that, if any."""
-        wanted, state = deliver_result(result, handler_id=daemon.handler.id), daemon.state
+        wanted, state = build_result_patch(result, handler_id=daemon.handler.id), daemon.state
         if state.gone or not (patch or wanted):
             return None
         merged = merge_patches(patch, wanted)

@@ -14,9 +14,9 @@ from typing import Any
 import trio
 
 from trioperator.errors import UserCodeError
-from trioperator.handling.cause import BackgroundCause
+from trioperator.handling.cause import DaemonCause
 from trioperator.handling.filters import matches
-from trioperator.handling.handler import BackgroundHandler, TimerHandler
+from trioperator.handling.handler import SpawningHandler, TimerHandler
 from trioperator.handling.registry import handler_identity
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.model.finalizer import has_finalizer, is_deleting
@@ -116,7 +116,7 @@ class DaemonManager:
             self._pending.unobserve(state, daemons)
 
     def _add_object(self, state: ObjectState, body: Mapping[str, Any]) -> ObjectDaemons:
-        timers = [handler for handler in state.cache.kind.handlers.background if isinstance(handler, TimerHandler)]
+        timers = [handler for handler in state.cache.kind.handlers.spawning if isinstance(handler, TimerHandler)]
         is_idle_needed = any(timer.idle is not None for timer in timers)
         daemons = ObjectDaemons(state, (lambda raw: self._essences.digest(state, raw)) if is_idle_needed else None)
         daemons.match(body)
@@ -124,10 +124,10 @@ class DaemonManager:
         self._pending.observe(state, daemons)
         return daemons
 
-    def _select(self, state: ObjectState, cause: BackgroundCause) -> dict[Hashable, BackgroundHandler]:
+    def _select(self, state: ObjectState, cause: DaemonCause) -> dict[Hashable, SpawningHandler]:
         """Select the daemons and timers of an object. Where a filter fails, all stays as it is."""
-        selected: dict[Hashable, BackgroundHandler] = {}
-        for handler in state.cache.kind.handlers.background:
+        selected: dict[Hashable, SpawningHandler] = {}
+        for handler in state.cache.kind.handlers.spawning:
             key = handler_identity(handler)
             try:
                 wanted = matches(handler, cause)
@@ -142,8 +142,8 @@ class DaemonManager:
         self,
         state: ObjectState,
         daemons: ObjectDaemons,
-        wanted: Mapping[Hashable, BackgroundHandler],
-        cause: BackgroundCause,
+        wanted: Mapping[Hashable, SpawningHandler],
+        cause: DaemonCause,
     ) -> None:
         present = daemons.finished | daemons.running.keys()
         missing = {key: handler for key, handler in wanted.items() if key not in present}
@@ -158,7 +158,7 @@ class DaemonManager:
         if not daemons.running and not missing:
             daemons.end()
 
-    def _spawn(self, state: ObjectState, daemons: ObjectDaemons, handler: BackgroundHandler, key: Hashable) -> None:
+    def _spawn(self, state: ObjectState, daemons: ObjectDaemons, handler: SpawningHandler, key: Hashable) -> None:
         before = self._running.get((state.uid, key))
         if before is not None:  # of a watch that has ended: the object is requeued when it has ended, too
             before.move_to(state)

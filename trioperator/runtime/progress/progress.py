@@ -9,7 +9,7 @@ from typing import Any
 from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
-from trioperator.handling.handler_state import HandlerState, take_over
+from trioperator.handling.handler_state import HandlerState, states_for_cause
 from trioperator.logs import Logger
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch
@@ -72,7 +72,7 @@ class Progress:
                 cause.logger.info("%s is superseded by %s.", title, newer)
                 if cause.reason is not Reason.RESUME:  # what was taken back was still seen
                     last_handled.supersede()
-        taken = take_over(selected, states, reason=cause.reason, now=wall_now())
+        taken = states_for_cause(selected, states, reason=cause.reason, now=wall_now())
         progress = CauseProgress(cause.reason, _with_subhandlers(taken, states), before=before)
         self._unfinished[state] = progress
         return progress

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trioperator.clock import wall_now
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, is_digested
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, has_digests
 from trioperator.handling.guard import unguarded
 from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.progress import (
@@ -96,7 +96,7 @@ class Records:
             return False
         essence: dict[str, Any] = msgspec.json.decode(configuration)
         self._diffbase.store(body=body, patch=patch, essence=essence)
-        return is_digested(patch) and not is_digested(body)
+        return has_digests(patch) and not has_digests(body)
 
 
 def _prefix_of(progress: ProgressStorage) -> str | None:

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
 from trioperator.handling.handler import ChangeHandler, Reason
-from trioperator.handling.handler_state import HandlerState, take_over
+from trioperator.handling.handler_state import HandlerState, states_for_cause
 
 __all__ = ["CauseProgress"]
 
@@ -35,11 +35,11 @@ class CauseProgress:
         self, handlers: Sequence[ChangeHandler], *, parents: Iterable[str], now: datetime.datetime
     ) -> None:
         """Begin or resume sub-handlers, and note for their *parents* whose they are."""
-        self.states.update(take_over(handlers, self.states, reason=self.purpose, now=now))
+        self.states.update(states_for_cause(handlers, self.states, reason=self.purpose, now=now))
         refs = {ref for handler in handlers for ref in (handler.id, *self.states[handler.id].subrefs)}
         for parent in parents:
             own = (ref for ref in refs if ref.startswith(f"{parent}/"))
-            self.states[parent] = self.states[parent].referring(own)
+            self.states[parent] = self.states[parent].with_subrefs(own)
 
     def move(self, handler_id: str, state: HandlerState) -> None:
         """Set the state of a handler."""
@@ -63,4 +63,4 @@ class CauseProgress:
     def wait(self, handlers: Iterable[ChangeHandler], *, now: datetime.datetime) -> float | None:
         """Return the seconds until the next of *handlers* is due; None where all of them have ended."""
         states = (self.states[handler.id] for handler in handlers)
-        return min((state.wait(now) for state in states if not state.finished), default=None)
+        return min((state.seconds_until_due(now) for state in states if not state.finished), default=None)
