@@ -5,9 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 import copy
 import dataclasses
+import inspect
 import itertools
 import logging
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,23 +20,18 @@ from trioperator.settings import ExecutionSettings, OperatorSettings, QueueingSe
 
 # Kopf's names and defaults, those of the project's own where they differ, and the project's additions.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "process": {"ultimate_exiting_timeout": 600, "grace": 25.0},
+    "process": {"grace": 25.0},
     "posting": {
         "enabled": True,
         "loggers": False,
         "level": logging.INFO,
-        "reporting_component": "trioperator",
-        "reporting_instance": "dev",
-        "event_name_prefix": "trioperator-event-",
     },
     "peering": {
         "name": "default",
         "stealth": False,
         "priority": 0,
-        "lifetime": 60,
         "mandatory": False,
         "standalone": False,
-        "clusterwide": False,
     },
     "watching": {
         "server_timeout": None,
@@ -46,10 +43,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "queueing": {
         "worker_limit": 256,
-        "idle_timeout": 5.0,
-        "exit_timeout": 2.0,
         "error_delays": (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610),
-        "batch_window": 0.1,
     },
     "scanning": {"disabled": False},
     "admission": {"server": None, "managed": None},
@@ -73,8 +67,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "max_threads": 1000,
         "exit_timeout": 5.0,
         "spread": 10.0,
-        "instant_exit_timeout": None,
-        "instant_exit_zero_time_cycles": 10,
     },
 }
 
@@ -104,6 +96,16 @@ def test_all_settings_have_their_defaults() -> None:
     assert dataclasses.asdict(OperatorSettings()) == DEFAULTS
 
 
+def test_the_help_of_a_section_names_all_its_settings() -> None:
+    settings = OperatorSettings()
+    for section in dataclasses.fields(settings):
+        assert f"``{section.name}``" in (OperatorSettings.__doc__ or "")
+        text = inspect.getdoc(type(getattr(settings, section.name))) or ""
+        fields = dataclasses.fields(getattr(settings, section.name))
+        assert [field.name for field in fields if not re.search(rf"- ``{field.name}`` \(.*default", text)] == []
+        assert "docs/settings.md" in text
+
+
 def test_every_default_could_have_been_assigned() -> None:
     settings = OperatorSettings()
     for section, defaults in DEFAULTS.items():
@@ -121,7 +123,6 @@ def test_operators_share_no_settings() -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("background.instant_exit_zero_time_cycles", -1),
         ("execution.executor", object()),
         ("execution.max_workers", 0),
         ("networking.enforce_retry_after", "no"),
@@ -154,7 +155,7 @@ def test_nonsense_is_refused_with_the_setting_and_the_value_named(path: str, val
     text = str(caught.value)
     assert text.startswith(f"settings.{path} is ")
     assert repr(value)[:90] in text
-    assert ", but it has to be " in text
+    assert ", but it must be " in text
     assert dataclasses.asdict(settings) == DEFAULTS
 
 
@@ -192,7 +193,7 @@ def test_a_single_delay_is_one_of_a_sequence(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["networking.error_backoffs", "queueing.error_delays"])
 def test_delays_that_can_be_iterated_only_once_are_refused(path: str) -> None:
-    with pytest.raises(ConfigError, match="again and again"):
+    with pytest.raises(ConfigError, match="repeatedly"):
         assign(OperatorSettings(), path, iter([1, 2]))
 
 
@@ -204,7 +205,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         settings.watching.inactivty_timeout = 1
     with pytest.raises(AttributeError, match=r"settings\.watchin: did you mean 'watching'"):
         _ = settings.watchin
-    with pytest.raises(AttributeError, match=r"settings\.scanning\.xyz: there are disabled\."):
+    with pytest.raises(AttributeError, match=r"settings\.scanning\.xyz: available are disabled\."):
         settings.scanning.xyz = 1
 
 
@@ -231,14 +232,6 @@ def test_batching_is_an_old_name_of_queueing() -> None:
     assert settings.queueing.worker_limit == 3
     settings.batching = QueueingSettings(worker_limit=4)
     assert settings.queueing.worker_limit == 4
-
-
-def test_namespaced_is_the_opposite_of_clusterwide() -> None:
-    peering = OperatorSettings().peering
-    assert peering.namespaced
-    peering.namespaced = False
-    assert peering.clusterwide
-    assert not peering.namespaced
 
 
 def test_settings_can_be_copied_and_compared() -> None:

@@ -141,7 +141,7 @@ class TestWrongUse:
         )
         result = run("run", "--embedded", path)
         assert result.returncode == 1
-        assert "settings.process.grace is -1, but it has to be a number of seconds, 0 or more." in result.stderr
+        assert "settings.process.grace is -1, but it must be a number of seconds, 0 or more." in result.stderr
         assert f'File "{path}", line 4, in configure' in result.stderr
         assert "supervisor.py" not in result.stderr
 

@@ -1,8 +1,8 @@
-"""Settings: how the framework behaves in detail, one tree for each operator.
+"""Settings of operators.
 
-Startup handlers change them by assignment. Nonsense is refused there and then, by a ConfigError that names the setting;
-so is a name that does not exist, by an AttributeError that names the nearest one. All times are in seconds. Nothing is
-read from the environment. Names, meanings and defaults are Kopf's ("Configuration") unless said otherwise.
+Startup handlers change them by assignment, each operator has its own. Invalid values raise ConfigError with the name of
+the setting, unknown names raise AttributeError with the closest name. All times are in seconds. Names, meanings and
+defaults are Kopf's ("Configuration") unless said otherwise. Environment variables are not read.
 """
 
 # ruff: noqa: RUF009 -- the calls in the defaults make dataclass fields
@@ -18,7 +18,6 @@ from trioperator.settings.rules import (
     ANYTHING,
     BOOLEAN,
     COUNT,
-    CYCLES,
     DELAYS,
     DIFFBASE_STORAGE,
     EXECUTOR,
@@ -56,167 +55,172 @@ _FIBONACCI: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class ProcessSettings(Section):
-    """Settings of the operator as a process."""
+    """Settings of the operator's process: see docs/settings.md.
+
+    - ``grace`` (seconds, default 25): limit for stopping
+    """
 
     _path: ClassVar[str] = "settings.process"
 
     grace: float = setting(25.0, SECONDS)
-    """How long a stop in order may take as a whole. Kubernetes kills a pod after 30 seconds, by default."""
-
-    ultimate_exiting_timeout: float | None = setting(600, SECONDS.or_none())
-    """Kopf's limit of a stop. It has no effect: ``grace`` is the limit here."""
+    """Seconds that stopping may take in all; default: 25. By default, Kubernetes kills a pod after 30 seconds."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PostingSettings(Section):
-    """Settings of the Kubernetes Events that are posted about objects."""
+    """Settings of Kubernetes Events about objects: see docs/settings.md. They have no effect yet: none are posted.
+
+    - ``enabled`` (default True): whether events are posted
+    - ``loggers`` (default False): whether log messages of handlers are posted
+    - ``level`` (default ``logging.INFO``): lowest level of the messages that are posted
+    """
 
     _path: ClassVar[str] = "settings.posting"
 
     enabled: bool = setting(True, BOOLEAN)
-    """Whether any events are posted."""
+    """Whether events are posted; default: True. It has no effect yet."""
 
     loggers: bool = setting(False, BOOLEAN)
-    """Whether messages of the handlers' loggers are posted as events."""
+    """Whether log messages of handlers are posted as events; default: False. It has no effect yet."""
 
     level: int = setting(logging.INFO, INTEGER)
-    """From which level on messages are posted."""
-
-    reporting_component: str = setting("trioperator", TEXT)
-    """Who the events come from."""
-
-    reporting_instance: str = setting("dev", TEXT)
-    """Which one of several the events come from."""
-
-    event_name_prefix: str = setting("trioperator-event-", TEXT)
-    """How the names of the events begin."""
+    """Lowest level of log messages that are posted; default: ``logging.INFO``. It has no effect yet."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PeeringSettings(Section):
-    """Settings of how operators of one kind heed each other."""
+    """Settings of peering with other operators: see docs/settings.md. They have no effect yet.
+
+    - ``name`` (default "default"): name of the peering object
+    - ``stealth`` (default False): whether keep-alives are not logged
+    - ``priority`` (default 0): priority of this operator; the others pause while one with a higher priority runs
+    - ``mandatory`` (default False): whether the operator waits for the peering object to exist
+    - ``standalone`` (default False): whether peering is off
+    """
 
     _path: ClassVar[str] = "settings.peering"
 
     name: str = setting("default", TEXT)
-    """The name of the peering object."""
+    """Name of the peering object; default: "default". It has no effect yet."""
 
     stealth: bool = setting(False, BOOLEAN)
-    """Whether to keep silent in the logs about signs of life."""
+    """Whether keep-alives are not logged; default: False. It has no effect yet."""
 
     priority: int = setting(0, INTEGER)
-    """Who handles the objects: the operator of the highest priority."""
-
-    lifetime: int = setting(60, TIMEOUT)
-    """How long a sign of life is good for."""
+    """Priority of this operator: others pause while one with a higher one runs; default: 0. It has no effect yet."""
 
     mandatory: bool = setting(False, BOOLEAN)
-    """Whether to wait for the peering object to exist."""
+    """Whether the operator waits for the peering object to exist; default: False. It has no effect yet."""
 
     standalone: bool = setting(False, BOOLEAN)
-    """Whether to heed nobody."""
-
-    clusterwide: bool = setting(False, BOOLEAN)
-    """Whether the peering is that of operators of the whole cluster."""
-
-    @property
-    def namespaced(self) -> bool:
-        """The opposite of ``clusterwide``."""
-        return not self.clusterwide
-
-    @namespaced.setter
-    def namespaced(self, value: bool) -> None:
-        self.clusterwide = not value
+    """Whether peering is off; default: False. It has no effect yet: operators run without peering."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class WatchingSettings(Section):
-    """Settings of lists and watches."""
+    """Settings of list and watch requests: see docs/settings.md. All times are in seconds.
+
+    - ``server_timeout`` (default None: up to the server): duration of a watch, as requested from the server
+    - ``client_timeout`` (default None: no limit): duration after which the operator ends a watch
+    - ``connect_timeout`` (default None: ``networking.connect_timeout``): limit for connecting
+    - ``reconnect_backoff`` (default 0.1): delay from the end of a watch to the next one
+    - ``inactivity_timeout`` (default 70): how long a watch may be silent before it is restarted
+    - ``page_size`` (default 500): objects in one page of a list
+    """
 
     _path: ClassVar[str] = "settings.watching"
 
     server_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """How long the server is asked to keep a watch open; None: as long as it likes."""
+    """Duration of a watch in seconds, as requested from the server; default: None, up to the server."""
 
     client_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """How long a watch is kept open by the operator, connecting included; None: forever."""
+    """Seconds after which the operator ends a watch, connecting included; default: None, never."""
 
     connect_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """How long connecting for a watch may take; None: ``networking.connect_timeout``."""
+    """Seconds that connecting for a watch may take; default: None, ``networking.connect_timeout``."""
 
     reconnect_backoff: float = setting(0.1, SECONDS)
-    """How long to wait from the end of a watch to the next one."""
+    """Seconds from the end of a watch to the next one; default: 0.1."""
 
     inactivity_timeout: float = setting(70.0, TIMEOUT)
-    """How long a watch may be silent until it counts as dead. Servers send bookmarks once a minute."""
+    """Seconds that a watch may be silent before it is restarted; default: 70. Servers send bookmarks every minute."""
 
     page_size: int = setting(500, COUNT)
-    """How many objects a page of a list has."""
+    """Number of objects in one page of a list; default: 500."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class QueueingSettings(Section):
-    """Settings of how objects are taken in turn."""
+    """Settings of the work queue: see docs/settings.md. Also available as ``settings.batching``.
+
+    - ``worker_limit`` (default 256): objects that are handled at the same time; None: no limit
+    - ``error_delays`` (seconds, default 1, 1, 2, 3, 5, ... 610): backoff after errors of the framework with an object
+    """
 
     _path: ClassVar[str] = "settings.queueing"
 
     worker_limit: int | None = setting(256, COUNT.or_none())
-    """How many objects are handled at the same time; None: all. Kopf's default is None."""
-
-    idle_timeout: float = setting(5.0, SECONDS)
-    """Kopf's time for which an idle object keeps its worker. It has no effect: an idle object has no worker."""
-
-    exit_timeout: float = setting(2.0, SECONDS)
-    """Kopf's time for workers to end. It has no effect: ``process.grace`` holds for everything."""
+    """Number of objects that are handled at the same time; default: 256 (Kopf: None). None: no limit."""
 
     error_delays: Iterable[float] = setting(_FIBONACCI, DELAYS)
-    """How long an object rests after each of the framework's own errors with it in a row; the last one is for all
-    further errors, and with none there is no rest. A single number is one delay."""
-
-    batch_window: float = setting(0.1, SECONDS)
-    """Kopf's time to gather events. It has no effect, there neither."""
+    """Seconds of backoff after consecutive errors of the framework with an object; default: 1, 1, 2, 3, 5, ... 610. The
+    last one is repeated. If empty, the object is handled when it changes. A single number is one delay."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class ScanningSettings(Section):
-    """Settings of how namespaces and resource kinds are discovered."""
+    """Settings of the discovery of namespaces and resource kinds: see docs/settings.md.
+
+    - ``disabled`` (default False): whether namespaces and CRDs are not watched
+    """
 
     _path: ClassVar[str] = "settings.scanning"
 
     disabled: bool = setting(False, BOOLEAN)
-    """Whether to look at them when the operator starts only, and not to observe them."""
+    """Whether namespaces and CRDs are not watched: resource kinds are discovered only on start, and of namespaces only
+    those that are named exactly are served; default: False."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class AdmissionSettings(Section):
-    """Settings of the admission webhooks."""
+    """Settings of admission webhooks: see docs/settings.md. They have no effect yet.
+
+    - ``server`` (default None): server or tunnel that receives the requests
+    - ``managed`` (default None): name of the webhook configurations that the operator manages
+    """
 
     _path: ClassVar[str] = "settings.admission"
 
     server: Any = setting(None, ANYTHING)
-    """The server or the tunnel that takes the requests."""
+    """Server or tunnel that receives the admission requests; default: None. It has no effect yet."""
 
     managed: str | None = setting(None, TEXT.or_none())
-    """The name of the webhook configurations that the operator keeps up to date; None: it keeps none."""
+    """Name of the webhook configurations that the operator manages; default: None, it manages none. It has no effect
+    yet."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class ExecutionSettings(Section):
-    """Settings of how handlers are called."""
+    """Settings of calls of handlers: see docs/settings.md.
+
+    - ``default_backoff`` (seconds, default 60): delay of retries after arbitrary exceptions
+    - ``max_workers`` (default 64): threads for sync handlers
+    - ``executor`` (default None): Kopf's thread pool, whose size becomes ``max_workers``
+    """
 
     _path: ClassVar[str] = "settings.execution"
 
     default_backoff: float = setting(60, SECONDS)
-    """How long after an arbitrary error a handler is tried again, if it does not say so itself."""
+    """Seconds before a handler without ``backoff=`` is retried after an arbitrary exception; default: 60."""
 
     max_workers: int = setting(64, COUNT)
-    """How many threads there are for handlers that are not async."""
+    """Number of threads for sync handlers; default: 64."""
 
     executor: Executor | None = setting(None, EXECUTOR.or_none())
-    """Kopf's pool of threads. Assigning one sets ``max_workers`` to its size; threads are Trio's."""
+    """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size; the threads are Trio's."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Not super(): a dataclass with slots is another class than the one that the method was written in.
+        # Not super(): a dataclass with slots is not the class in whose body the method was defined.
         Section.__setattr__(self, name, value)
         if name == "executor" and value is not None:
             self.max_workers = value._max_workers
@@ -224,75 +228,92 @@ class ExecutionSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class NetworkingSettings(Section):
-    """Settings of single requests."""
+    """Settings of single requests: see docs/settings.md. All times are in seconds.
+
+    - ``request_timeout`` (default 300): limit for a request, watches excepted; None: no limit
+    - ``connect_timeout`` (default None: that of the request): limit for connecting
+    - ``error_backoffs`` (default 1, 1, 2, 3, 5, 8, 13, 21): delays before retries of a request
+    - ``enforce_retry_after`` (default False): whether ``Retry-After`` also shortens delays
+    - ``trust_env`` (default False): whether ``HTTP_PROXY`` and similar variables are used
+    """
 
     _path: ClassVar[str] = "settings.networking"
 
     request_timeout: float | None = setting(300.0, TIMEOUT.or_none())
-    """How long a request may take, watches excepted; None: forever."""
+    """Seconds that one attempt of a request may take, watches excepted; default: 300. None: no limit."""
 
     connect_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """How long connecting may take; None: as long as the request."""
+    """Seconds that connecting may take; default: None, limited by ``request_timeout`` only."""
 
     error_backoffs: Iterable[float] = setting((1, 1, 2, 3, 5, 8, 13, 21), DELAYS)
-    """How long to wait before each further attempt of a request that had no answer or an HTTP 5xx or 429. After the
-    last one the error escalates. It may be infinite. A single number is one delay."""
+    """Seconds before each retry of a request without a response, or with an HTTP 5xx or 429; default: 1, 1, 2, 3, 5, 8,
+    13, 21. After the last one the error is raised. It may be infinite. A single number is one delay."""
 
     enforce_retry_after: bool = setting(False, BOOLEAN)
-    """Whether the server's ``Retry-After`` also shortens the operator's own delay."""
+    """Whether the server's ``Retry-After`` also shortens the operator's own delay; default: False."""
 
     trust_env: bool = setting(False, BOOLEAN)
-    """Whether ``HTTP_PROXY`` and the like are heeded."""
+    """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables; default: False."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PersistenceSettings(Section):
-    """Settings of what the operator remembers, and where."""
+    """Settings of what is stored on objects: see docs/settings.md.
+
+    - ``finalizer`` (default "trioperator.dev/finalizer"): the operator's finalizer
+    - ``progress_storage`` (default None: annotations): storage of the progress of handlers
+    - ``diffbase_storage`` (default None: an annotation): storage of the last-handled configuration
+    - ``consistency_timeout`` (seconds, default 5): limit for waiting for the operator's own changes in the watch
+    - ``write_delay`` (seconds, default 0.1): how long the progress of handlers is collected before it is stored
+    """
 
     _path: ClassVar[str] = "settings.persistence"
 
     finalizer: str = setting("trioperator.dev/finalizer", FINALIZER)
-    """The finalizer that keeps objects until their deletion is handled."""
+    """Finalizer that blocks the deletion of objects until it is handled; default: "trioperator.dev/finalizer"."""
 
     progress_storage: Any = setting(None, PROGRESS_STORAGE.or_none())
-    """Where the progress of handlers is kept: a progress storage; None: in annotations of the default prefix.
-
-    Its type is of a higher layer, so that only its methods are checked here."""
+    """Storage of the progress of handlers, such as ``AnnotationsProgressStorage()``; default: None, a
+    ``SmartProgressStorage()``. Only its methods are checked, as its type is defined in a higher layer."""
 
     diffbase_storage: Any = setting(None, DIFFBASE_STORAGE.or_none())
-    """Where last handled states are kept: a diff-base storage; None: in an annotation of the default prefix."""
+    """Storage of the last-handled configuration, such as ``StatusDiffBaseStorage()``; default: None, an
+    ``AnnotationsDiffBaseStorage()``."""
 
     consistency_timeout: float = setting(5.0, SECONDS)
-    """How long to wait for the operator's own change to come back by the watch; 0: not at all."""
+    """Seconds to wait for the operator's own change to arrive in the watch; default: 5. 0: do not wait."""
 
     write_delay: float = setting(0.1, SECONDS)
-    """How long after its end a handler is on record at the latest: those that end meanwhile are stored together."""
+    """Seconds after its end within which the progress of a handler is stored; default: 0.1. Handlers that end meanwhile
+    are stored with it."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class BackgroundSettings(Section):
-    """Settings of daemons and timers."""
+    """Settings of daemons and timers: see docs/settings.md. All times are in seconds.
+
+    - ``cancellation_polling`` (default 60): interval of messages that a stopped daemon still runs
+    - ``max_threads`` (default 1000): sync daemons that run at the same time
+    - ``exit_timeout`` (default 5): time for daemons without ``cancellation_timeout=`` to exit when the operator stops
+    - ``spread`` (default 10): time over which the first calls of timers are spread when the operator starts
+    """
 
     _path: ClassVar[str] = "settings.background"
 
     cancellation_polling: float = setting(60, TIMEOUT)
-    """How often it is logged that a daemon still runs which was told to stop, and has no cancellation timeout."""
+    """Seconds between messages that a stopped daemon without ``cancellation_timeout=`` still runs; default: 60."""
 
     max_threads: int = setting(1000, COUNT)
-    """How many daemons that are not async can run at the same time: each takes a thread of its own."""
+    """Number of sync daemons that run at the same time, each in a thread; default: 1000. Others wait, with an error in
+    the log."""
 
     exit_timeout: float = setting(5.0, SECONDS)
-    """How long a daemon with no cancellation timeout may take to end when the operator stops, until it is cancelled."""
+    """Seconds until daemons without ``cancellation_timeout=``, and timers, are cancelled when the operator stops;
+    default: 5."""
 
     spread: float = setting(10.0, SECONDS)
-    """Over how many seconds the first calls of timers are spread for objects that were there before the operator; over
-    their interval, if that is shorter; 0: not at all."""
-
-    instant_exit_timeout: float | None = setting(None, SECONDS.or_none())
-    """Kopf's time for daemons to end at once when told to. It has no effect: their ends are events here."""
-
-    instant_exit_zero_time_cycles: int | None = setting(10, CYCLES.or_none())
-    """Kopf's number of event loop cycles for the same. It has no effect."""
+    """Seconds over which the first calls of timers are spread for objects that exist when the operator starts, or their
+    interval if that is shorter; default: 10. 0: do not spread."""
 
 
 def _section(kind: type[Section]) -> Any:
@@ -302,10 +323,27 @@ def _section(kind: type[Section]) -> Any:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class OperatorSettings(Section):
-    """All settings of one operator.
+    """Settings of one operator, in sections; ``help()`` of a section's class shows its settings, units and defaults.
 
-    Guarantees: what is assigned to any of them is checked, with a ConfigError for a bad value and an AttributeError for
-    a name that does not exist.
+    ::
+
+        @trioperator.on.startup()
+        def configure(settings: trioperator.OperatorSettings, **_):
+            settings.queueing.worker_limit = 20
+            settings.watching.server_timeout = 600
+
+    - ``process``: stopping
+    - ``watching``: list and watch requests
+    - ``queueing`` (Kopf's old name: ``batching``): the work queue
+    - ``scanning``: discovery of namespaces and resource kinds
+    - ``execution``: calls of handlers
+    - ``networking``: single requests
+    - ``persistence``: what is stored on objects
+    - ``background``: daemons and timers
+    - ``posting``, ``peering``, ``admission``: no effect yet
+
+    Assigning an invalid value raises ConfigError, an unknown name AttributeError. All times are in seconds. See
+    docs/settings.md.
     """
 
     _path: ClassVar[str] = "settings"
@@ -324,7 +362,7 @@ class OperatorSettings(Section):
 
     @property
     def batching(self) -> QueueingSettings:
-        """The old name of ``queueing``."""
+        """Kopf's old name of ``queueing``."""
         return self.queueing
 
     @batching.setter

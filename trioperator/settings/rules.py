@@ -1,4 +1,4 @@
-"""What settings may be: rules for values, in words and as tests, and sections that go by them on assignment."""
+"""Rules for the values of settings, and the base class of sections, which check them on assignment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ __all__ = [
     "ANYTHING",
     "BOOLEAN",
     "COUNT",
-    "CYCLES",
     "DELAYS",
     "DIFFBASE_STORAGE",
     "EXECUTOR",
@@ -32,14 +31,14 @@ __all__ = [
 
 
 class Rule(NamedTuple):
-    """Tell what values a setting takes, in words and as a test, and what a good one is turned into."""
+    """Rule for the values of a setting: a description, a test, and a conversion of valid values."""
 
     expected: str
     accepts: Callable[[Any], bool]
     convert: Callable[[Any], Any] | None = None
 
     def or_none(self) -> Rule:
-        """Give the rule that takes None, too."""
+        """Return the rule that also accepts None."""
         return Rule(f"{self.expected}, or None", lambda value: value is None or self.accepts(value), self.convert)
 
 
@@ -60,11 +59,11 @@ def _is_delays(value: Any) -> bool:
         return True
     if isinstance(value, list | tuple):
         return all(_is_duration(delay) for delay in value)
-    # Whatever else can be iterated more than once: it may be infinite, so that its delays are not looked at.
+    # Any other iterable, but no iterators. It may be infinite, so its delays are not checked.
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Iterator)
 
 
-# A qualified name is all that the API server takes, and it would refuse each object one by one.
+# Qualified names: the API server rejects any other finalizer, on each object.
 _QUALIFIED: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -73,14 +72,13 @@ def _has_methods(*names: str) -> Callable[[Any], bool]:
 
 
 BOOLEAN = Rule("True or False", lambda value: isinstance(value, bool))
-TEXT = Rule("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
+TEXT = Rule("a non-empty string", lambda value: isinstance(value, str) and bool(value))
 INTEGER = Rule("a whole number", _is_int)
 COUNT = Rule("a whole number, 1 or more", lambda value: _is_int(value) and value >= 1)
-CYCLES = Rule("a whole number, 0 or more", lambda value: _is_int(value) and value >= 0)
 SECONDS = Rule("a number of seconds, 0 or more", _is_duration)
 TIMEOUT = Rule("a number of seconds, more than 0", lambda value: _is_duration(value) and value > 0)
 DELAYS = Rule(
-    "a number of seconds or several, 0 or more each, which can be iterated again and again",
+    "a number of seconds, or an iterable of them, 0 or more each, that can be iterated repeatedly",
     _is_delays,
     lambda value: (value,) if _is_number(value) else value,
 )
@@ -89,7 +87,7 @@ FINALIZER = Rule(
     lambda value: isinstance(value, str) and _QUALIFIED.fullmatch(value) is not None,
 )
 EXECUTOR = Rule(
-    "a concurrent.futures.ThreadPoolExecutor: its size is what is taken",
+    "a concurrent.futures.ThreadPoolExecutor, whose size is used",
     lambda value: _is_int(getattr(value, "_max_workers", None)),
 )
 PROGRESS_STORAGE = Rule(
@@ -102,14 +100,14 @@ ANYTHING = Rule("anything", lambda value: True)
 
 
 def setting(default: Any, rule: Rule) -> Any:
-    """Declare a setting of a section: a field of a dataclass that takes what the rule takes."""
+    """Declare a setting: a dataclass field with a default and a rule."""
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
 class Section:
-    """Be a group of settings, a dataclass: check each value on assignment.
+    """Base class of groups of settings, which are dataclasses. Values are checked on assignment.
 
-    Raises ConfigError for a value that the setting's rule does not take, AttributeError for a name that is none.
+    Raises ConfigError for an invalid value, AttributeError for an unknown name.
     """
 
     __slots__ = ()
@@ -122,23 +120,23 @@ class Section:
             if isinstance(getattr(type(self), name, None), property):
                 object.__setattr__(self, name, value)
                 return
-            self._refuse_name(name)
+            self._raise_unknown(name)
         rule: Rule = field.metadata["rule"]
         if not rule.accepts(value):
-            raise ConfigError(f"{self._path}.{name} is {_quote(value)}, but it has to be {rule.expected}.")
+            raise ConfigError(f"{self._path}.{name} is {_quote(value)}, but it must be {rule.expected}.")
         if rule.convert is not None and value is not None:
             value = rule.convert(value)
         object.__setattr__(self, name, value)
 
-    if not TYPE_CHECKING:  # else any name would look like a good one to type checkers
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
-            self._refuse_name(name)
+            self._raise_unknown(name)
 
-    def _refuse_name(self, name: str) -> NoReturn:
+    def _raise_unknown(self, name: str) -> NoReturn:
         known = [known for known in dir(type(self)) if not known.startswith("_")]
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
+        hint = f"did you mean {near[0]!r}?" if near else f"available are {', '.join(known)}."
         raise AttributeError(f"There is no setting {self._path}.{name}: {hint}", name=name, obj=self)
 
 
