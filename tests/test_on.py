@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import re
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -194,7 +197,7 @@ def test_functions_without_names_need_an_id(registry: OperatorRegistry) -> None:
 @pytest.mark.parametrize("id", [0, 5])
 @pytest.mark.parametrize("name", ["create", "daemon", "index"])
 def test_an_id_is_a_text(name: str, id: Any) -> None:
-    with pytest.raises(TypeError, match=f"id={id}: it has to be a text"):
+    with pytest.raises(TypeError, match=f"id={id}: it must be a string"):
         decorate(name, id=id)
 
 
@@ -453,7 +456,7 @@ def test_a_decorator_refuses_before_it_is_applied(registry: OperatorRegistry) ->
             attempt()
 
 
-def test_what_a_function_asks_for_is_checked_when_the_operator_starts(registry: OperatorRegistry) -> None:
+def test_what_a_function_requires_is_checked_when_the_operator_starts(registry: OperatorRegistry) -> None:
     @on.create("widgets")
     def create(sepc: Any, **_: Any) -> None: ...
 
@@ -505,21 +508,21 @@ def test_a_timer_is_registered_with_its_schedule() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "why"),
     [
-        ({"cron": "* * * * *", "interval": 5}, TypeError, "either the one or the others"),
-        ({"cron": "* * * * *", "idle": 5}, TypeError, "either the one or the others"),
-        ({"cron": "* * * * *", "sharp": True}, TypeError, "either the one or the others"),
-        ({"cron": 5}, TypeError, "has to be a text"),
-        ({"cron": "every minute"}, ValueError, "is no cron expression"),
-        ({"cron": "* * * * *", "timezone": "Europe/Atlantis"}, ValueError, "There is no time zone"),
+        ({"cron": "* * * * *", "interval": 5}, TypeError, "use one or the other"),
+        ({"cron": "* * * * *", "idle": 5}, TypeError, "use one or the other"),
+        ({"cron": "* * * * *", "sharp": True}, TypeError, "use one or the other"),
+        ({"cron": 5}, TypeError, "must be a string"),
+        ({"cron": "every minute"}, ValueError, "is not a cron expression"),
+        ({"cron": "* * * * *", "timezone": "Europe/Atlantis"}, ValueError, "Unknown time zone"),
         ({"interval": 5, "timezone": "UTC"}, TypeError, "without cron="),
         ({"sharp": True}, TypeError, "without interval="),
-        ({"interval": 0}, ValueError, "interval=0: it has to be a number of seconds, more than 0"),
+        ({"interval": 0}, ValueError, "interval=0: it must be a number of seconds, more than 0"),
         ({"interval": -1}, ValueError, "interval=-1"),
         ({"interval": "1"}, ValueError, "interval='1'"),
         ({"interval": True}, ValueError, "interval=True"),
-        ({"idle": float("nan")}, ValueError, "idle=nan: it has to be a number of seconds, 0 or more"),
+        ({"idle": float("nan")}, ValueError, "idle=nan: it must be a number of seconds, 0 or more"),
         ({"initial_delay": float("inf")}, ValueError, "initial_delay=inf"),
-        ({"finalizer": "no"}, TypeError, "finalizer='no': it has to be True or False"),
+        ({"finalizer": "no"}, TypeError, "finalizer='no': it must be True or False"),
         ({"finalizer": 0}, TypeError, "finalizer=0"),
     ],
 )
@@ -532,7 +535,7 @@ def test_times_that_make_no_sense_are_refused(options: dict[str, Any], error: ty
     "option", ["initial_delay", "cancellation_backoff", "cancellation_timeout", "cancellation_polling"]
 )
 def test_times_of_daemons_are_checked(option: str) -> None:
-    with pytest.raises(ValueError, match=f"on.daemon has {option}=-1: it has to be a number of seconds"):
+    with pytest.raises(ValueError, match=f"on.daemon has {option}=-1: it must be a number of seconds"):
         decorate("daemon", **{option: -1})
 
 
@@ -545,12 +548,21 @@ def test_an_initial_delay_cannot_be_told_by_an_async_function() -> None:
 
 
 @pytest.mark.parametrize("name", ["daemon", "timer"])
-def test_what_an_initial_delay_asks_for_is_checked_when_the_operator_starts(
+def test_what_an_initial_delay_requires_is_checked_when_the_operator_starts(
     registry: OperatorRegistry, name: str
 ) -> None:
     getattr(on, name)("widgets", initial_delay=lambda stopped: 1.0)(fn)
-    with pytest.raises(ConfigError, match=r"The function initial_delay= of .* asks for .* stopped"):
+    with pytest.raises(ConfigError, match=r"The function initial_delay= of .* requires .* stopped"):
         registry.check()
+
+
+@pytest.mark.parametrize("name", on.__all__)
+def test_the_help_of_a_decorator_names_all_its_options(name: str) -> None:
+    decorator = getattr(on, name)
+    (options,) = typing.get_args(typing.get_type_hints(decorator, include_extras=True)["options"])
+    text = inspect.getdoc(decorator) or ""
+    assert [option for option in options.__annotations__ if f"``{option}``" not in text] == []
+    assert re.search(r"See docs/(\w+)\.md", text)
 
 
 def test_all_decorators_are_public() -> None:

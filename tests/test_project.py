@@ -126,6 +126,12 @@ def test_all_options_of_operators_are_on_the_page_of_embedding() -> None:
     assert [name for name in sorted(options) if f"`{name}`" not in page] == []
 
 
+def test_the_help_of_operators_names_all_their_options() -> None:
+    options = set(inspect.signature(trioperator.operator).parameters) - {"task_status"}
+    text = inspect.getdoc(trioperator.operator) or ""
+    assert [name for name in sorted(options) if f"- *{name}*: " not in text] == []
+
+
 class Rights:
     """Know what the ClusterRole of the deployment allows, and what of it was used."""
 

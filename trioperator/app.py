@@ -1,4 +1,4 @@
-"""Operators as users see them: to be awaited in a Trio program, or to be run as one."""
+"""Entry points of operators: a function to be awaited in a Trio program, and one that runs a program."""
 
 from __future__ import annotations
 
@@ -44,22 +44,38 @@ async def operator(
 ) -> None:
     """Run an operator until it is stopped or cancelled.
 
-    ``await nursery.start(operator)`` comes back when everything that can be watched is. Signals are listened to
-    in the main thread only: the first one stops in order, the second one at once.
+    ::
 
-    *registry* holds the handlers (default: those of the plain decorators); *settings* are this operator's own; *memo*
-    is passed to all handlers, and copied for each object; *lifecycle* says in which order handlers are called; with
-    neither *clusterwide* nor *namespaces* it handles the whole cluster. *connection* says where the API server is
-    (default: as kubectl finds it, or the pod's service account); *transport* carries the requests in place of the
-    network. *stop_flag* and *ready_flag* are events, of Trio or of threading. *standalone* is how an operator runs: the
-    option is there for Kopf's sake.
+        async with trio.open_nursery() as nursery:
+            await nursery.start(functools.partial(trioperator.operator, namespaces=["default"]))
 
-    Raises ConfigError, LoginError, ActivityError or ApiError when it cannot start.
+    ``nursery.start()`` returns when the startup handlers have succeeded and everything that can be watched is listed.
+    In the main thread, SIGINT and SIGTERM stop the operator in order, within ``settings.process.grace`` seconds (25);
+    a second signal cancels it. Cancellation stops it at once; cleanup handlers are still called, within the grace.
+
+    - *registry*: registry of the handlers; default: the default registry
+    - *settings*: settings of this operator; default: ``OperatorSettings()``
+    - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
+    - *lifecycle*: function that selects and orders handlers; default: that of ``set_default_lifecycle()``
+    - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
+    - *clusterwide*: handle the whole cluster, which is the default
+    - *standalone*: run without peering; it has no effect yet, as operators have no peering
+    - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
+    - *connection*: API server and credentials; default: those of kubectl, or of the pod's service account
+    - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
+    - *stop_flag*: Trio or threading event that stops the operator when it is set
+    - *ready_flag*: Trio or threading event that the operator sets when it is ready
+
+    Raises TypeError for conflicting options, ConfigError for other wrong options, settings or handlers, LoginError
+    without valid credentials, ActivityError if a startup or cleanup handler has failed, ApiError or ConnectionLostError
+    if the API server cannot be used on start, and KeyboardInterrupt after a second signal.
+
+    See docs/embedding.md.
     """
     if clusterwide and namespaces:
         raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
-    if isinstance(namespaces, str | re.Pattern):  # else each of its letters would be a pattern
-        raise TypeError(f"There can be several namespaces: give them as a list, such as [{namespaces!r}].")
+    if isinstance(namespaces, str | re.Pattern):  # otherwise each of its characters would be a pattern
+        raise TypeError(f"Pass namespaces as a list, such as [{namespaces!r}].")
     if liveness_endpoint is not None:
         parse_endpoint(liveness_endpoint)
     if lifecycle is not None:
@@ -88,16 +104,23 @@ async def operator(
 
 
 def _check_memo(memo: object) -> None:
-    """Raise ConfigError where objects could not have copies of the memo."""
+    """Raise ConfigError if the memo cannot be copied for objects."""
     try:
         copy.copy(memo)
     except Exception as error:
         raise ConfigError(
-            f"The memo is copied for each object, and {memo!r} cannot be: {error!r}. Put it into a Memo, or give its"
-            " class a __copy__()."
+            f"The memo is copied for each object, but {memo!r} cannot be copied: {error!r}. Put it into a Memo, or add"
+            " a __copy__() to its class."
         ) from error
 
 
 def run(**options: Any) -> None:
-    """Run an operator as a program of its own: :func:`operator` with the same options, in a new Trio loop."""
+    """Run an operator as a program, with ``trio.run()``.
+
+    ::
+
+        trioperator.run(namespaces=["default"])
+
+    Options and errors are those of :func:`operator`. See docs/embedding.md.
+    """
     trio.run(lambda: operator(**options))

@@ -1,12 +1,13 @@
-"""The decorators by which functions become handlers.
+"""Decorators that register functions as handlers.
 
 ::
 
     @trioperator.on.create("example.com", "v1", "widgets", labels={"tier": "gold"})
     def created(spec, name, **_): ...
 
-Every decorator gives the function back unchanged, so they can be stacked. The positional arguments of the resource
+Every decorator returns the function unchanged, so several can be stacked. The positional arguments of the resource
 decorators select resource kinds (see :class:`trioperator.model.resource.Selector`); the options are those of Kopf.
+Shared options are repeated in each docstring, as ``help()`` and editors show only that of one decorator.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from trioperator.handling.options import (
     parse_retry_options,
     parse_selection,
     parse_spawning_options,
+    parse_timer_options,
 )
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
-from trioperator.handling.schedule import parse_schedule
 from trioperator.handling.subhandlers import running_subhandlers
 from trioperator.model.fields import parse_field
 
@@ -72,7 +73,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorator(Protocol):
-    """Be a decorator that gives the function back as it was."""
+    """Decorator that returns the function unchanged."""
 
     def __call__(self, fn: F, /) -> F:
         """Register the function."""
@@ -80,23 +81,104 @@ class Decorator(Protocol):
 
 
 def startup(**options: Unpack[ActivityOptions]) -> Decorator:
-    """Call the function before anything else: the operator does not start until it has succeeded."""
+    """Call the function when the operator starts, before it connects to the API server.
+
+    ::
+
+        @trioperator.on.startup()
+        def configure(settings, **_):
+            settings.queueing.worker_limit = 20
+
+    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
+    others (docs/arguments.md). If it fails permanently, the operator exits with an ActivityError.
+
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+
+    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
+    requires unknown arguments. See docs/handlers.md.
+    """
     return _activity(Activity.STARTUP, "startup", options)
 
 
 def cleanup(**options: Unpack[ActivityOptions]) -> Decorator:
-    """Call the function when the operator ends, after all else has stopped."""
+    """Call the function when the operator stops, after all other handlers, daemons and timers.
+
+    ::
+
+        @trioperator.on.cleanup()
+        async def close(memo, **_):
+            await memo.connection.aclose()
+
+    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
+    others (docs/arguments.md). It is cancelled when ``settings.process.grace`` (25 seconds for the whole stop) is over.
+
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+
+    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
+    requires unknown arguments. See docs/handlers.md.
+    """
     return _activity(Activity.CLEANUP, "cleanup", options)
 
 
 def probe(**options: Unpack[ActivityOptions]) -> Decorator:
-    """Call the function when the operator's health is asked for; what it returns is part of the answer."""
+    """Call the function when the liveness endpoint is requested, at most every 10 seconds.
+
+    ::
+
+        @trioperator.on.probe(id="queue")
+        def queue_length(memo, **_):
+            return len(memo.queue)
+
+    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
+    others (docs/arguments.md). Its result is in the JSON response, under its id. If it fails
+    permanently, the response is an HTTP 500.
+
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+
+    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
+    requires unknown arguments. See docs/handlers.md.
+    """
     return _activity(Activity.PROBE, "probe", options)
 
 
 def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
-    """Call the function for each event of the watch stream. Errors are logged and ignored."""
+    """Call the function for each watch event of an object. Errors are logged, and not retried.
 
+    ::
+
+        @trioperator.on.event("example.com", "v1", "widgets")
+        def seen(type, name, logger, **_):
+            logger.info("%s: %s", type, name)
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``type``, ``event``, ``body`` and
+    others (docs/arguments.md). ``type`` is None for objects from the initial list.
+
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/handlers.md.
+    """
     known = check_options("on.event", options, EventOptions)
     restrictions = parse_selection("on.event", selector, known)
 
@@ -108,11 +190,35 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
 
 
 def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
-    """Keep what the function returns for each object in an index, which all handlers get as an argument.
+    """Keep the results of the function for all objects in an in-memory index, which is an argument of all handlers.
 
-    The argument has the name of the function, or that given by ``id=``. A dict that is returned holds values by
-    keys; anything else is kept under the key None; None itself changes nothing. By default errors are ignored, and what
-    was known is kept.
+    ::
+
+        @trioperator.index("pods")
+        def pods_by_node(name, spec, **_):
+            return {spec.get("nodeName"): name}
+
+        @trioperator.on.create("widgets")
+        def created(spec, pods_by_node: trioperator.Index, **_): ...
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``name``, ``spec``, ``labels`` and
+    others (docs/arguments.md). It is called for each state of each object: a
+    returned dict contains values by keys, another value is kept under the key None, and None changes nothing.
+
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.IGNORED``, to keep the previous values
+    - ``timeout``, ``retries``: seconds since the first error of an object, and number of attempts, until the object is
+      excluded from the index; default: no limits
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name of the index; default: the function's name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/indexing.md.
     """
     known = check_options("on.index", options, IndexOptions)
     restrictions = parse_selection("on.index", selector, known)
@@ -128,36 +234,212 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
 
 
 def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
-    """Call the function when an object has been created, or comes into view for the first time."""
+    """Call the function when an object is created, or seen for the first time.
+
+    ::
+
+        @trioperator.on.create("example.com", "v1", "widgets", labels={"tier": "gold"}, retries=5)
+        def create_widget(spec, name, logger, **_):
+            logger.info("Creating %s of size %s.", name, spec["size"])
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+
+    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
+      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/handlers.md.
+    """
     return _change("on.create", selector, check_options("on.create", options, CreateOptions), reason=Reason.CREATE)
 
 
 def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
-    """Call the function once in the operator's life for each object that was there when it started."""
+    """Call the function for each object that exists when the operator starts.
+
+    ::
+
+        @trioperator.on.resume("example.com", "v1", "widgets")
+        @trioperator.on.create("example.com", "v1", "widgets")
+        def connect(name, memo, **_):
+            memo.connection = connect_to(name)
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+
+    - ``deleted``: whether it is called for objects that are being deleted, too; default: False
+    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
+      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/handlers.md.
+    """
     return _change("on.resume", selector, check_options("on.resume", options, ResumeOptions), reason=None, initial=True)
 
 
 def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
-    """Call the function when an object, or the ``field=`` of it, has changed."""
+    """Call the function when an object, or its ``field=``, has changed.
+
+    ::
+
+        @trioperator.on.update("example.com", "v1", "widgets", field="spec.size")
+        def resize(old, new, name, logger, **_):
+            logger.info("Resizing %s from %s to %s.", name, old, new)
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+    Changes of the status, and of metadata other than labels and annotations, count only if they are a ``field=``.
+
+    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
+      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its value before or after the change; default: any value
+    - ``old``, ``new``: its values before and after the change, in place of ``value``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/handlers.md.
+    """
     known = check_options("on.update", options, UpdateOptions)
     return _change("on.update", selector, known, reason=Reason.UPDATE, needs_change=True)
 
 
 def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
-    """Call the function when an object is being deleted; the object waits for it, unless ``optional=True``."""
+    """Call the function when an object is being deleted.
+
+    ::
+
+        @trioperator.on.delete("example.com", "v1", "widgets")
+        def delete_widget(name, logger, **_):
+            logger.info("Deleting %s.", name)
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+    The operator adds its finalizer, so that the object is deleted only after the handler has finished.
+
+    - ``optional``: with True the operator adds no finalizer for it: the object may be gone when it is called, and
+      deletions while the operator is down are missed; default: False
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/handlers.md.
+    """
     return _change("on.delete", selector, check_options("on.delete", options, DeleteOptions), reason=Reason.DELETE)
 
 
 def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
-    """Call the function when the ``field=`` has changed, been added or been removed, at creation too."""
+    """Call the function when a field has changed, or was added or removed; at creation too.
+
+    ::
+
+        @trioperator.on.field("example.com", "v1", "widgets", field="spec.size")
+        def resize(old, new, **_): ...
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+    ``old``, ``new`` and ``diff`` are those of the field.
+
+    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
+      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: the field (required), and its value before or after the change; default: any value
+    - ``old``, ``new``: its values before and after the change, in place of ``value``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/handlers.md.
+    """
     known = check_options("on.field", options, UpdateOptions)
     if not known.get("field"):
-        raise TypeError("on.field needs field=..., the field to look at.")
+        raise TypeError("on.field needs field=..., the field to watch.")
     return _change("on.field", selector, known, reason=None, needs_change=True)
 
 
 def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
-    """Call the function once for each object, for as long as the object is there: it ends when told by ``stopped``."""
+    """Call the function once for each object, to run while the object exists and matches the filters.
+
+    ::
+
+        @trioperator.daemon("example.com", "v1", "widgets", cancellation_timeout=10)
+        async def monitor(spec, stopped, logger, **_):
+            while not stopped:
+                logger.info("The size is %s.", spec["size"])
+                await stopped.wait(60)
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``patch``, ``stopped`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+    The arguments always show the newest state. Stopping sets ``stopped``, then cancels async functions.
+
+    - ``cancellation_backoff``: seconds from setting ``stopped`` to the cancellation; default: 0
+    - ``cancellation_timeout``: seconds from the cancellation until the daemon is abandoned; default: it is neither
+      cancelled nor abandoned while the operator runs, and deletion waits for it
+    - ``cancellation_polling``: seconds between messages that a daemon without ``cancellation_timeout`` still runs;
+      default: ``settings.background.cancellation_polling``, 60
+    - ``initial_delay``: seconds before the first call, or a sync function of the keyword arguments; default: 0
+    - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for the daemon; default: True
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/daemons.md.
+    """
     known = check_options("on.daemon", options, DaemonOptions)
     times = parse_durations("on.daemon", known, "cancellation_backoff", "cancellation_timeout", "cancellation_polling")
     common = parse_spawning_options("on.daemon", selector, known)
@@ -170,39 +452,80 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
 
 
 def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
-    """Call the function for each object again and again, for as long as the object is there."""
+    """Call the function repeatedly for each object, while the object exists and matches the filters.
+
+    ::
+
+        @trioperator.timer("example.com", "v1", "widgets", interval=60)
+        async def check(spec, patch, **_):
+            patch.status["healthy"] = await is_healthy(spec["url"])
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``patch``, ``stopped`` and
+    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+    The arguments always show the newest state. Without ``interval`` and ``cron`` the function is called once, or with
+    ``idle`` once after each change.
+
+    - ``interval``: seconds from the end of a call to the next one, more than 0
+    - ``sharp``: with True, ``interval`` is from start to start, and overlapping calls are skipped; default: False
+    - ``idle``: seconds for which the object must be unchanged before a call
+    - ``cron``: cron expression such as ``"*/5 * * * *"`` or ``"@hourly"``, in place of the three options above
+    - ``timezone``: time zone of ``cron``, as a name or a tzinfo; default: UTC
+    - ``initial_delay``: seconds before the first call, or a sync function of the keyword arguments; default: 0
+    - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for a running call; default: True
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/timers.md.
+    """
     known = check_options("on.timer", options, TimerOptions)
-    times = parse_durations("on.timer", known, "interval", "idle")
+    times = parse_timer_options("on.timer", known)
     common = parse_spawning_options("on.timer", selector, known)
-    cron = known.get("cron")
-    if cron is not None:
-        if times or known.get("sharp"):
-            raise TypeError(
-                "on.timer has cron=... together with interval, sharp or idle: either the one or the others."
-            )
-        if not isinstance(cron, str):
-            raise TypeError(f"on.timer has cron={cron!r}: it has to be a text such as '*/5 * * * *'.")
-        times["schedule"] = parse_schedule(cron, known.get("timezone"))
-    elif known.get("timezone") is not None:
-        raise TypeError("on.timer has timezone=... without cron=..., which is what it is for.")
-    if known.get("sharp") and "interval" not in times:
-        raise TypeError("on.timer has sharp=True without interval=..., the width of the grid.")
 
     def register(fn: F) -> F:
-        sharp = bool(known.get("sharp"))
-        _registry(known).append(TimerHandler(fn=fn, **_identity(fn, known), **common, **times, sharp=sharp))
+        _registry(known).append(TimerHandler(fn=fn, **_identity(fn, known), **common, **times))
         return fn
 
     return register
 
 
 def subhandler(**options: Unpack[SubhandlerOptions]) -> Decorator:
-    """Have the running handler call the function as a part of itself, with retries and a progress of its own.
+    """Declare the function as a sub-handler of the running change handler, with its own retries and progress.
 
-    Works inside of a handler of changes only. The sub-handler's id is ``parent/id``; it is called when the parent has
-    returned, or when it awaits ``execute()``. The parent is called again until all its sub-handlers have ended.
+    ::
 
-    Raises RuntimeError anywhere else.
+        @trioperator.on.create("example.com", "v1", "widgets")
+        def create_widget(spec, **_):
+            for item in spec["items"]:
+
+                @trioperator.subhandler(id=item)
+                def create_item(item=item, **_): ...
+
+    It is called when the parent returns or awaits ``execute()``, with the same arguments as the parent. The parent is
+    called again until all its sub-handlers have finished; finished ones are not called again.
+
+    - ``id``: last part of the id ``<parent>/<id>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; default: None
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``old``, ``new``: its values before and after the change; only in ``on.update`` and ``on.field`` handlers
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+
+    Raises RuntimeError outside a running change handler, ConfigError if the function requires arguments that do not
+    exist, TypeError or ValueError for wrong options or a duplicate id. See docs/subhandlers.md.
     """
     known = check_options("subhandler", options, SubhandlerOptions)
 
@@ -213,11 +536,30 @@ def subhandler(**options: Unpack[SubhandlerOptions]) -> Decorator:
     return declare
 
 
-this = subhandler  # as it was called in the first versions of Kopf
+this = subhandler  # its name in the first versions of Kopf
 
 
 def register(fn: F, **options: Unpack[RegisterOptions]) -> F:
-    """Have the running handler call *fn* as a part of itself: the same as ``subhandler``, without a decorator."""
+    """Declare *fn* as a sub-handler of the running change handler: :func:`subhandler` without a decorator.
+
+    ::
+
+        @trioperator.on.create("example.com", "v1", "widgets")
+        def create_widget(spec, **_):
+            for item in spec["items"]:
+                trioperator.register(functools.partial(create_item, item=item), id=item)
+
+    - ``id``: last part of the id ``<parent>/<id>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; default: None
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: no limit
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+
+    Raises the same errors as :func:`subhandler`. See docs/subhandlers.md.
+    """
     _declare("register", fn, check_options("register", options, RegisterOptions))
     return fn
 
@@ -225,12 +567,10 @@ def register(fn: F, **options: Unpack[RegisterOptions]) -> F:
 def _declare(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
     running = running_subhandlers(name)
     if not callable(fn):
-        raise TypeError(f"A sub-handler has to be a function, not {fn!r}: decorators are used with parentheses.")
+        raise TypeError(f"A sub-handler must be a function, not {fn!r}: use the decorator with parentheses.")
     sides = {key: options[key] for key in ("old", "new") if options.get(key) is not None}
     if sides and not running.parent.needs_change:
-        raise TypeError(
-            f"{name} has {', '.join(sides)}=...: only sub-handlers of on.update and on.field can have that."
-        )
+        raise TypeError(f"{name} has {', '.join(sides)}=...: only sub-handlers of on.update and on.field can have it.")
     running.declare(
         running.make(
             fn,
@@ -295,9 +635,9 @@ def _registry(options: Mapping[str, Any]) -> OperatorRegistry:
 
 def _identity(fn: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     if not callable(fn):
-        raise TypeError(f"A handler has to be a function, not {fn!r}: decorators are used with parentheses.")
+        raise TypeError(f"A handler must be a function, not {fn!r}: use the decorator with parentheses.")
     if not isinstance(options.get("id"), str | None):
-        raise TypeError(f"A handler has id={options['id']!r}: it has to be a text.")
+        raise TypeError(f"A handler has id={options['id']!r}: it must be a string.")
     name = options.get("id") or derive_id(fn)
     path = parse_field(options.get("field"))
     return {"id": f"{name}/{'.'.join(path)}" if path else name, "param": options.get("param")}

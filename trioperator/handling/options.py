@@ -1,6 +1,6 @@
-"""What decorators are given: the options that there are, and checks of their values. Pure.
+"""Options of decorators: their types, and functions that validate them. Pure.
 
-The checks raise TypeError or ValueError, where the decorator is written, and say what is meant instead.
+Invalid options raise TypeError or ValueError where the decorator is applied.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 
 from trioperator.handling.handler import ErrorsMode, is_async
 from trioperator.handling.registry import OperatorRegistry
+from trioperator.handling.schedule import parse_schedule
 from trioperator.model.fields import FieldSpec, parse_field
 from trioperator.model.resource import Selector
 
@@ -42,14 +43,15 @@ __all__ = [
     "parse_retry_options",
     "parse_selection",
     "parse_spawning_options",
+    "parse_timer_options",
 ]
 
 
 class IdentityOptions(TypedDict, total=False):
     """Options of every decorator.
 
-    ``id`` names the handler in logs and stored state (default: the function's name); ``param`` is passed on to the
-    function; ``registry`` takes the handler instead of the default one.
+    ``id`` is the name of the handler in logs and stored progress (default: the function's qualified name). ``param`` is
+    passed to the function. ``registry`` gets the handler in place of the default registry.
     """
 
     id: str | None
@@ -58,11 +60,11 @@ class IdentityOptions(TypedDict, total=False):
 
 
 class RetryOptions(TypedDict, total=False):
-    """Options of handlers that are tried again.
+    """Options of handlers that are retried.
 
-    ``errors`` says what arbitrary exceptions mean; ``timeout`` is in seconds since the first attempt, and also
-    interrupts an async attempt; ``retries`` is the number of attempts; ``backoff`` is the delay in seconds after an
-    arbitrary exception.
+    ``errors`` is how arbitrary exceptions are treated. ``timeout`` is in seconds from the first attempt; async attempts
+    are cancelled then. ``retries`` is the number of attempts. ``backoff`` is the delay in seconds after an arbitrary
+    exception.
     """
 
     errors: ErrorsMode | None
@@ -76,7 +78,7 @@ class ActivityOptions(IdentityOptions, RetryOptions, total=False):
 
 
 class SelectorOptions(TypedDict, total=False):
-    """Options that select resource kinds by one attribute."""
+    """Selectors of resource kinds by one attribute."""
 
     group: str | None
     version: str | None
@@ -88,7 +90,7 @@ class SelectorOptions(TypedDict, total=False):
 
 
 class FilterOptions(TypedDict, total=False):
-    """Options that restrict the objects; all given ones must be satisfied."""
+    """Filters of objects, all of which must match."""
 
     labels: Mapping[str, Any] | None
     annotations: Mapping[str, Any] | None
@@ -102,14 +104,14 @@ class EventOptions(IdentityOptions, SelectorOptions, FilterOptions, total=False)
 
 
 class ChangeOptions(EventOptions, RetryOptions, total=False):
-    """Options of all handlers of objects that are tried again."""
+    """Options of all resource handlers that are retried."""
 
 
 class CreateOptions(ChangeOptions, total=False):
     """Options of ``create``.
 
-    ``on_change`` says what becomes of a call in progress when the object is changed or deleted: ``"finish"`` lets it
-    end, ``"cancel"`` cancels it at its next checkpoint and calls the handler anew.
+    ``on_change`` is what happens to a call in progress when the object is changed or deleted: ``"finish"`` (the
+    default) lets it finish, ``"cancel"`` cancels it at its next checkpoint and calls the handler anew.
     """
 
     on_change: Literal["finish", "cancel"] | None
@@ -126,14 +128,14 @@ class ResumeOptions(CreateOptions, total=False):
 
 
 class UpdateOptions(CreateOptions, total=False):
-    """Options of ``update`` and ``field``: ``old`` and ``new`` restrict the two sides of the change of ``field``."""
+    """Options of ``update`` and ``field``: ``old`` and ``new`` filter the values of ``field`` before and after."""
 
     old: Any
     new: Any
 
 
 class DeleteOptions(ChangeOptions, total=False):
-    """Options of ``delete``: with ``optional=True`` no finalizer is put on the object for it."""
+    """Options of ``delete``: with ``optional=True`` no finalizer is added for it."""
 
     optional: bool | None
 
@@ -141,8 +143,8 @@ class DeleteOptions(ChangeOptions, total=False):
 class SpawningOptions(ChangeOptions, total=False):
     """Options of ``daemon`` and ``timer``.
 
-    ``initial_delay`` is in seconds, or a function that tells it; with ``finalizer=False`` no finalizer is put on the
-    object, which may vanish then while they run.
+    ``initial_delay`` is in seconds, or a function that returns seconds. With ``finalizer=False`` no finalizer is added,
+    so that deletion does not wait for the daemon or timer.
     """
 
     initial_delay: float | Callable[..., float] | None
@@ -152,9 +154,9 @@ class SpawningOptions(ChangeOptions, total=False):
 class DaemonOptions(SpawningOptions, total=False):
     """Options of ``daemon``, in seconds.
 
-    ``cancellation_backoff`` is the time from ``stopped`` to the cancellation, ``cancellation_timeout`` the time from
-    there until the daemon is abandoned; without the latter it is not cancelled, and a reminder that it still runs is
-    logged each ``cancellation_polling``.
+    ``cancellation_backoff`` is the time from setting ``stopped`` to the cancellation, ``cancellation_timeout`` the time
+    from there until the daemon is abandoned. Without the latter it is not cancelled, and every ``cancellation_polling``
+    seconds it is logged that the daemon still runs.
     """
 
     cancellation_backoff: float | None
@@ -165,9 +167,9 @@ class DaemonOptions(SpawningOptions, total=False):
 class TimerOptions(SpawningOptions, total=False):
     """Options of ``timer``, in seconds.
 
-    ``interval`` is the time from the end of a call to the next one; with ``sharp=True`` the calls are on a grid of that
-    width. ``idle`` is how long the object must have been left unchanged before a call. ``cron`` is a cron expression in
-    place of these; it is read in the time zone ``timezone`` (default: UTC).
+    ``interval`` is the time from the end of a call to the next one, with ``sharp=True`` from start to start. ``idle``
+    is for how long the object must be unchanged before a call. ``cron`` is a cron expression in place of these, in the
+    time zone ``timezone`` (default: UTC).
     """
 
     interval: float | None
@@ -178,7 +180,7 @@ class TimerOptions(SpawningOptions, total=False):
 
 
 class RegisterOptions(RetryOptions, total=False):
-    """Options of ``register``: those that every sub-handler has."""
+    """Options of ``register``."""
 
     id: object
     param: Any
@@ -197,37 +199,37 @@ class SubhandlerOptions(RegisterOptions, total=False):
 
 
 def check_options(name: str, options: Mapping[str, Any], known: type) -> Mapping[str, Any]:
-    """Make sure that only *known* options are given: those of a TypedDict."""
+    """Return the options; raise TypeError if any is not in the TypedDict *known*."""
     unknown = sorted(set(options) - set(known.__annotations__))
     if unknown:
         raise TypeError(
-            f"{name} has no option {', '.join(unknown)}; there are: {', '.join(sorted(known.__annotations__))}."
+            f"{name} has no option {', '.join(unknown)}. Available options: {', '.join(sorted(known.__annotations__))}."
         )
     return options
 
 
 def parse_retry_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the options that say how a handler is tried again."""
+    """Validate and return the options of retries."""
     given = {key: options[key] for key in ("errors", "timeout", "retries", "backoff") if options.get(key) is not None}
     if not isinstance(given.get("errors", ErrorsMode.TEMPORARY), ErrorsMode):
-        raise TypeError(f"{name} has errors={given['errors']!r}: it has to be one of ErrorsMode.")
+        raise TypeError(f"{name} has errors={given['errors']!r}: it must be a member of ErrorsMode.")
     for key in ("timeout", "retries", "backoff"):
         value, kinds = given.get(key, 0), (int,) if key == "retries" else (int, float)
         if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
-            raise ValueError(f"{name} has {key}={value!r}: it has to be a number, and not a negative one.")
+            raise ValueError(f"{name} has {key}={value!r}: it must be a number, 0 or more.")
     return given
 
 
 def parse_on_change(name: str, options: Mapping[str, Any]) -> bool:
-    """Take the option that says whether a change of the object cancels a call in progress."""
+    """Return whether a change of the object cancels a call in progress."""
     wanted = options.get("on_change")
     if wanted not in (None, "finish", "cancel"):
-        raise ValueError(f"{name} has on_change={wanted!r}: it has to be 'finish' or 'cancel'.")
+        raise ValueError(f"{name} has on_change={wanted!r}: it must be 'finish' or 'cancel'.")
     return wanted == "cancel"
 
 
 def parse_selection(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Take what says for which resource kinds, and for which objects of them, a handler is called."""
+    """Validate and return the selector of resource kinds and the filters of objects."""
     if selector and callable(selector[-1]):
         _check_selecting(name, selector[-1])
     keywords = {key: options[key] for key in SelectorOptions.__annotations__ if key in options}
@@ -235,14 +237,14 @@ def parse_selection(name: str, selector: tuple[Any, ...], options: Mapping[str, 
 
 
 def parse_filters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the options that say which objects a handler is called for."""
+    """Validate and return the filters of objects."""
     sides = [key for key in ("value", "old", "new") if options.get(key) is not None]
     if sides and not options.get("field"):
-        raise TypeError(f"{name} has {', '.join(sides)}=... without field=..., the field that is meant.")
+        raise TypeError(f"{name} has {', '.join(sides)}=... without field=..., the field that has the value.")
     if "value" in sides and len(sides) > 1:
-        raise TypeError(f"{name} has value=... together with old=... or new=...: either the one or the others.")
+        raise TypeError(f"{name} has value=... together with old=... or new=...: use one or the other.")
     if options.get("when") is not None and not callable(options["when"]):
-        raise TypeError(f"{name} has when={options['when']!r}: it has to be a function.")
+        raise TypeError(f"{name} has when={options['when']!r}: it must be a function.")
     check_not_async(name, "when", options.get("when"))
     for key in sides:
         check_not_async(name, key, options[key])
@@ -261,7 +263,7 @@ def _check_metadata(name: str, kind: str, wanted: Any) -> None:
     if wanted is None:
         return
     if not isinstance(wanted, Mapping):
-        raise TypeError(f"{name} has {kind}={wanted!r}: it has to be a mapping.")
+        raise TypeError(f"{name} has {kind}={wanted!r}: it must be a mapping.")
     for key, value in wanted.items():
         if value is None:
             raise ValueError(f"{name} has {kind}={{{key!r}: None}}: use PRESENT or ABSENT instead of None.")
@@ -269,34 +271,35 @@ def _check_metadata(name: str, kind: str, wanted: Any) -> None:
 
 
 def check_not_async(name: str, option: str, fn: Any) -> None:
+    """Raise TypeError for an async function."""
     if callable(fn) and is_async(fn):
-        raise TypeError(f"{name} has an async function in {option}=...: such functions have to be plain.")
+        raise TypeError(f"{name} has an async function in {option}=...: it must be a sync function.")
 
 
 def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
-    """Tell a function that selects resources from a handler whose decorator was forgotten its parentheses."""
+    """Raise TypeError for a handler passed as a selector, as the decorator is used without parentheses."""
     try:
         inspect.signature(fn).bind(None)
         suits = not is_async(fn)
     except TypeError:
         suits = False
-    except ValueError:  # no signature to be read
+    except ValueError:  # no readable signature
         suits = True
     if not suits:
         raise TypeError(
-            f"{name} got {getattr(fn, '__qualname__', fn)!s} to select resources, and it does not take just a resource."
-            " A decorator is used with parentheses, and with the resources that are meant."
+            f"{name} got {getattr(fn, '__qualname__', fn)!s} as a selector: it must be a sync function of a resource."
+            " Use the decorator with parentheses, and pass a selector of resources."
         )
 
 
 def parse_spawning_options(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the options that daemons and timers have in common."""
+    """Validate and return the options that daemons and timers have in common, selector and filters included."""
     delay = options.get("initial_delay")
     check_not_async(name, "initial_delay", delay)
     delays = {"initial_delay": delay} if callable(delay) else parse_durations(name, options, "initial_delay")
     finalizer = options.get("finalizer")
     if not isinstance(finalizer, bool | None):
-        raise TypeError(f"{name} has finalizer={finalizer!r}: it has to be True or False.")
+        raise TypeError(f"{name} has finalizer={finalizer!r}: it must be True or False.")
     finalizer = finalizer is not False
     return {
         **parse_selection(name, selector, options),
@@ -307,12 +310,29 @@ def parse_spawning_options(name: str, selector: tuple[Any, ...], options: Mappin
 
 
 def parse_durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Take the options that are numbers of seconds; what is done again and again takes more than none."""
+    """Validate and return options in seconds: intervals must be more than 0, delays 0 or more."""
     given = {key: options[key] for key in keys if options.get(key) is not None}
     for key, value in given.items():
         positive = key in ("interval", "cancellation_polling")
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not (value > 0 if positive else value >= 0) or math.isinf(value):
             expected = "more than 0" if positive else "0 or more"
-            raise ValueError(f"{name} has {key}={value!r}: it has to be a number of seconds, {expected}.")
+            raise ValueError(f"{name} has {key}={value!r}: it must be a number of seconds, {expected}.")
     return given
+
+
+def parse_timer_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate and return the options that say when a timer is due."""
+    times = parse_durations(name, options, "interval", "idle")
+    cron = options.get("cron")
+    if cron is not None:
+        if times or options.get("sharp"):
+            raise TypeError(f"{name} has cron=... together with interval, sharp or idle: use one or the other.")
+        if not isinstance(cron, str):
+            raise TypeError(f"{name} has cron={cron!r}: it must be a string such as '*/5 * * * *'.")
+        times["schedule"] = parse_schedule(cron, options.get("timezone"))
+    elif options.get("timezone") is not None:
+        raise TypeError(f"{name} has timezone=... without cron=....")
+    if options.get("sharp") and "interval" not in times:
+        raise TypeError(f"{name} has sharp=True without interval=....")
+    return {**times, "sharp": bool(options.get("sharp"))}
