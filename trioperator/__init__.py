@@ -1,8 +1,7 @@
 """A framework for Kubernetes operators on Trio.
 
-Handlers are plain functions with decorators from :mod:`trioperator.on`; an operator is run by the command
-``trioperator run``, by :func:`run`, or awaited as :func:`operator`. The names and meanings are those of Kopf:
-``import trioperator as kopf``.
+Handlers are functions with decorators of :mod:`trioperator.on`. Run an operator with the command ``trioperator run``,
+with :func:`run`, or by awaiting :func:`operator`. Names and meanings are those of Kopf: ``import trioperator as kopf``.
 """
 
 from trioperator import on

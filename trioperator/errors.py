@@ -1,15 +1,15 @@
-"""The exception tree of the project: everything that it raises on purpose.
+"""Exception hierarchy of the framework.
 
 ::
 
     TrioperatorError
     ├─ ConfigError                  options, kubeconfig, settings, registration: before anything runs
     ├─ LoginError                   no credentials that the API server accepts
-    ├─ ActivityError                a startup or cleanup handler has failed for good
+    ├─ ActivityError                a startup or cleanup handler has failed permanently
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ DataFileError                the data file of an embedded cluster cannot be written
-    ├─ ConnectionLostError          no answer from the API server, or the answer stopped midway
-    ├─ ApiError                     the API server said no
+    ├─ ConnectionLostError          no response from the API server, or an incomplete one
+    ├─ ApiError                     the API server returned an error response
     │  ├─ UnauthorizedError         401
     │  ├─ ForbiddenError            403
     │  ├─ NotFoundError             404
@@ -18,10 +18,10 @@
     │  ├─ InvalidError              422
     │  ├─ TooManyRequestsError      429
     │  └─ ServerError               500 and above
-    └─ HandlerError                 how a handler ends other than well
-       ├─ TemporaryError            try again after a delay
-       │  └─ UnfinishedSubhandlersError   some of its sub-handlers are not done yet
-       └─ PermanentError            never try again
+    └─ HandlerError                 raised by handlers, or for them
+       ├─ TemporaryError            retry the handler after a delay
+       │  └─ UnfinishedSubhandlersError   some of its sub-handlers are unfinished
+       └─ PermanentError            do not retry the handler
           ├─ HandlerTimeoutError    the handler's ``timeout=`` has passed
           └─ HandlerRetriesError    the handler's ``retries=`` are used up
 """
@@ -59,35 +59,35 @@ __all__ = [
 
 
 class TrioperatorError(Exception):
-    """Be the root of all errors that the framework raises on purpose."""
+    """Base class of the framework's exceptions."""
 
 
 class ConfigError(TrioperatorError):
-    """Say that something was configured wrongly: what, where, and what to do."""
+    """Raised when options, settings, handlers or the kubeconfig are invalid. Handlers that raise it are not retried."""
 
 
 class LoginError(TrioperatorError):
-    """Say that there are no credentials which the API server accepts."""
+    """Raised when the API server accepts none of the credentials, or there are none."""
 
 
 class ActivityError(TrioperatorError):
-    """Say which startup or cleanup handlers have failed for good."""
+    """Raised when startup or cleanup handlers have failed permanently."""
 
 
 class ConnectionLostError(TrioperatorError):
-    """Say that the API server gave no answer, or that its answer stopped midway."""
+    """Raised when the API server did not respond, or its response is incomplete."""
 
 
 class DataFileError(TrioperatorError):
-    """Say that the data file of an embedded cluster cannot be written any more, so that nothing can be promised."""
+    """Raised when the data file of an embedded cluster cannot be written, so that data may be lost."""
 
 
 class ApiError(TrioperatorError):
-    """Carry the API server's refusal.
+    """Raised when the API server returned an error response.
 
-    ``status`` is the HTTP status code; ``reason`` and ``details`` are those of the Kubernetes ``Status`` object,
-    where the server sent one; ``retry_after`` is in seconds, where the server asked for it. ``repeated`` says that
-    there were attempts of the same request before, which the server may have carried out without being heard.
+    ``status`` is the HTTP status code. ``reason`` and ``details`` come from the Kubernetes ``Status`` object, if there
+    is one. ``retry_after`` is in seconds, None if the server did not send it. ``repeated`` is whether the request was
+    a retry, so that the server may have processed an earlier attempt whose response was lost.
     """
 
     def __init__(
@@ -119,41 +119,41 @@ class ApiError(TrioperatorError):
         details: Mapping[str, Any] | None = None,
         retry_after: float | None = None,
     ) -> ApiError:
-        """Make the error whose class belongs to the status code."""
+        """Return an error of the class for the status code."""
         cls = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
         return cls(message, status=status, reason=reason, details=details, retry_after=retry_after)
 
 
 class UnauthorizedError(ApiError):
-    """Say that the credentials were not accepted (HTTP 401)."""
+    """Raised when the API server does not accept the credentials (HTTP 401)."""
 
 
 class ForbiddenError(ApiError):
-    """Say that the credentials do not allow the request (HTTP 403)."""
+    """Raised when the request is not allowed, as by RBAC (HTTP 403)."""
 
 
 class NotFoundError(ApiError):
-    """Say that the object or the resource kind does not exist (HTTP 404)."""
+    """Raised when the object or the resource kind does not exist (HTTP 404)."""
 
 
 class ConflictError(ApiError):
-    """Say that the object exists already or has changed meanwhile (HTTP 409)."""
+    """Raised when the object already exists, or its resource version has changed (HTTP 409)."""
 
 
 class ExpiredError(ApiError):
-    """Say that the resource version or the page token is too old (HTTP 410)."""
+    """Raised when the resource version or the continue token has expired (HTTP 410)."""
 
 
 class InvalidError(ApiError):
-    """Say that the object or the patch is not valid, or that its test has failed (HTTP 422)."""
+    """Raised when the object or the patch is invalid, or a test of a JSON patch failed (HTTP 422)."""
 
 
 class TooManyRequestsError(ApiError):
-    """Say that the server wants fewer requests (HTTP 429)."""
+    """Raised when the API server limits the rate of requests (HTTP 429)."""
 
 
 class ServerError(ApiError):
-    """Say that the server has failed (HTTP 500 and above)."""
+    """Raised when the API server has failed (HTTP 500 and above)."""
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -179,30 +179,31 @@ class UserCodeError(TrioperatorError):
 
 
 class HandlerError(TrioperatorError):
-    """Be the root of the errors by which handlers steer what comes next."""
+    """Base class of errors that handlers raise to control retries."""
 
 
 class TemporaryError(HandlerError):
-    """Ask for another attempt of the handler after *delay* seconds.
+    """Raised by handlers to be retried after *delay* seconds (default: 60, as in Kopf).
 
-    With ``delay=None``, ``0`` or less the next attempt comes at once. The default of 60 seconds is Kopf's.
+    With ``delay=None``, ``0`` or less the handler is retried at once. The ``retries=`` and ``timeout=`` of the handler
+    still apply.
 
-    Raises TypeError where the delay is no number.
+    Raises TypeError if the delay is not a number.
     """
 
-    delay: float | None = 60  # also of a class of the user's that does not call __init__() of this one
+    delay: float | None = 60  # also for subclasses that do not call this __init__()
 
     def __init__(self, message: object = "", delay: float | None = 60) -> None:
         if delay is not None and (not isinstance(delay, int | float) or math.isnan(delay)):
-            raise TypeError(f"{type(self).__name__} has delay={delay!r}: it has to be a number of seconds.")
+            raise TypeError(f"{type(self).__name__} has delay={delay!r}: it must be a number of seconds.")
         super().__init__(message)
         self.delay = delay
 
 
 class UnfinishedSubhandlersError(TemporaryError):
-    """Say that sub-handlers have to be tried again, the first of them in *delay* seconds.
+    """Raised by ``execute()`` when sub-handlers have to be retried, the first of them in *delay* seconds.
 
-    This is how ``execute()`` ends a handler until then; it counts as no attempt and no error of the handler.
+    It ends the handler until then. It counts neither as a retry nor as an error of the handler.
     """
 
     def __init__(self, handler_id: str, *, delay: float) -> None:
@@ -210,12 +211,12 @@ class UnfinishedSubhandlersError(TemporaryError):
 
 
 class PermanentError(HandlerError):
-    """End the handler for good: it is not tried again for this cause."""
+    """Raised by handlers to fail without further retries for this cause."""
 
 
 class HandlerTimeoutError(PermanentError):
-    """Say that the handler has not succeeded within its ``timeout=`` seconds since its first attempt."""
+    """Raised when a handler has not succeeded within ``timeout=`` seconds since its first attempt."""
 
 
 class HandlerRetriesError(PermanentError):
-    """Say that the handler has not succeeded within its ``retries=`` attempts."""
+    """Raised when a handler has not succeeded within ``retries=`` attempts."""

@@ -1,19 +1,19 @@
-"""The nursery tree of an operator: what starts after what, and what stops before what.
+"""Supervisor of an operator: its nursery tree, in the order of starting and stopping.
 
 ::
 
     supervise()
-    ├─ signals                     the first one: stop in order; the second: cancel everything
+    ├─ signals                     first signal: stop in order; second: cancel everything
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials
     │  └─ support                  (stops last)    probes
-    │     └─ workers               (stops third)   the turns of objects
+    │     └─ workers               (stops third)   reconciles of objects
     │        └─ companions         (stops second)  daemons and timers
     │           └─ intake          (stops first)   scopes: reflectors of resource kinds
-    └─ cleanup activities          after all else
+    └─ cleanup activities          after everything else
 
-Starting goes down the lines, stopping goes up. A stop in order takes ``settings.process.grace`` seconds at most,
-whatever handlers do.
+Tasks start from top to bottom, and stop from bottom to top. Stopping in order takes at most ``settings.process.grace``
+seconds, whatever handlers do.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ __all__ = ["Flag", "Plan", "supervise"]
 
 Flag: TypeAlias = trio.Event | threading.Event
 
-# Parts of the grace: handlers at work may take the first, what is cancelled then must be gone by the end of it.
+# Share of the grace for running handlers; the rest is for cancelled ones to exit.
 _WORKERS_SHARE = 0.6
-# Daemons and timers may take this one: then there is time left to store what they have wanted stored at last.
+# Share of the grace for daemons and timers; the rest is for storing their last patches.
 _DAEMONS_SHARE = 0.5
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Plan:
-    """Hold what an operator is made of."""
+    """Parts and options of an operator."""
 
     registry: OperatorRegistry
     settings: OperatorSettings
@@ -88,18 +88,18 @@ class Plan:
 
 
 class _Stop:
-    """Know whether and when the operator has to end."""
+    """Request to stop the operator, and its deadline."""
 
     def __init__(self, grace: Callable[[], float]) -> None:
         self.requested = trio.Event()
         self.everything = trio.CancelScope()
-        self.cleaning = trio.CancelScope(shield=True)  # with a deadline as soon as it is entered
+        self.cleaning = trio.CancelScope(shield=True)  # gets its deadline when it is entered
         self.deadline: float | None = None
         self._grace = grace
         self._starting: trio.CancelScope | None = None
 
     def request(self, reason: str) -> None:
-        """Ask for a stop in order; asked again, cancel everything."""
+        """Request a stop in order; when requested again, cancel everything."""
         if self.requested.is_set():
             self.everything.cancel(reason=f"{reason}, again")
             self.cleaning.cancel(reason=f"{reason}, again")
@@ -111,25 +111,25 @@ class _Stop:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Hold what a stop need not wait for: it is cancelled as soon as a stop is asked for."""
+        """Run the block until a stop is requested, then cancel it."""
         with trio.CancelScope() as self._starting:
             if self.requested.is_set():
-                self._starting.cancel(reason="a stop was asked for")
+                self._starting.cancel(reason="a stop was requested")
             yield
         self._starting = None
 
     @property
     def remaining(self) -> float:
-        """Tell how many seconds are left for a stop in order."""
+        """Seconds that are left for stopping in order."""
         if self.deadline is None:
             return self._grace()
         return max(0.0, self.deadline - trio.current_time())
 
 
 async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Run an operator until it is told to stop, by a signal, its stop flag or cancellation.
+    """Run an operator until it is stopped by a signal, its stop flag or cancellation.
 
-    It has started when everything that can be watched is. Raises what has kept it from starting or from running on.
+    It has started when all objects are listed. Raises the error that has kept it from starting or running.
     """
     plan.registry.check()
     stop = _Stop(lambda: plan.settings.process.grace)
@@ -145,9 +145,9 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
-        raise error from error.__cause__  # one error, and not the nurseries that it came through
+        raise error from error.__cause__  # without the exception groups of the nurseries
     if stop.everything.cancel_called:
-        raise KeyboardInterrupt("The operator was stopped again before it could stop in order.")
+        raise KeyboardInterrupt("The operator was stopped again before it had stopped in order.")
 
 
 class _Operator:
@@ -164,13 +164,13 @@ class _Operator:
             if not self._stop.requested.is_set():
                 await self._serve(task_status)
         finally:
-            # Also when it was cancelled from outside: then nobody has set a time, and the grace begins now.
+            # Also after cancellation from outside: without a stop request, the grace begins now.
             cleaning = self._stop.cleaning
             cleaning.deadline = trio.current_time() + self._stop.remaining
             with cleaning:
                 await self._run_activity(Activity.CLEANUP)
             if cleaning.cancelled_caught:
-                self._logger.warning("The cleanup handlers were cancelled: the time to stop was over.")
+                self._logger.warning("The cleanup handlers were cancelled: the grace period is over.")
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         plan, settings = self._plan, self._plan.settings
@@ -220,7 +220,7 @@ class _Operator:
     async def _serve_probes(
         self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        from trioperator.web.probes import serve_probes  # a web server is much to load for those who have no probes
+        from trioperator.web.probes import serve_probes  # saves loading a web server without probes
 
         await serve_probes(endpoint, self._probe, task_status=task_status)
 
@@ -275,10 +275,10 @@ def _make_invoker(settings: OperatorSettings) -> Invoker:
 
 
 async def _serve_signals(stop: _Stop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Pass signals on; without effect outside of the main thread, where Python has no signals."""
+    """Request a stop for each signal. Do nothing outside the main thread, where Python delivers no signals."""
     logger = get_logger("trioperator.supervisor")
     if threading.current_thread() is not threading.main_thread():
-        logger.debug("Signals are not listened to: the operator does not run in the main thread.")
+        logger.debug("Signals are not handled: the operator does not run in the main thread.")
         task_status.started()
         return
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

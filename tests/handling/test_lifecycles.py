@@ -86,10 +86,10 @@ def test_what_is_chosen_twice_is_called_once() -> None:
     assert chosen(lambda handlers: handlers + handlers, handlers()) == ["h0", "h1", "h2"]
 
 
-def test_what_was_not_offered_is_not_called(caplog: pytest.LogCaptureFixture) -> None:
+def test_handlers_that_are_not_due_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     foreign = [change_handler(id="foreign"), None]
     assert chosen(lambda handlers: [*foreign, handlers[1]], handlers()) == ["h1"]
-    assert "has chosen what is not due, and is not called: Handler 'foreign', None" in caplog.text
+    assert "has returned handlers that are not due: Handler 'foreign', None" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [lambda handlers: None, lambda handlers: 1 / 0, lambda handlers, nonsense: handlers])
@@ -108,25 +108,25 @@ def test_whatever_is_chosen_each_offered_handler_comes_once_and_in_that_order(wa
     assert result == [id for id in dict.fromkeys(wanted) if id != "other"]
 
 
-def test_overriding_the_default_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_replacing_the_default_lifecycle_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     lifecycles.set_default_lifecycle(lifecycles.asap)
     assert lifecycles.get_default_lifecycle() is lifecycles.asap
     lifecycles.set_default_lifecycle(lifecycles.asap)
     assert caplog.text == ""
     lifecycles.set_default_lifecycle(lifecycles.shuffled)
-    assert "The default lifecycle was asap already, and is shuffled from now on." in caplog.text
+    assert "The default lifecycle was already set to asap, and is now replaced by shuffled." in caplog.text
     lifecycles.set_default_lifecycle(None)
     assert lifecycles.get_default_lifecycle() is lifecycles.all_at_once
 
 
 @pytest.mark.parametrize("wrong", ["asap", 5])
 def test_what_is_no_function_is_no_lifecycle(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="A lifecycle has to be a plain function"):
+    with pytest.raises(TypeError, match="A lifecycle must be a sync function"):
         check_lifecycle(wrong)
 
 
 def test_an_async_function_is_no_lifecycle() -> None:
     async def mine(handlers: Any, **_: Any) -> Any: ...
 
-    with pytest.raises(TypeError, match="A lifecycle has to be a plain function"):
+    with pytest.raises(TypeError, match="A lifecycle must be a sync function"):
         lifecycles.set_default_lifecycle(mine)  # type: ignore[arg-type]

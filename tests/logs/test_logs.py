@@ -250,7 +250,7 @@ class TestTextFormats:
         assert stream.getvalue() == "INFO: [ns/w] seen\n"
         with pytest.raises(ConfigError, match="%\\(message"):
             configure(log_format="%(message")
-        with pytest.raises(ConfigError, match="is not one"):
+        with pytest.raises(ConfigError, match="is invalid"):
             configure(log_format=5)  # type: ignore[arg-type]
 
 
@@ -383,10 +383,10 @@ class TestConfigure:
         get_logger("x").info(Rude(), key=1)
         get_logger("x").info(Rude())
         lines = stream.getvalue().splitlines()
-        assert lines[0] == "%d (with arguments that do not fit: 'text')"
-        assert lines[1] == "%d (with arguments that do not fit: 'text') key=1"
-        assert lines[2].startswith("no place (with")
-        assert lines[3].startswith("%s (with arguments that do not fit: <")
+        assert lines[0] == "%d (arguments that do not match: 'text')"
+        assert lines[1] == "%d (arguments that do not match: 'text') key=1"
+        assert lines[2].startswith("no place (arguments")
+        assert lines[3].startswith("%s (arguments that do not match: <")
         assert "Rude object" in lines[4]
         assert lines[4].endswith(" key=1")
         assert "Rude object" in lines[5]

@@ -76,7 +76,7 @@ CASES = {
     "a permanent error": Case((*RUN, "permanent.py"), 1, "The startup handlers have failed: begin: no license"),
     "an arbitrary error": Case((*RUN, "arbitrary.py"), 1, "have failed: begin: no luck", "arbitrary.py"),
     "a wrong setting": Case((*RUN, "settings.py"), 1, "did you mean 'enabled'?", "settings.py"),
-    "a wrong argument": Case((*RUN, "argument.py"), 2, "asks for arguments that it cannot get: speck"),
+    "a wrong argument": Case((*RUN, "argument.py"), 2, "requires arguments that do not exist: speck"),
     "a wrong decorator's option": Case((*RUN, "option.py"), 2, "on.create has no option lables", "option.py"),
     "no parentheses": Case((*RUN, "parentheses.py"), 2, "parentheses", "parentheses.py"),
 }

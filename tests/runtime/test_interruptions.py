@@ -422,7 +422,7 @@ async def test_field_handlers_are_interrupted_by_any_newer_generation(bench: Ben
 
 @pytest.mark.parametrize("decorate", [on.create, on.update, on.resume])
 def test_the_option_has_two_values(decorate: Any) -> None:
-    with pytest.raises(ValueError, match="on_change='never': it has to be 'finish' or 'cancel'"):
+    with pytest.raises(ValueError, match="on_change='never': it must be 'finish' or 'cancel'"):
         decorate("widgets", on_change="never")
 
 

@@ -136,5 +136,5 @@ async def test_what_a_lifecycle_does_not_choose_is_offered_again_and_not_lost(
 
 
 async def test_what_is_no_lifecycle_is_refused_at_once(bench: Bench) -> None:
-    with pytest.raises(TypeError, match="A lifecycle has to be a plain function"):
+    with pytest.raises(TypeError, match="A lifecycle must be a sync function"):
         await trioperator.operator(registry=bench.registry, lifecycle="asap")  # type: ignore[arg-type]

@@ -768,17 +768,17 @@ async def test_what_is_declared_wrongly_is_an_error_that_says_so(bench: Bench, a
     for error, words in zip(
         errors,
         (
-            "asks for arguments that it cannot get: nonsense",
+            "requires arguments that do not exist: nonsense",
             "has two sub-handlers with the id",
             "has two sub-handlers with the id",
-            "has to be a function",
+            "must be a function",
             "has no option nonsense",
             "only sub-handlers of on.update and on.field",
             "without field=",
             "retries=-1",
             "one of fns=, handlers= and registry=",
-            "has to be a mapping of ids",
-            "A lifecycle has to be a plain function",
+            "must be a mapping of ids",
+            "A lifecycle must be a sync function",
         ),
         strict=True,
     ):

@@ -1,1 +1,1 @@
-"""What users' functions mean: handlers, causes, filters, outcomes, and what is remembered of them."""
+"""Handlers of users and everything about them: causes, filters, outcomes, and the storages of their progress."""

@@ -1,4 +1,4 @@
-"""The keys of annotations under which an operator keeps its state: Kopf's rules, so that either finds the other's."""
+"""Keys of the annotations that store an operator's state, by Kopf's rules: either framework finds the other's state."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _VALID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def check_prefix(prefix: str) -> str:
-    """Give the prefix, if there can be annotations with it; else raise ValueError."""
+    """Return the prefix if it is valid for annotations; raise ValueError otherwise."""
     if not prefix:
-        raise ValueError("Annotations need a prefix, such as a domain of yours.")
+        raise ValueError("An annotation prefix must not be empty: use a domain of yours, such as 'example.com'.")
     if len(prefix) > _MAX_PREFIX:
-        raise ValueError(f"A prefix of annotations has at most {_MAX_PREFIX} characters, not {len(prefix)}: {prefix!r}")
+        raise ValueError(f"An annotation prefix has at most {_MAX_PREFIX} characters, not {len(prefix)}: {prefix!r}")
     return prefix
 
 
 def is_replicated(body: Mapping[str, Any]) -> bool:
-    """Tell whether the object's annotations are copied from its owner: those of a Deployment to its ReplicaSets."""
+    """Return whether the object's annotations are copies of its owner's, as a ReplicaSet's are of its Deployment's."""
     if body.get("kind") != "ReplicaSet":
         return False
     owners = (body.get("metadata") or {}).get("ownerReferences") or ()
@@ -37,10 +37,10 @@ def is_replicated(body: Mapping[str, Any]) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def annotation_keys(prefix: str, name: str, *, v1: bool, replicated: bool = False) -> tuple[str, ...]:
-    """Give the annotation keys for a handler or a state of that *name*: the one to be read first comes first.
+    """Return the annotation keys for the handler or state *name*, in the order in which they are read.
 
-    The length of a name is limited by Kubernetes; a longer one is cut and told apart by a hash. The older rule, *v1*,
-    counted the prefix in. A *replicated* object needs keys that are not its owner's.
+    Kubernetes limits the length of a name: longer names are cut and end with a hash. The older rule *v1* includes the
+    prefix in the limit. *replicated* objects use other keys than their owners.
     """
     if replicated:
         name = f"{name}-ofDRS"
@@ -66,14 +66,14 @@ def _key_v1(prefix: str, name: str) -> str:
 
 
 def _shorten(text: str, limit: int, suffix: str) -> str:
-    # For a prefix that is too long the limit is below zero, and counts from the end: so are Kopf's keys.
+    # With a long prefix the limit is negative and counts from the end, as in Kopf.
     return f"{text[: limit - len(suffix)]}{suffix}"
 
 
 def _repair(safe: str, name: str) -> str:
-    """Make a valid key of what the server would refuse, such as the colons of lambdas; the rest stays Kopf's.
+    """Replace characters that the API server rejects, such as the colons of lambda ids; return valid names as they are.
 
-    A hash keeps such names apart from each other and from valid ones.
+    A hash keeps the replaced names distinct from each other and from valid names.
     """
     if len(safe) <= _MAX_NAME and _VALID.fullmatch(safe):
         return safe

@@ -61,7 +61,7 @@ def asyncio_advice(error: BaseException) -> str:
         return ""
     called += [name for words, name in _FRAMELESS.items() if words in text]
     if not called:
-        return "what it awaits cannot work here; see Trio's documentation for what takes its place."
+        return "what it awaits cannot work here; see Trio's documentation for a replacement."
     name = next((name for name in called if name in _REPLACEMENTS), called[0])
     return f"asyncio's {name}() cannot work here; use {_REPLACEMENTS.get(name, 'what Trio offers for it')} instead."
 

@@ -1,6 +1,6 @@
-"""Causes: what has happened, together with all that handlers may want to know of it.
+"""Causes: why handlers are called, with the keyword arguments that they get.
 
-Detection is pure. A cause computes its arguments only when somebody asks for them, and once.
+Detection is pure. The keyword arguments of a cause are computed on first use, and once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OBJECT_KWARGS = frozenset(
     "resource patch body spec meta status uid name namespace labels annotations".split()  # noqa: SIM905 -- one line reads better
 )
 _NO_INDICES: Indices = types.MappingProxyType({})
-ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})  # for handlers, and not for their filters
+ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})  # for handlers, not for their filters
 ACTIVITY_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | {"activity", "settings"}
 INDEX_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS
 DAEMON_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"stopped"}
@@ -53,10 +53,11 @@ CHANGE_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"reason", "d
 
 
 def detect_reason(body: Mapping[str, Any], *, finalized: bool, handled: bool, changed: bool, initial: bool) -> Reason:
-    """Name what has happened to an object that exists.
+    """Return the reason to handle an object that exists.
 
-    *finalized*: our finalizer is on it; *handled*: it has a last-handled state, and *changed* says whether that differs
-    from the present one; *initial*: it existed before the operator, which has not handled it since it started.
+    *finalized*: the object has the operator's finalizer. *handled*: it has a last-handled configuration. *changed*:
+    that differs from the current one. *initial*: the object existed before the operator started, and was not handled
+    since.
     """
     if (body.get("metadata") or {}).get("deletionTimestamp"):
         return Reason.DELETE if finalized else Reason.FREE
@@ -69,7 +70,7 @@ def detect_reason(body: Mapping[str, Any], *, finalized: bool, handled: bool, ch
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class ActivityCause:
-    """Be the start or the end of the operator, or a probe."""
+    """Start or end of the operator, or a probe."""
 
     activity: Activity
     settings: OperatorSettings
@@ -79,18 +80,17 @@ class ActivityCause:
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """Give the keyword arguments that every handler of this cause may take."""
+        """Keyword arguments for all handlers of this cause."""
         own = {"activity": self.activity, "settings": self.settings, "memo": self.memo, "logger": self.logger}
         return {**own, **self.indices}
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class ObjectCause:
-    """Be anything that happens to an object, or just its being seen.
+    """Cause that concerns one object.
 
-    ``raw`` is the object as it was received; ``body`` is the view of it that handlers get: it is moved on when
-    handlers of this cause store something, so that later handlers see it. ``indices`` are arguments, too, and hide
-    those of the same name.
+    ``raw`` is the object as received. ``body`` is the view of it that handlers get; it also shows what earlier handlers
+    of this cause have put into their patches. ``indices`` are keyword arguments too, and take precedence over others.
     """
 
     resource: Resource
@@ -106,13 +106,13 @@ class ObjectCause:
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """Give the keyword arguments that every handler and filter of this cause may take."""
+        """Keyword arguments for all handlers and filters of this cause."""
         if self._kwargs is None:
             self._kwargs = {**self._make_kwargs(), **self.indices}
         return self._kwargs
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
-        """Give the arguments of one handler, with the patch that it fills."""
+        """Return the keyword arguments of one handler, with its own patch."""
         return {**self.kwargs, "patch": patch, **self.indices}
 
     def _make_kwargs(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class ObjectCause:
         meta = body.meta
         return {
             "resource": self.resource,
-            "patch": Patch(),  # a handler gets one of its own
+            "patch": Patch(),  # for filters; each handler gets its own
             "memo": self.get_memo(),
             "logger": self.logger,
             "body": body,
@@ -137,21 +137,20 @@ class ObjectCause:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class DaemonCause(ObjectCause):
-    """Be the existence of an object: what its daemons and timers run for.
+    """Cause of an object's daemons and timers, for as long as any of them runs.
 
-    It lasts as long as they do: ``raw`` is always the newest state, and ``body`` shows it together with what they want
-    stored and is not yet.
+    ``raw`` is always the newest state; ``body`` shows it with the pending changes of the daemons and timers applied.
     """
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class EventCause(ObjectCause):
-    """Be one event of the watch stream: ``type`` is None for objects that were there already."""
+    """One watch event. ``type`` is None for objects from the initial list."""
 
     type: str | None
 
     def _make_kwargs(self) -> dict[str, Any]:
-        # Not super(): a dataclass with slots is another class than the one that the method was written in.
+        # Not super(): a dataclass with slots is not the class in whose body the method was defined.
         kwargs = ObjectCause._make_kwargs(self)
         kwargs["type"] = self.type
         kwargs["event"] = {"type": self.type, "object": self.raw}
@@ -160,7 +159,7 @@ class EventCause(ObjectCause):
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class ChangeCause(ObjectCause):
-    """Be a detected change: ``old`` and ``new`` are the object's essences, ``old`` is None at creation."""
+    """Detected change of an object. ``old`` and ``new`` are its essences; ``old`` is None at creation."""
 
     reason: Reason
     initial: bool
@@ -170,7 +169,7 @@ class ChangeCause(ObjectCause):
 
     @property
     def diff(self) -> Diff:
-        """Give the differences from ``old`` to ``new``."""
+        """Differences from ``old`` to ``new``."""
         if self._diff is None:
             self._diff = diff(self.old, self.new)
         return self._diff
@@ -181,7 +180,7 @@ class ChangeCause(ObjectCause):
         return kwargs
 
     def narrowed_to(self, field: FieldPath | None) -> ChangeCause:
-        """Give the cause as the handlers of a field see it, with the same view of the object."""
+        """Return the cause with ``old``, ``new`` and ``diff`` reduced to a field; ``body`` stays the same."""
         if not field:
             return self
         narrowed = dataclasses.replace(self, old=resolve(self.old or {}, field), new=resolve(self.new or {}, field))
@@ -190,7 +189,7 @@ class ChangeCause(ObjectCause):
         return narrowed
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
-        """Give the arguments of one handler: those of a field handler are narrowed to its field."""
+        """Return the keyword arguments of one handler, reduced to its field if it has one."""
         if not handler.field:
             return ObjectCause.kwargs_for(self, handler, patch)
         return {
@@ -204,5 +203,5 @@ class ChangeCause(ObjectCause):
 
 
 def attempt_kwargs(*, param: Any, retry: int, started: datetime.datetime, now: datetime.datetime) -> dict[str, Any]:
-    """Give the keyword arguments that tell of the attempt."""
+    """Return the keyword arguments that describe the attempt."""
     return {"param": param, "retry": retry, "started": started, "runtime": now - started}

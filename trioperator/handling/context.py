@@ -1,7 +1,6 @@
-"""Which cause the present code is handling: the one thing that travels beside the arguments.
+"""Context variable with the current cause, for helpers that are called in a handler without an object: ``adopt()``.
 
-It is there for helpers that users call from inside a handler without naming the object, such as ``adopt()``.
-It follows the handler into its thread.
+The context of a sync handler is copied to its thread.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ __all__ = ["HasBody", "current_body", "current_cause"]
 
 
 class HasBody(Protocol):
-    """Be a cause of an object: something with a body."""
+    """Cause of an object: anything with a body."""
 
     @property
     def body(self) -> Body: ...
@@ -25,9 +24,9 @@ current_cause: Final[contextvars.ContextVar[HasBody]] = contextvars.ContextVar("
 
 
 def current_body() -> Body:
-    """Give the body of the object that is being handled.
+    """Return the body of the object that is being handled.
 
-    Raises LookupError outside of a handler of an object, with a text that says what to pass instead.
+    Raises LookupError outside of resource handlers.
     """
     try:
         return current_cause.get().body

@@ -1,6 +1,7 @@
-"""Where the last-handled state of objects is kept, in Kopf's format. Pure: storages read bodies and write patches.
+"""Storages of the last-handled configuration, in Kopf's format. Pure: they read bodies and write patches.
 
-What is too big for annotations is kept as digests: enough to tell what has changed, though not what it was before.
+Values that are too big for annotations are stored as digests, which show that a value has changed but not its old
+value.
 """
 
 from __future__ import annotations
@@ -34,34 +35,34 @@ __all__ = [
     "has_digests",
 ]
 
-# All annotations of an object together, in bytes (Kubernetes' limit), and what is left of it for the progress.
+# Kubernetes' limit for all annotations of an object together, in bytes, and the part that is reserved for progress.
 _MAX_ANNOTATIONS = 256 * 1024
 _RESERVE = 16 * 1024
 
-#: Encode an essence as it is compared and stored: as compact JSON, in the order of its keys.
+#: Encode an essence for comparison and storage: as compact JSON, with the keys in their order.
 encode_essence: Final[Callable[[Mapping[str, Any]], bytes]] = msgspec.json.Encoder().encode
 _decode_essence: Final[Callable[[str | bytes], BodyEssence]] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def has_digests(source: Mapping[str, Any]) -> bool:
-    """Tell whether an object has, or a patch stores, digests in place of values that are too big for annotations."""
+    """Return whether an object has, or a patch stores, digests in place of values too big for annotations."""
     return any(isinstance(text, str) and f'{{"{DIGEST}":' in text for text in annotations_of(source).values())
 
 
 class DiffBaseStorage(abc.ABC):
-    """Keep the last-handled state of objects: on the object, by its patch, or anywhere else.
+    """Storage of the last-handled configuration of objects: on the object itself, through its patch, or elsewhere.
 
-    What is stored may be anything, written by anybody: what cannot be read counts as absent, and nothing raises for it.
+    Anybody can write to annotations and the status: implementations treat unreadable data as absent and do not raise.
     """
 
-    # Of the class, for storages of users that make nothing of ours.
+    # On the class, for subclasses that do not call our __init__().
     _ignored_fields: Collection[FieldPath] = ()
 
     def __init__(self, *, ignored_fields: Iterable[FieldSpec] | None = None) -> None:
         self._ignored_fields = tuple(parse_field(field) for field in ignored_fields or ())
 
     def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
-        """Reduce an object to what counts as a change of it; *extra_fields* count too, *ignored_fields* never."""
+        """Return the essence of an object: it includes *extra_fields*, and never ``ignored_fields``."""
         raw = body._raw if isinstance(body, Body) else body
         essence = build_essence(raw, [parse_field(field) for field in extra_fields or ()])
         for path in self._ignored_fields:
@@ -70,22 +71,22 @@ class DiffBaseStorage(abc.ABC):
 
     @abc.abstractmethod
     def fetch(self, *, body: Body) -> BodyEssence | None:
-        """Give the last-handled essence; None where there is none, or none that can be read."""
+        """Return the last-handled essence, None if it is absent or unreadable."""
 
     @abc.abstractmethod
     def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
-        """Have the essence stored as the last-handled one."""
+        """Add the essence to the patch, as the last-handled one."""
 
     def is_current(self, *, body: Body, encoded: bytes) -> bool:
-        """Tell whether the stored essence is the one that was *encoded* by :func:`encode_essence`."""
+        """Return whether the stored essence equals the one *encoded* by :func:`encode_essence`."""
         stored = self.fetch(body=body)
         return stored is not None and stored == _decode_essence(encoded)
 
 
 class AnnotationsDiffBaseStorage(DiffBaseStorage):
-    """Keep the last-handled essence as JSON in the annotation ``prefix/key``.
+    """Storage of the last-handled essence as JSON in the annotation ``prefix/key``.
 
-    Where it is too big for that, the big values in it are replaced by digests: see :mod:`trioperator.model.digest`.
+    If it is too big, its biggest values are replaced by digests: see :mod:`trioperator.model.digest`.
     """
 
     def __init__(
@@ -113,13 +114,13 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         text, essence = self._read(body)
         if essence is None or DIGEST not in text:
             return essence
-        # Digests stand for parts of the essence, or for any other field that handlers look at.
+        # Digests replace parts of the essence, or any other field that a handler has as field=.
         present = self.build(body=body)
         metadata = {**(body.get("metadata") or {}), **present.get("metadata", {})}
         return cast(BodyEssence, restore(essence, {**body, **present, "metadata": metadata}))
 
     def _read(self, body: Mapping[str, Any]) -> tuple[str, BodyEssence | None]:
-        """Give the text that is stored, and what it says."""
+        """Return the stored JSON and the essence decoded from it."""
         for text in self._texts(body):
             try:
                 return text, _decode_essence(text)
@@ -136,22 +137,22 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
     def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
         keys = self._keys(body)
         mark_as_managed(self.prefix, body=body, patch=patch)
-        planned = patch_annotations(patch)
+        annotations = patch_annotations(patch)
         taken = sum(len(key.encode()) for key in keys) + sum(
             len(key.encode()) + len(str(value).encode())
-            for key, value in {**annotations_of(body), **planned}.items()
+            for key, value in {**annotations_of(body), **annotations}.items()
             if value is not None and key not in keys
         )
         room = (_MAX_ANNOTATIONS - _RESERVE - taken) // len(keys)
         text = shrink(essence, room - 1).decode() + "\n"
         for key in keys:
-            planned[key] = text
+            annotations[key] = text
 
     def is_current(self, *, body: Body, encoded: bytes) -> bool:
         texts = self._texts(body)
         if not texts:
             return False
-        # The same text is the same essence. It takes more to tell that another text means another one.
+        # Equal JSON means equal essences; other JSON has to be decoded, and its digests resolved, to compare.
         if texts[0].rstrip("\n").encode() == encoded:
             return True
         text, stored = self._read(body)
@@ -162,7 +163,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):
-    """Keep the last-handled essence as JSON, one text, in a field of the status."""
+    """Storage of the last-handled essence as a JSON string in a field of the status."""
 
     def __init__(
         self,
@@ -197,7 +198,7 @@ class StatusDiffBaseStorage(DiffBaseStorage):
 
 
 class MultiDiffBaseStorage(DiffBaseStorage):
-    """Keep the last-handled essence in several storages: written to all, read from the first that has one."""
+    """Combination of storages: the essence is written to all, and read from the first that has one."""
 
     def __init__(self, storages: Collection[DiffBaseStorage]) -> None:
         super().__init__()
@@ -231,7 +232,7 @@ class MultiDiffBaseStorage(DiffBaseStorage):
 
 
 def _intersection(first: Mapping[str, Any], second: Mapping[str, Any]) -> BodyEssence:
-    """Keep of the first what the second has, too: each storage leaves out what is its own."""
+    """Return the parts of the first essence that the second has too: each storage omits its own data."""
     common: BodyEssence = {}
     for key, value in first.items():
         if key not in second:
@@ -239,7 +240,7 @@ def _intersection(first: Mapping[str, Any], second: Mapping[str, Any]) -> BodyEs
         other = second[key]
         if value is not other and isinstance(value, Mapping) and isinstance(other, Mapping):
             inner = _intersection(value, other)
-            if inner or not (value and other):  # what is empty only because of this is left out, too
+            if inner or not (value and other):  # omit what has become empty by this
                 common[key] = inner
         else:
             common[key] = value

@@ -1,6 +1,6 @@
-"""Which objects a handler wants: the filters that its decorator declares, and how they are matched. Pure.
+"""Filters of handlers: labels, annotations, fields and callbacks, and how they are matched. Pure.
 
-Several criteria are joined with AND. Callbacks get the keyword arguments of the cause and may declare any subset of
+All criteria of a handler must match. Callbacks get the keyword arguments of the cause, and may declare any subset of
 them. The rules are Kopf's ("Filtering").
 """
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class MetaFilterToken(enum.Enum):
-    """Stand for the mere presence or absence of a value."""
+    """Marker for the presence or absence of a value."""
 
     ABSENT = enum.auto()
     PRESENT = enum.auto()
@@ -44,7 +44,7 @@ PRESENT: Final = MetaFilterToken.PRESENT
 
 
 class Filterable(Protocol):
-    """Be something that filters can look at: an event or a change of an object."""
+    """Anything that filters can be matched with: a cause of an object."""
 
     @property
     def raw(self) -> Mapping[str, Any]: ...
@@ -62,10 +62,10 @@ def _accepted_names(fn: Callback, skip: int) -> frozenset[str] | None:
 
 
 def call_with(fn: Callable[..., Any], kwargs: Mapping[str, Any], *args: Any) -> Any:
-    """Call a user's function with those of the keyword arguments that it takes."""
+    """Call a user's function with those keyword arguments that it accepts."""
     try:
         names = _accepted_names(fn, len(args))
-    except TypeError:  # not hashable, so not remembered
+    except TypeError:  # not hashable, so not cached
         names = _accepted_names.__wrapped__(fn, len(args))
     if names is None:
         return fn(*args, **kwargs)
@@ -77,7 +77,7 @@ def _call(fn: Callback, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> boo
 
 
 class _Combined:
-    """Be several filters in one."""
+    """Combination of several filters."""
 
     __slots__ = ("_join", "fns")
 
@@ -86,34 +86,34 @@ class _Combined:
         self.fns = tuple(fns)
         for fn in self.fns:
             if not callable(fn):
-                raise TypeError(f"Filters are combined of functions, and {fn!r} is none.")
+                raise TypeError(f"Only functions can be combined to a filter, not {fn!r}.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> bool:
         return self._join(_call(fn, args, kwargs) for fn in self.fns)
 
 
 def not_(fn: Callback) -> Callback:
-    """Make a filter that passes where *fn* does not."""
+    """Return a filter that matches if *fn* does not."""
     return none_([fn])
 
 
 def all_(fns: Iterable[Callback]) -> Callback:
-    """Make a filter that passes where all of *fns* do."""
+    """Return a filter that matches if all of *fns* do."""
     return _Combined(all, fns)
 
 
 def any_(fns: Iterable[Callback]) -> Callback:
-    """Make a filter that passes where at least one of *fns* does."""
+    """Return a filter that matches if at least one of *fns* does."""
     return _Combined(any, fns)
 
 
 def none_(fns: Iterable[Callback]) -> Callback:
-    """Make a filter that passes where none of *fns* does."""
+    """Return a filter that matches if none of *fns* does."""
     return _Combined(lambda results: not any(results), fns)
 
 
 def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
-    """Give the functions of *handler*'s options, which get the cause's arguments, each with the name of its option."""
+    """Yield the functions in *handler*'s options that get the cause's arguments, each with the name of its option."""
     wanted: list[tuple[str, Any]] = [("when", handler.when), ("value", handler.value)]
     wanted += [("labels", value) for value in (handler.labels or {}).values()]
     wanted += [("annotations", value) for value in (handler.annotations or {}).values()]
@@ -134,14 +134,14 @@ def _parts(value: Any) -> Iterator[Callback]:
 
 
 def matches(handler: ResourceHandler, cause: Filterable) -> bool:
-    """Tell whether the object, and for update handlers the change, passes all filters of *handler*."""
+    """Return whether all filters of *handler* match the object and, for update handlers, the change."""
     return _matches(handler, cause, change=True)
 
 
 def prematches(handler: ResourceHandler, cause: Filterable) -> bool:
-    """Tell whether the object passes the filters of *handler*, whatever has changed in it.
+    """Return whether the filters of *handler* match the object, whatever has changed in it.
 
-    This decides on finalizers, and on whether the operator shows any sign of having seen the object.
+    Finalizers are added, and the last-handled configuration is stored, only for objects that prematch a handler.
     """
     return _matches(handler, cause, change=False)
 
@@ -170,7 +170,7 @@ def _match_metadata(pattern: Mapping[str, Any] | None, content: Mapping[str, str
 
 
 def _match_value(wanted: Any, value: Any, cause: Filterable) -> bool:
-    # None is no value in Kubernetes: absence is the same as None.
+    # Kubernetes treats None as absence.
     if wanted is PRESENT:
         return value is not None
     if wanted is ABSENT:
@@ -193,7 +193,7 @@ def _match_field(handler: ResourceHandler, cause: Filterable, *, change: bool) -
             and (handler.old is None or _match_value(handler.old, old, cause))
             and (handler.new is None or _match_value(handler.new, new, cause))
         )
-    if handler.value is None:  # affected in any way: what is not there yet may come
+    if handler.value is None:  # any change of the field, its addition included
         return not change or old != new
     return (not change or old != new) and (
         _match_value(handler.value, new, cause) or _match_value(handler.value, old, cause)
@@ -209,5 +209,5 @@ def _old_and_new(path: tuple[str, ...], cause: Any) -> tuple[Any, Any]:
 
 
 def field_paths(handlers: Iterable[ResourceHandler]) -> frozenset[tuple[str, ...]]:
-    """Collect the fields that any of *handlers* looks at."""
+    """Return the ``field=`` options of *handlers*."""
     return frozenset(handler.field for handler in handlers if handler.field)

@@ -1,6 +1,6 @@
-"""Handlers: users' functions together with everything that was declared about them.
+"""Handlers: users' functions with the options of their decorators.
 
-Plain frozen data, made by the decorators of :mod:`trioperator.on`. Nothing here calls a function.
+Frozen data, created by the decorators of :mod:`trioperator.on`. Nothing here calls a handler.
 """
 
 from __future__ import annotations
@@ -46,17 +46,22 @@ HandlerFn: TypeAlias = Callable[..., Any]
 
 
 class ErrorsMode(enum.Enum):
-    """Say what an arbitrary exception of a handler means (Kopf, "Error handling")."""
+    """How an arbitrary exception of a handler is treated (Kopf, "Error handling")."""
 
     IGNORED = enum.auto()
+    """It is logged, and the handler counts as succeeded."""
+
     TEMPORARY = enum.auto()
+    """The handler is retried after its backoff."""
+
     PERMANENT = enum.auto()
+    """The handler has failed, and is not retried."""
 
 
 class Reason(enum.StrEnum):
-    """Name what has happened to an object.
+    """Why an object is handled.
 
-    The first four are handled; the others are what else can be detected.
+    There are handlers for the first four; the others are detected and need no handlers.
     """
 
     CREATE = "create"
@@ -69,7 +74,7 @@ class Reason(enum.StrEnum):
 
 
 class Activity(enum.StrEnum):
-    """Name what an operator does besides handling objects."""
+    """Activities of an operator besides handling objects."""
 
     STARTUP = "startup"
     CLEANUP = "cleanup"
@@ -78,24 +83,24 @@ class Activity(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """Tell which keyword arguments a function takes: by name, and whether any others too."""
+    """Keyword arguments that a function accepts; ``takes_all`` is for ``**kwargs``."""
 
     names: frozenset[str]
     required: frozenset[str]
     takes_all: bool
 
     def pick(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Select from *kwargs* those which the function takes."""
+        """Return those of *kwargs* that the function accepts."""
         if self.takes_all:
             return kwargs
         return {name: kwargs[name] for name in self.names if name in kwargs}
 
 
 def signature_of(fn: HandlerFn, *, skip: int = 0) -> Signature:
-    """Read which keyword arguments *fn* takes, but for its first *skip* positional ones.
+    """Return the keyword arguments that *fn* accepts, except its first *skip* positional ones.
 
-    What a wrapper takes by ``**kwargs`` goes on to the function that it wraps, and that one may take less. Functions
-    without a readable signature are taken to accept everything.
+    If a wrapper accepts ``**kwargs``, the signature of the wrapped function counts too. Functions without a readable
+    signature are assumed to accept everything.
     """
     try:
         parameters = list(inspect.signature(fn, follow_wrapped=False).parameters.values())
@@ -119,7 +124,7 @@ def signature_of(fn: HandlerFn, *, skip: int = 0) -> Signature:
 
 
 def is_async(fn: HandlerFn) -> bool:
-    """Tell whether calling *fn* gives a coroutine, looking through partials and decorators."""
+    """Return whether *fn* is an async function, looking through partials and decorators."""
     while True:
         if inspect.iscoroutinefunction(fn):
             return True
@@ -132,7 +137,7 @@ def is_async(fn: HandlerFn) -> bool:
 
 
 def unwrap(fn: HandlerFn) -> HandlerFn:
-    """Give what is called in the end, inside of all partials and decorators."""
+    """Return the function inside all partials and decorators."""
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func
@@ -143,9 +148,9 @@ def unwrap(fn: HandlerFn) -> HandlerFn:
 
 
 def derive_id(fn: HandlerFn) -> HandlerId:
-    """Name the handler after its function, by Kopf's rules.
+    """Return the default id of a handler: the name of its function, by Kopf's rules.
 
-    Raises TypeError for a callable that has no name: it needs ``id=``.
+    Raises TypeError for a callable without a name: its decorator needs ``id=``.
     """
     fn = unwrap(fn)
     if getattr(fn, "__name__", None) == "<lambda>":
@@ -158,9 +163,10 @@ def derive_id(fn: HandlerFn) -> HandlerId:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Handler:
-    """Hold a function and what holds for every kind of handler.
+    """Base class of handlers: a function, and the options that all kinds of handlers have.
 
-    ``timeout`` and ``backoff`` are in seconds; ``retries`` counts attempts. None means: no limit, or the default.
+    ``timeout`` and ``backoff`` are in seconds, ``retries`` is a number of attempts. None means no limit, or the
+    default.
     """
 
     fn: HandlerFn
@@ -182,18 +188,18 @@ class Handler:
 
     @property
     def default_errors(self) -> ErrorsMode:
-        """Say what arbitrary exceptions mean where ``errors`` is not given."""
+        """How arbitrary exceptions are treated if ``errors`` is not given."""
         return ErrorsMode.TEMPORARY
 
     @property
     def is_routine(self) -> bool:
-        """Tell whether its successes are too many to be told of, but for those after errors."""
+        """Whether successes are logged at the DEBUG level, as there are many; those after errors are not."""
         return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivityHandler(Handler):
-    """Be called at the start or the end of the operator, or by a probe."""
+    """Handler that is called when the operator starts or ends, or for a probe."""
 
     activity: Activity
 
@@ -203,7 +209,7 @@ class ActivityHandler(Handler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResourceHandler(Handler):
-    """Be called for objects of the selected kinds that pass the filters."""
+    """Handler that is called for objects of the selected kinds that match the filters."""
 
     selector: Selector
     labels: Mapping[str, Any] | None = None
@@ -214,13 +220,13 @@ class ResourceHandler(Handler):
 
     @property
     def has_filters(self) -> bool:
-        """Tell whether any filter restricts the objects."""
+        """Whether the handler has any filters."""
         return bool(self.labels or self.annotations or self.when is not None or self.field)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EventHandler(ResourceHandler):
-    """Be called for each event of the watch stream; its errors are logged and ignored."""
+    """Handler that is called for each watch event; its errors are logged and ignored."""
 
     @property
     def default_errors(self) -> ErrorsMode:
@@ -229,7 +235,7 @@ class EventHandler(ResourceHandler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class IndexHandler(ResourceHandler):
-    """Be called for each state of an object, and say what the index named ``id`` holds of it."""
+    """Handler that is called for each state of an object, and returns the object's values in the index named ``id``."""
 
     def __str__(self) -> str:
         return f"Index {self.id!r}"
@@ -245,10 +251,10 @@ class IndexHandler(ResourceHandler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChangeHandler(ResourceHandler):
-    """Be called when a change is detected, with its progress stored until it has ended.
+    """Handler that is called for a detected change, with retries; its progress is stored until it has finished.
 
-    ``reason=None`` stands for any change (``on.field``, and ``on.resume`` together with ``initial``). A call of an
-    ``interruptible`` one is cancelled when the object is changed or deleted.
+    ``reason=None`` means any change (``on.field``, and ``on.resume`` together with ``initial``). A call of an
+    ``interruptible`` handler is cancelled when the object is changed or deleted.
     """
 
     reason: Reason | None = None
@@ -262,21 +268,21 @@ class ChangeHandler(ResourceHandler):
 
     @property
     def needs_finalizer(self) -> bool:
-        """Tell whether objects must not vanish before this handler has ended."""
+        """Whether objects need the finalizer until this handler has finished."""
         return self.reason is Reason.DELETE and not self.optional
 
     @property
     def is_optional_delete(self) -> bool:
-        """Tell whether the handler wants to hear of a deletion, without a finalizer for it."""
+        """Whether this is a delete handler that adds no finalizer."""
         return self.reason is Reason.DELETE and self.optional
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SpawningHandler(ResourceHandler):
-    """Run beside an object for as long as it passes the filters: what daemons and timers have in common.
+    """Base class of daemons and timers, which run for as long as their object exists and matches the filters.
 
-    ``initial_delay`` is in seconds, or a function that tells it; ``finalizer`` says whether the object must not vanish
-    while it runs.
+    ``initial_delay`` is in seconds, or a function that returns seconds. With ``finalizer`` the object is not deleted
+    while the daemon or timer runs.
     """
 
     initial_delay: float | Callable[..., float] | None = None
@@ -285,10 +291,10 @@ class SpawningHandler(ResourceHandler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DaemonHandler(SpawningHandler):
-    """Be called once for an object, and go on until told to stop.
+    """Handler that is called once for an object, and runs until it is stopped.
 
-    Times are in seconds: from the flag to the cancellation, from there until it is abandoned, and between reminders
-    where it is not.
+    The times are in seconds: from setting ``stopped`` to the cancellation, from there until the daemon is abandoned,
+    and between reminders in the log that it still runs.
     """
 
     cancellation_backoff: float | None = None
@@ -301,10 +307,10 @@ class DaemonHandler(SpawningHandler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimerHandler(SpawningHandler):
-    """Be called again and again for an object.
+    """Handler that is called repeatedly for an object.
 
-    ``interval`` is in seconds since the end of the last call, or with ``sharp`` between the points of a grid; ``idle``
-    is how long the object must have been left unchanged; ``schedule`` takes the place of both.
+    ``interval`` is in seconds from the end of a call to the next one, or with ``sharp`` from start to start. ``idle``
+    is for how long the object must be unchanged. ``schedule`` replaces both.
     """
 
     interval: float | None = None
@@ -321,17 +327,18 @@ class TimerHandler(SpawningHandler):
 
 
 def check_signature(handler: Handler, known: frozenset[str]) -> None:
-    """Make sure that the function can be called with the *known* keyword arguments.
+    """Check that the function can be called with the *known* keyword arguments.
 
-    Raises ConfigError that names the function, the unknown arguments, and what there is instead.
+    Raises ConfigError with the function, its unknown arguments, and the available ones.
     """
     _check_required(str(handler), handler.fn, handler.signature, known)
 
 
 def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozenset[str]) -> None:
-    """Make sure that a filter of the handler can be called with the *known* keyword arguments.
+    """Check that a callback of the handler can be called with the *known* keyword arguments.
 
-    The value that it checks comes before them where the filter is not ``when=``. Raises ConfigError.
+    All callbacks except ``when=`` and ``initial_delay=`` get the value as their first, positional argument. Raises
+    ConfigError.
     """
     signature = signature_of(fn, skip=0 if option in ("when", "initial_delay") else 1)
     title = "The function" if option == "initial_delay" else "The filter"
@@ -339,11 +346,11 @@ def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozense
 
 
 def _check_required(title: str, fn: HandlerFn, signature: Signature, known: frozenset[str]) -> None:
-    unknown = signature.required - (signature.names & known)  # what is positional only cannot be given by name
+    unknown = signature.required - (signature.names & known)  # positional-only arguments cannot be passed by name
     if unknown:
         code = getattr(unwrap(fn), "__code__", None)
         where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
         raise ConfigError(
-            f"{title}{where} asks for arguments that it cannot get: {', '.join(sorted(unknown))}."
-            f" There are: {', '.join(sorted(known))}."
+            f"{title}{where} requires arguments that do not exist: {', '.join(sorted(unknown))}."
+            f" Available arguments: {', '.join(sorted(known))}."
         )

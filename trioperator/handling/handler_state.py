@@ -1,4 +1,4 @@
-"""From outcomes to what is remembered: the state of each handler of an unfinished cause. Pure."""
+"""States of handlers: the progress of each handler of a cause, computed from the outcomes of its attempts. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["HandlerState", "add_seconds", "apply_outcome", "build_result_patch",
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerState:
-    """Tell how far one handler has come with a cause.
+    """Progress of one handler with a cause.
 
-    ``retries`` counts the attempts made; a handler that waits is due at ``delayed``; ``subrefs`` are the ids of all
-    its sub-handlers, and of theirs.
+    ``retries`` is the number of attempts made. ``delayed`` is when the next attempt is due, None if it is due now.
+    ``subrefs`` are the ids of all sub-handlers, nested ones included.
     """
 
     started: datetime.datetime
@@ -34,19 +34,19 @@ class HandlerState:
 
     @property
     def finished(self) -> bool:
-        """Tell whether there will be no other attempt."""
+        """Whether the handler has succeeded or failed, so that no further attempt is made."""
         return self.success or self.failure
 
     def is_due(self, now: datetime.datetime) -> bool:
-        """Tell whether an attempt may be made at the time *now*."""
+        """Return whether the next attempt is due at the time *now*."""
         return not self.finished and (self.delayed is None or self.delayed <= now)
 
     def seconds_until_due(self, now: datetime.datetime) -> float:
-        """Tell for how many seconds from *now* on the next attempt has to wait."""
+        """Return the seconds from *now* until the next attempt is due, 0 if it is overdue."""
         return 0.0 if self.delayed is None else max(0.0, (self.delayed - now).total_seconds())
 
     def to_record(self) -> ProgressRecord:
-        """Make the record that is stored, in Kopf's format."""
+        """Return the record to be stored, in Kopf's format."""
         return {
             "started": _format_time(self.started),
             "stopped": _format_time(self.stopped),
@@ -61,7 +61,7 @@ class HandlerState:
 
     @classmethod
     def from_record(cls, record: ProgressRecord, *, now: datetime.datetime) -> HandlerState:
-        """Read a stored record; what is unreadable in it counts as absent."""
+        """Parse a stored record. Invalid fields count as absent."""
         retries, purpose, message = record.get("retries"), record.get("purpose"), record.get("message")
         return cls(
             started=_parse_time(record.get("started")) or now,
@@ -76,13 +76,13 @@ class HandlerState:
         )
 
     def with_subrefs(self, ids: Iterable[str]) -> HandlerState:
-        """Take in the ids of sub-handlers."""
+        """Return the state with the ids of further sub-handlers."""
         subrefs = tuple(sorted({*self.subrefs, *ids}))
         return self if subrefs == self.subrefs else dataclasses.replace(self, subrefs=subrefs)
 
 
 def apply_outcome(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> HandlerState:
-    """Move the state of a handler on by one attempt."""
+    """Return the state of a handler after an attempt with this outcome."""
     message = None
     if outcome.error is not None:
         message = describe(outcome.error)[:1024]
@@ -104,10 +104,10 @@ def states_for_cause(
     reason: Reason,
     now: datetime.datetime,
 ) -> dict[str, HandlerState]:
-    """Give the states with which *handlers* go into a cause.
+    """Return the initial states of *handlers* for a cause, continuing the *stored* states of an unfinished cause.
 
-    What an unfinished cause has left behind is taken over: an unfinished handler goes on with its retries, at once;
-    one that has ended for another reason begins anew, but for a resuming one, which runs once.
+    Unfinished handlers keep their retries, and are due at once if the reason has changed. Handlers that have finished
+    for another reason start over, except resuming ones, which run once.
     """
     states: dict[str, HandlerState] = {}
     for handler in handlers:
@@ -124,9 +124,9 @@ def states_for_cause(
 
 
 def build_result_patch(result: Any, *, handler_id: str) -> dict[str, Any]:
-    """Make the merge patch that puts a handler's result into the object's status.
+    """Return the merge patch that stores a handler's result in the object's status, under the handler's id.
 
-    None is no result. A mapping is merged under the handler's id, anything else is put there.
+    A mapping is merged into what is there, any other value replaces it. For None the patch is empty.
     """
     if result is None:
         return {}
@@ -135,7 +135,7 @@ def build_result_patch(result: Any, *, handler_id: str) -> dict[str, Any]:
 
 
 def add_seconds(moment: datetime.datetime, seconds: float) -> datetime.datetime:
-    """Tell the time that is *seconds* after an aware moment; what is beyond the calendar is its last moment."""
+    """Return *moment* plus *seconds*, or the last representable time if that overflows. *moment* must be aware."""
     try:
         return moment + datetime.timedelta(seconds=seconds)
     except OverflowError:

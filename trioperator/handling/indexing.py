@@ -1,7 +1,7 @@
-"""Indices: what index handlers say of objects, kept by keys, for all handlers to look up. Pure.
+"""In-memory indices: the results of index handlers by keys, as arguments of all handlers. Pure.
 
-An index is a read-only mapping from keys to stores, a store a read-only collection of values. Each object has one value
-at most in a store. Lookups take a constant time; so does a change, for each key of the object that it is about.
+An index is a read-only mapping from keys to stores, a store a read-only collection of values. Each object has at most
+one value in a store. Lookups take constant time, updates constant time for each key of the object.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ V = TypeVar("V")
 
 
 class Store(Collection[V]):
-    """Be the values under one key of an index, in the order in which their objects were indexed; never empty.
+    """Values under one key of an index, in the order in which their objects were indexed; never empty.
 
-    The truth of a store is that of its length, whatever the values are. It can be read and iterated in threads, and
-    across checkpoints: an iteration is over what there was when it began.
+    Stores can be read and iterated in threads and across checkpoints: an iterator works on a snapshot.
     """
 
     __slots__ = ("_values",)
@@ -41,11 +40,10 @@ class Store(Collection[V]):
 
 
 class Index(Mapping[K, Store[V]]):
-    """Be what an index handler has said of all objects: a read-only mapping from its keys to their values.
+    """Index of all objects of an index handler: a read-only mapping from keys to stores of values.
 
-    There is no key without values. The key of values that were returned without one is None (Kopf, "In-memory
-    indexing"). It can be read and iterated in threads, and across checkpoints: an iteration is over what there was when
-    it began.
+    There are no keys without values. Values that were returned without a key are under None (Kopf, "In-memory
+    indexing"). Indices can be read and iterated in threads and across checkpoints: an iterator works on a snapshot.
     """
 
     __slots__ = ("_keys", "_stores")
@@ -61,11 +59,11 @@ class Index(Mapping[K, Store[V]]):
         return iter(list(self._stores))
 
     def items(self) -> ItemsView[K, Store[V]]:
-        """Give the keys with their stores, as they are now."""
+        """Return a snapshot of the keys with their stores."""
         return self._stores.copy().items()
 
     def values(self) -> ValuesView[Store[V]]:
-        """Give the stores, as they are now."""
+        """Return a snapshot of the stores."""
         return self._stores.copy().values()
 
     def __len__(self) -> int:
@@ -82,14 +80,14 @@ Indices = Mapping[str, Index[Any, Any]]
 
 
 def replace(index: Index[Any, Any], owner: Hashable, result: Any) -> None:
-    """Put the result of an index handler for an object in the place of the former one.
+    """Replace the values of an object by the result of its index handler.
 
-    A dict (strictly, no other mapping) holds values by keys; anything else is a value under the key None. If a key
-    cannot be hashed any more, its error is raised, and all is as it was.
+    A dict (strictly, no other mapping) contains values by keys; anything else is a value under the key None. If a key
+    is not hashable, its error is raised and the index is unchanged.
     """
     entries = result if type(result) is dict else {None: result}
     for key in entries:
-        hash(key)  # what cannot be kept is found out before anything is changed
+        hash(key)  # raise before anything is changed
     for key in index._keys.pop(owner, ()):
         if key not in entries:
             _drop(index, owner, key)
@@ -103,13 +101,13 @@ def replace(index: Index[Any, Any], owner: Hashable, result: Any) -> None:
 
 
 def discard(index: Index[Any, Any], owner: Hashable) -> None:
-    """Take all values of an object out of the index."""
+    """Remove all values of an object from the index."""
     for key in index._keys.pop(owner, ()):
         _drop(index, owner, key)
 
 
 def owners(index: Index[Any, Any]) -> Iterable[Hashable]:
-    """Give the owners of all values, as they are now."""
+    """Return a snapshot of the owners of all values."""
     return tuple(index._keys)
 
 

@@ -1,7 +1,7 @@
-"""The one place where users' functions are called.
+"""Invocation of handlers: the one place where they are called.
 
-One call makes one attempt and always comes back with an outcome: whatever the function raises becomes part of it. Only
-cancellation (and what ends the process) passes through. Sync functions run in threads, async ones on Trio.
+Each call is one attempt and returns an outcome, whatever the function raises. Only cancellation, KeyboardInterrupt and
+SystemExit propagate. Sync functions run in threads, async ones on Trio.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Invoker"]
 
-# What is no failure of a handler: cancellation, and what ends a coroutine or the process.
+# Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
-# Whose frames say nothing to a user whose function has failed.
+# Packages whose frames are cut from the beginning of users' tracebacks.
 _FRAMEWORK_PACKAGES = frozenset({"trioperator", "trio", "outcome"})
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
-    """Tell which attempt of a handler it is: how many were made before, and when the first one began.
+    """One attempt of a handler: ``retry`` attempts were made before, the first of them at ``started``.
 
-    ``after`` is a part of it, to be done when the function has returned; ``interruption`` is a way to cancel it alone.
-    ``nursery`` is around all that may be tried again: a thread of an attempt that is cancelled within is waited for.
+    ``after`` is awaited after the function has returned, as a part of the attempt. ``interruption`` cancels this
+    attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may be retried.
     """
 
     retry: int
@@ -51,19 +51,19 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
 
 
 class Invoker:
-    """Call handlers: sync ones in the threads of *limiter*; *backoff* seconds are the delay after arbitrary errors."""
+    """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds."""
 
     def __init__(self, *, limiter: trio.CapacityLimiter, backoff: float) -> None:
         self._limiter = limiter
         self._backoff = backoff
 
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
-        """Make one attempt of *handler* and tell how it has ended.
+        """Make one attempt of *handler* and return its outcome.
 
-        An async function that outlives the handler's ``timeout=`` is cancelled at its next checkpoint; a sync one can
-        not be, and is judged when it returns. Cancellation abandons the thread of a sync function; an interruption does
-        not, nor does any other cancellation within the attempt's nursery, and the outcome counts if the function does
-        not heed it.
+        An async function that exceeds the handler's ``timeout=`` is cancelled at its next checkpoint. A sync one is
+        not: its outcome is determined when it returns. Cancellation abandons the thread of a sync function, except for
+        interruptions and other cancellation within the attempt's nursery: then the thread is waited for, and its
+        outcome counts unless it was cancelled.
         """
         now = wall_now()
         runtime = (now - attempt.started).total_seconds()
@@ -73,7 +73,7 @@ class Invoker:
             return refused
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
-        kwargs = {**own, **kwargs}  # and nothing is kept of the given ones: daemons are many, and run for long
+        kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
         try:
             result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
         except BaseException as raised:
@@ -114,7 +114,7 @@ class Invoker:
         raise InterruptedAttempt
 
     async def _call_in_thread(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt) -> Any:
-        # Boxed, because Trio takes no coroutine from a thread, and sync functions that wrap async ones give one.
+        # In a tuple: Trio rejects coroutines from threads, and sync functions that wrap async ones return them.
         def call() -> tuple[Any]:
             return (handler.fn(**kwargs),)
 
@@ -149,7 +149,7 @@ def _report_interruption(handler: Handler, raised: BaseException, interruption: 
 def _split_cancellation(
     handler: Handler, raised: BaseException, logger: Logger
 ) -> BaseExceptionGroup[trio.Cancelled] | None:
-    """Part a cancellation from errors that handlers make while they are cancelled: these are logged, and end here."""
+    """Log the errors that a handler raised while it was cancelled, and return the cancellation without them."""
     if not isinstance(raised, BaseExceptionGroup):
         return None
     cancelled, others = raised.split(trio.Cancelled)
@@ -160,9 +160,9 @@ def _split_cancellation(
 
 
 def _deciding_error(raised: BaseException) -> BaseException | None:
-    """Choose the error that decides: the one of a group that does, for handlers may have nurseries of their own.
+    """Return the error that decides on the outcome: of an exception group, the most specific one.
 
-    None is for what is no failure of a handler.
+    Return None for cancellation and for exceptions that end the process.
     """
     if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
         return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
@@ -192,7 +192,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
     if outcome.awaits_subhandlers:
-        logger.debug("%s has unfinished sub-handlers, and is called again when they are due.", handler)
+        logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
         return
     if isinstance(error, TemporaryError) and not outcome.final:
         logger.error("%s failed temporarily: %s", handler, describe(error))
@@ -214,9 +214,9 @@ def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Lo
 
 
 def _trim_framework_frames(error: BaseException) -> None:
-    """Cut the frames of the machinery off the beginning of the traceback."""
+    """Cut the framework's frames from the beginning of the traceback."""
     traceback = error.__traceback__
     while traceback is not None and package_of(traceback) in _FRAMEWORK_PACKAGES:
         traceback = traceback.tb_next
-    if traceback is not None:  # else it was the call itself that has failed
+    if traceback is not None:  # otherwise the call itself has failed
         error.__traceback__ = traceback

@@ -1,8 +1,8 @@
-"""Lifecycles: in which order, and in which groups, the handlers of one cause are called.
+"""Lifecycles: the order in which the handlers of one cause are called, and how many of them in one go.
 
-A lifecycle is a function that gets the handlers that are due, in the order of their declaration, and gives those to be
-called next, in its own order; then it is asked again for what is left. It may take any of the cause's keyword
-arguments, and ``state``: a mapping from handler ids to what is known of their progress.
+A lifecycle is a sync function. It gets the handlers that are due, in the order of their declaration, and returns those
+to be called next, in its own order; it is called again for the remaining ones. It may declare any of the cause's
+keyword arguments, and ``state``: a mapping from handler ids to their progress.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
 
 
 class HasId(Protocol):
-    """Be a handler, as far as lifecycles know it."""
+    """Handler, as lifecycles see it."""
 
     @property
     def id(self) -> str: ...
 
 
 class HasRetries(Protocol):
-    """Be the state of a handler, as far as the lifecycles here know it."""
+    """State of a handler, as lifecycles see it."""
 
     @property
     def retries(self) -> int: ...
@@ -49,7 +49,7 @@ H = TypeVar("H", bound=HasId)
 State: TypeAlias = Mapping[str, HasRetries]
 
 
-# It may take any of the arguments by name, so its type says no more than what comes out.
+# Any subset of the keyword arguments may be declared, so the parameters cannot be typed.
 Lifecycle: TypeAlias = Callable[..., Iterable[Any]]
 
 
@@ -64,7 +64,7 @@ def one_by_one(handlers: Sequence[H], **_: Any) -> Sequence[H]:
 
 
 def asap(handlers: Sequence[H], *, state: State, **_: Any) -> Sequence[H]:
-    """Call one handler after another: those first that were tried least often."""
+    """Call one handler after another, the ones with the fewest attempts first."""
     return sorted(handlers, key=lambda handler: state[handler.id].retries)[:1]
 
 
@@ -74,7 +74,7 @@ def shuffled(handlers: Sequence[H], **_: Any) -> Sequence[H]:
 
 
 def randomized(handlers: Sequence[H], **_: Any) -> Sequence[H]:
-    """Call one handler after another, each time a random one."""
+    """Call one handler after another, in a random order."""
     return [random.choice(handlers)] if handlers else []
 
 
@@ -83,38 +83,40 @@ class _Default:
 
 
 def get_default_lifecycle() -> Lifecycle:
-    """Give the lifecycle of operators that are given no other."""
+    """Return the lifecycle of operators that are run without ``lifecycle=``."""
     return all_at_once if _Default.lifecycle is None else _Default.lifecycle
 
 
 def set_default_lifecycle(lifecycle: Lifecycle | None) -> None:
-    """Set the lifecycle of operators that are given no other; None is back to the default, ``all_at_once``.
+    """Set the lifecycle of operators that are run without ``lifecycle=``; None restores ``all_at_once``.
 
-    Warns where another one was set before: the last one counts, for all operators of the process.
+    It holds for all operators of the process. Replacing another one logs a warning.
     """
     if lifecycle is not None:
         check_lifecycle(lifecycle)
     if _Default.lifecycle is not None and lifecycle is not None and lifecycle is not _Default.lifecycle:
         get_logger("trioperator.lifecycles").warning(
-            "The default lifecycle was %s already, and is %s from now on.", _name(_Default.lifecycle), _name(lifecycle)
+            "The default lifecycle was already set to %s, and is now replaced by %s.",
+            _name(_Default.lifecycle),
+            _name(lifecycle),
         )
     _Default.lifecycle = lifecycle
 
 
 def check_lifecycle(lifecycle: object) -> None:
-    """Make sure that a lifecycle is one. Raises TypeError."""
+    """Raise TypeError if *lifecycle* is not a sync function."""
     if not callable(lifecycle) or is_async(lifecycle):
-        raise TypeError(f"A lifecycle has to be a plain function of handlers, and {_name(lifecycle)} is none.")
+        raise TypeError(f"A lifecycle must be a sync function of handlers, not {_name(lifecycle)}.")
 
 
 def apply_lifecycle(
     lifecycle: Lifecycle, handlers: Sequence[H], *, state: State, kwargs: Mapping[str, Any], logger: Logger
 ) -> list[H]:
-    """Have *lifecycle* choose from *handlers* those to be called next, each once.
+    """Return those of *handlers* that *lifecycle* selects to be called next, each once.
 
-    What was not offered to it is not called. A lifecycle that fails has chosen nothing. Both are logged.
+    If it raises, return nothing; drop handlers that it was not offered. Log both.
     """
-    if lifecycle is all_at_once:  # as nearly always; reading a signature takes as long as calling a handler
+    if lifecycle is all_at_once:  # nearly always; inspecting a signature costs as much as calling a handler
         return list(handlers)
     own = _signature(lifecycle).pick({**kwargs, "state": state})
     try:
@@ -125,7 +127,11 @@ def apply_lifecycle(
     offered = [handler for handler in chosen if any(handler is other for other in handlers)]
     if len(offered) < len(chosen):
         foreign = ", ".join(str(handler) for handler in chosen if handler not in offered)
-        logger.error("The lifecycle %s has chosen what is not due, and is not called: %s", _name(lifecycle), foreign)
+        logger.error(
+            "The lifecycle %s has returned handlers that are not due: %s",
+            _name(lifecycle),
+            foreign,
+        )
     return list({id(handler): handler for handler in offered}.values())
 
 

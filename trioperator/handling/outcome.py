@@ -1,4 +1,4 @@
-"""Outcomes: how one attempt of a handler has ended, and what follows from that. Pure."""
+"""Outcomes of handler attempts: success, failure or a retry after a delay. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Outcome", "check_limits", "classify_error", "describe"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Tell how an attempt has ended.
+    """Outcome of one attempt of a handler.
 
-    ``final`` says that there will be no other attempt; else the next one is due in ``delay`` seconds.
-    A final outcome with an error is a failure; an ignored error is a success without a result. An attempt that only
-    ``waits`` for sub-handlers does not count as one, nor does one that was ``interrupted``.
+    After a ``final`` outcome there is no further attempt; otherwise the next one is due in ``delay`` seconds.
+    A final outcome with an error is a failure. An ignored error is a success without a result. Attempts that await
+    sub-handlers or were ``interrupted`` do not count as retries.
     """
 
     final: bool
@@ -37,12 +37,12 @@ class Outcome:
 
     @property
     def succeeded(self) -> bool:
-        """Tell whether the handler has ended well."""
+        """Whether the handler has succeeded."""
         return self.final and self.error is None
 
 
 def check_limits(handler: Handler, *, retry: int, runtime: float) -> Outcome | None:
-    """Refuse an attempt for which there is no time or no retry left.
+    """Return the failure of a handler whose time or retries are used up, None if another attempt may be made.
 
     *retry* counts the attempts made; *runtime* is in seconds since the first one began.
     """
@@ -54,14 +54,14 @@ def check_limits(handler: Handler, *, retry: int, runtime: float) -> Outcome | N
 
 
 def classify_error(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
-    """Decide what an exception of the handler means.
+    """Return the outcome of an attempt that raised *error*.
 
     *retry* counts the attempts before this one; *runtime* is in seconds since the first one began; *backoff* is the
-    default delay after an arbitrary exception. An attempt that could not be made any more when it is due fails the
-    handler now (as in Kopf since 1.40).
+    default delay after an arbitrary exception. The handler fails now if its time or retries will be used up when the
+    next attempt is due (as in Kopf since 1.40).
     """
     mode = handler.errors or handler.default_errors
-    if isinstance(error, PermanentError | ConfigError):  # a wrong setting stays wrong
+    if isinstance(error, PermanentError | ConfigError):  # a configuration error does not go away by itself
         return Outcome(final=True, error=error)
     if isinstance(error, UnfinishedSubhandlersError):
         return Outcome(final=False, delay=error.delay or 0.0, awaits_subhandlers=True)
@@ -97,9 +97,9 @@ def _last_error(cause: BaseException | None) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Tell what an exception says: its text, else its representation, else its class. Gives what can be stored."""
+    """Return the message of an exception, else its repr, else the name of its class; always valid UTF-8."""
     text = ""
-    for tell in (str, repr):
-        with contextlib.suppress(Exception):  # somebody's __str__ and __repr__
-            text = text or tell(error)
+    for convert in (str, repr):
+        with contextlib.suppress(Exception):  # users' __str__ and __repr__ may raise
+            text = text or convert(error)
     return (text or type(error).__name__).encode("utf-8", "backslashreplace").decode()

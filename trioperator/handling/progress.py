@@ -1,4 +1,4 @@
-"""Where the progress of handlers is kept, in Kopf's formats. Pure: storages read bodies and write patches."""
+"""Storages of the progress of handlers, in Kopf's formats. Pure: they read bodies and write patches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIELDS = ("started", "stopped", "delayed", "purpose", "retries", "success", "fa
 
 
 class ProgressRecord(TypedDict, total=False):
-    """Tell how far a handler has come. Times are texts in ISO 8601; ``subrefs`` are the ids of sub-handlers."""
+    """Stored progress of one handler. Times are ISO 8601 strings; ``subrefs`` are the ids of sub-handlers."""
 
     started: str | None
     stopped: str | None
@@ -43,65 +43,65 @@ class ProgressRecord(TypedDict, total=False):
 
 
 class ProgressStorage(abc.ABC):
-    """Keep the progress of handlers: on the object, by its patch, or anywhere else.
+    """Storage of the progress of handlers: on the object itself, through its patch, or elsewhere.
 
-    What is stored may be anything, written by anybody: what cannot be read counts as absent, and nothing raises for it.
+    Anybody can write to annotations and the status: implementations treat unreadable data as absent and do not raise.
     """
 
     @abc.abstractmethod
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
-        """Give the record of the handler with the id *key*; None where there is none, or none that can be read."""
+        """Return the record of the handler with the id *key*, None if it is absent or unreadable."""
 
     @abc.abstractmethod
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
-        """Have the record stored."""
+        """Add the record to the patch."""
 
     @abc.abstractmethod
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
-        """Have the record removed, if there is one."""
+        """Add the removal of the record to the patch, if there is a record."""
 
-    def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:  # noqa: B027 -- may be left out
-        """Leave a trace of *value*, for those who have to provoke an event."""
+    def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:  # noqa: B027 -- optional
+        """Write *value* to a dummy field, to provoke a watch event."""
 
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Take the traces of this storage out of an essence. Gives the same essence, or a changed copy."""
+        """Remove this storage's data from an essence. Return the same essence, or a changed copy."""
         return essence
 
-    def flush(self) -> None:  # noqa: B027 -- may be left out
-        """Write what is held back: all records of an object have been stored or purged."""
+    def flush(self) -> None:  # noqa: B027 -- optional
+        """Write buffered records: all records of an object have been stored or purged."""
 
 
 def format_field(field: FieldSpec, name: str) -> FieldPath:
-    """Read the field of a storage, which may have a place for the storage's *name*."""
+    """Parse the field of a storage, and put the storage's *name* in place of ``{name}``."""
     return tuple(part.format(name=name) for part in parse_field(field))
 
 
 def annotations_of(body: Mapping[str, Any]) -> Mapping[str, str]:
-    """Give the annotations of an object, an essence or a patch, as they are."""
-    raw = body._raw if type(body) is Body else body  # each look through the view is a call more
+    """Return the annotations of an object, an essence or a patch; not a copy."""
+    raw = body._raw if type(body) is Body else body  # each access through the view costs another call
     found: Mapping[str, str] = (raw.get("metadata") or {}).get("annotations") or {}
     return found
 
 
 def patch_annotations(patch: dict[str, Any]) -> dict[str, Any]:
-    """Give the annotations of a patch, to be filled."""
+    """Return the annotations of a patch to be changed, creating them if needed."""
     target: Any = patch
     for key in ("metadata", "annotations"):
         if not isinstance(target.get(key), MutableMapping):
             target[key] = {}
         target = target[key]
-    planned: dict[str, Any] = target
-    return planned
+    annotations: dict[str, Any] = target
+    return annotations
 
 
 def mark_as_managed(prefix: str, *, body: Mapping[str, Any], patch: dict[str, Any]) -> None:
-    """Say on the object that the annotations of this prefix are an operator's: other operators leave them out."""
+    """Mark the annotations of this prefix as an operator's: other operators exclude them from the essence."""
     if not prefix.startswith("kopf.") and marker_key(prefix) not in annotations_of(body):
         patch_annotations(patch).setdefault(marker_key(prefix), "yes")
 
 
 def purge_annotations(keys: Iterable[str], *, body: Mapping[str, Any], patch: dict[str, Any]) -> None:
-    """Have annotations removed, those that are there."""
+    """Add the removal of the annotations that exist to the patch."""
     present = annotations_of(body)
     for key in keys:
         if key in present:
@@ -111,7 +111,7 @@ def purge_annotations(keys: Iterable[str], *, body: Mapping[str, Any], patch: di
 
 
 def without_annotations(essence: BodyEssence, unwanted: Collection[str]) -> BodyEssence:
-    """Give the essence without some of its annotations."""
+    """Return the essence without the *unwanted* annotations."""
     if not unwanted:
         return essence
     metadata = dict(essence["metadata"])
@@ -125,7 +125,7 @@ def without_annotations(essence: BodyEssence, unwanted: Collection[str]) -> Body
 
 
 class AnnotationsProgressStorage(ProgressStorage):
-    """Keep each handler's record as JSON in an annotation ``prefix/handler-id``."""
+    """Storage of each handler's record as JSON in the annotation ``prefix/handler-id``."""
 
     def __init__(
         self, *, prefix: str = PREFIX, verbose: bool = False, touch_key: str = "touch-dummy", v1: bool = True
@@ -154,9 +154,9 @@ class AnnotationsProgressStorage(ProgressStorage):
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
         kept = {name: record.get(name) for name in _FIELDS if self.verbose or record.get(name) is not None}
         text = msgspec.json.encode(kept).decode()
-        planned = patch_annotations(patch)
+        annotations = patch_annotations(patch)
         for full_key in self._keys(key, body):
-            planned[full_key] = text
+            annotations[full_key] = text
         mark_as_managed(self.prefix, body=body, patch=patch)
 
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class AnnotationsProgressStorage(ProgressStorage):
 
 
 class StatusProgressStorage(ProgressStorage):
-    """Keep each handler's record in a field of the status."""
+    """Storage of each handler's record in a field of the status."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class StatusProgressStorage(ProgressStorage):
             return None
 
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
-        # All fields: what the record does not have must not stay there from the one before.
+        # All fields, so that no field of the previous record remains.
         ensure(patch, (*self.field, key), {name: record.get(name) for name in _FIELDS})
 
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
@@ -219,7 +219,7 @@ class StatusProgressStorage(ProgressStorage):
 
 
 class MultiProgressStorage(ProgressStorage):
-    """Keep records in several storages: written to all, read from the first that has one."""
+    """Combination of storages: records are written to all, and read from the first that has one."""
 
     def __init__(self, storages: Collection[ProgressStorage]) -> None:
         self.storages = tuple(storages)
@@ -254,7 +254,7 @@ class MultiProgressStorage(ProgressStorage):
 
 
 class SmartProgressStorage(MultiProgressStorage):
-    """Keep records in annotations, and still find (and remove) those that older operators have left in the status."""
+    """Storage in annotations that also reads and removes records that older operators have left in the status."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""The registry: which handlers there are, and which of them belong to a resource kind.
+"""Registry of handlers, and selection of the handlers for a cause.
 
-The decorators fill the default registry, or the one that they are given. An operator reads it once, at its start.
+Decorators add handlers to the default registry, or to their ``registry=``. An operator reads it once, when it starts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ H = TypeVar("H", bound=Handler)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KindHandlers:
-    """Hold the handlers of one resource kind, in the order of their declaration."""
+    """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers."""
 
     indices: tuple[IndexHandler, ...] = ()
     events: tuple[EventHandler, ...] = ()
@@ -73,17 +73,17 @@ class KindHandlers:
 
     @property
     def needs_own_writes(self) -> bool:
-        """Tell whether what the stream says of own writes is news for anybody."""
+        """Whether any handler gets the watch events of the operator's own writes."""
         return bool(self.indices or self.events)
 
     @property
     def is_index_only(self) -> bool:
-        """Tell whether the objects are there to be indexed, and for nothing else."""
+        """Whether there are only index handlers."""
         return bool(self.indices) and not (self.events or self.changes or self.spawning)
 
     @classmethod
     def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
-        """Sort the handlers of a kind by what they are for."""
+        """Group the handlers of a kind by their classes."""
         handlers = tuple(handlers)
         changes = tuple(h for h in handlers if isinstance(h, ChangeHandler))
         return cls(
@@ -98,9 +98,9 @@ class KindHandlers:
 
 
 class OperatorRegistry:
-    """Keep the handlers of one operator.
+    """Handlers of one operator, as added by the decorators.
 
-    Adding is for the decorators. Several operators in one process have a registry each.
+    Use a registry for each operator if several of them run in one process.
     """
 
     def __init__(self) -> None:
@@ -110,30 +110,30 @@ class OperatorRegistry:
         return iter(self._handlers)
 
     def append(self, handler: Handler) -> None:
-        """Add a handler, as the last one."""
+        """Append a handler."""
         self._handlers.append(handler)
 
     def activities(self, activity: Activity) -> tuple[ActivityHandler, ...]:
-        """Give the handlers of an activity, in the order of their declaration."""
+        """Return the handlers of an activity, in the order of their declaration."""
         found = (h for h in self._handlers if isinstance(h, ActivityHandler) and h.activity is activity)
         return _deduplicated(found)
 
     def resource_handlers(self) -> tuple[ResourceHandler, ...]:
-        """Give all handlers of objects."""
+        """Return all handlers of objects."""
         return tuple(h for h in self._handlers if isinstance(h, ResourceHandler))
 
     def selectors(self) -> frozenset[Selector]:
-        """Give the selectors of all handlers of objects."""
+        """Return the selectors of all handlers of objects."""
         return frozenset(h.selector for h in self.resource_handlers())
 
     def make_indices(self) -> Indices:
-        """Make the indices that the handlers fill: they are there, and empty, before anything is indexed."""
+        """Return new, empty indices for all index handlers."""
         return {handler.id: Index() for handler in self._handlers if isinstance(handler, IndexHandler)}
 
     def check(self) -> None:
-        """Make sure that every handler and every filter can be called with what there is.
+        """Check that all handlers and filters can be called with the available keyword arguments.
 
-        Raises ConfigError that names the handler and the argument.
+        Raises ConfigError with the handler and the argument.
         """
         indices = frozenset(self.make_indices())
         for handler in self._handlers:
@@ -154,42 +154,38 @@ class OperatorRegistry:
 
 
 def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:
-    """Choose the index handlers whose filters the object satisfies, each function once for an index.
+    """Return the index handlers whose filters match the object, each function once for an index.
 
-    A filter that fails is logged, and is not satisfied.
+    A filter that raises is logged, and does not match.
     """
     return _deduplicated(h for h in handlers.indices if _safely_matches(h, cause))
 
 
 def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[EventHandler, ...]:
-    """Choose the handlers of an event, each function once for an id, in the order of their declaration.
+    """Return the handlers of a watch event, in the order of their declaration, each function once for an id.
 
-    A handler whose filter fails is not called, and the error is logged, as those of event handlers are: the event is
-    not lost for others.
+    A filter that raises is logged, and does not match: other handlers still get the event.
     """
     return _deduplicated(h for h in handlers.events if _safely_matches(h, cause))
 
 
 def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeHandler, ...]:
-    """Choose the handlers which a change calls for, in the order of their declaration.
-
-    A function is chosen once for an id, however many of its decorators match.
-    """
+    """Return the handlers of a detected change, in the order of their declaration, each function once for an id."""
     return select_change_handlers(handlers.changes, cause)
 
 
 def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
-    """Choose from *handlers* those which a change calls for, in their order, each function once for an id."""
+    """Return those of *handlers* that match a detected change, in their order, each function once for an id."""
     return _deduplicated(h for h in handlers if _matches_reason(h, cause) and matches(h, cause))
 
 
 def prematches_any(handlers: KindHandlers, cause: ChangeCause) -> bool:
-    """Tell whether any change handler could ever be called for the object as it is."""
+    """Return whether any change handler prematches the object, so that it might be called for some change."""
     return any(prematches(h, cause) for h in handlers.changes)
 
 
 def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
-    """Tell whether the object must not vanish before its delete handlers have ended."""
+    """Return whether the object needs the finalizer, for mandatory delete handlers."""
     return any(prematches(h, cause) for h in handlers.mandatory_deletes)
 
 
@@ -208,9 +204,9 @@ def _matches_reason(handler: ChangeHandler, cause: ChangeCause) -> bool:
 
 
 def handler_identity(handler: Handler) -> Hashable:
-    """Give what handlers of the same function with the same id have in common."""
+    """Return a key that is the same for handlers with the same function and id."""
     fn = handler.fn
-    if inspect.ismethod(fn):  # bound methods are made anew at each access
+    if inspect.ismethod(fn):  # each access creates a new bound method
         return (id(fn.__func__), id(fn.__self__), handler.id)
     return (id(fn), 0, handler.id)
 
@@ -227,16 +223,16 @@ def _deduplicated(handlers: Iterable[H]) -> tuple[H, ...]:
 
 
 class _Default:
-    """Hold the registry that decorators fill when they are not given another."""
+    """Holder of the registry that decorators use by default."""
 
     registry = OperatorRegistry()
 
 
 def get_default_registry() -> OperatorRegistry:
-    """Give the registry that the decorators fill where they are given no other."""
+    """Return the registry that decorators and operators use by default."""
     return _Default.registry
 
 
 def set_default_registry(registry: OperatorRegistry) -> None:
-    """Replace the registry that the decorators fill where they are given no other."""
+    """Replace the registry that decorators and operators use by default."""
     _Default.registry = registry

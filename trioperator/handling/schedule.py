@@ -1,4 +1,4 @@
-"""Schedules: the moments at which a timer with ``cron=`` is due."""
+"""Cron schedules of timers (``cron=``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["Schedule", "parse_schedule"]
 
-# The names that Kubernetes' CronJobs know, too.
+# The same macros as in Kubernetes' CronJobs.
 _NAMED: Final[Mapping[str, str]] = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -24,14 +24,14 @@ _HOW = "five fields (minute, hour, day of month, month, day of week) such as '*/
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schedule:
-    """Be a cron expression in a time zone. When clocks are changed, no run is lost or doubled, as in Debian's cron."""
+    """Cron expression in a time zone. Daylight saving changes skip and repeat no runs, as in Debian's cron."""
 
     expression: str
     timezone: datetime.tzinfo
 
     def next_after(self, moment: datetime.datetime) -> datetime.datetime | None:
-        """Give the first moment of the schedule after an aware one; None if there is none within fifty years."""
-        from cronsim import CronSim  # only for those who have such timers
+        """Return the first scheduled time after an aware one, None if there is none within fifty years."""
+        from cronsim import CronSim  # imported only if there are cron timers
 
         try:
             return next(CronSim(self.expression, moment.astimezone(self.timezone)), None)
@@ -40,9 +40,9 @@ class Schedule:
 
 
 def parse_schedule(expression: str, timezone: str | datetime.tzinfo | None = None) -> Schedule:
-    """Read a cron expression, in UTC unless a time zone is given: by its name or as such.
+    """Parse a cron expression. *timezone* is a name or a tzinfo; the default is UTC.
 
-    Raises ValueError that says what is wrong with it, TypeError for a time zone that can be none.
+    Raises ValueError for an invalid expression or an unknown time zone, TypeError for a time zone of another type.
     """
     from cronsim import CronSimError
 
@@ -50,9 +50,9 @@ def parse_schedule(expression: str, timezone: str | datetime.tzinfo | None = Non
     try:
         upcoming = schedule.next_after(datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC))
     except CronSimError as error:
-        raise ValueError(f"{expression!r} is no cron expression ({error}): it takes {_HOW}.") from None
+        raise ValueError(f"{expression!r} is not a cron expression ({error}): it takes {_HOW}.") from None
     if upcoming is None:
-        raise ValueError(f"The cron expression {expression!r} stands for a day that never comes.")
+        raise ValueError(f"The cron expression {expression!r} matches no date.")
     return schedule
 
 
@@ -62,13 +62,13 @@ def _parse_timezone(timezone: str | datetime.tzinfo | None) -> datetime.tzinfo:
     if isinstance(timezone, datetime.tzinfo):
         return timezone
     if not isinstance(timezone, str):
-        raise TypeError(f"The time zone of a timer is a name such as 'Europe/Berlin' or a tzinfo, not {timezone!r}.")
-    import zoneinfo  # it reads the interpreter's build configuration first
+        raise TypeError(f"A time zone must be a name such as 'Europe/Berlin' or a tzinfo, not {timezone!r}.")
+    import zoneinfo  # slow to import
 
     try:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(
-            f"There is no time zone {timezone!r} here. It takes a name such as 'Europe/Berlin'; where the system knows"
-            " none, install the package tzdata."
+            f"Unknown time zone {timezone!r}: use a name such as 'Europe/Berlin'. If the system has no time zones,"
+            " install the package tzdata."
         ) from None

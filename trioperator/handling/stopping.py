@@ -1,4 +1,4 @@
-"""How daemons and timers are told to stop: a flag with its reasons, to be looked at and to be waited for."""
+"""The ``stopped`` argument of daemons and timers: a flag with reasons, to be checked and waited for."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ __all__ = ["AsyncDaemonStopped", "DaemonStopped", "DaemonStoppingReason", "Stopp
 
 
 class DaemonStoppingReason(enum.Flag):
-    """Say why a daemon or a timer has to stop, and how far that has come. Reasons add up."""
+    """Why a daemon or timer is stopped, and which stage of stopping it has reached. Flags are combined."""
 
     DONE = enum.auto()
-    """It has ended, whatever the reason."""
+    """It has exited, for whatever reason."""
 
     FILTERS_MISMATCH = enum.auto()
-    """The object does not pass the filters any more."""
+    """The object does not match the filters any more."""
 
     RESOURCE_DELETED = enum.auto()
-    """The object is being deleted, or is gone."""
+    """The object is being deleted, or was deleted."""
 
     OPERATOR_PAUSING = enum.auto()
-    """The operator leaves its objects to another one."""
+    """The operator is paused, in favour of another one."""
 
     OPERATOR_EXITING = enum.auto()
-    """The operator stops."""
+    """The operator is stopping."""
 
     DAEMON_SIGNALLED = enum.auto()
-    """The flag is set."""
+    """``stopped`` is set."""
 
     DAEMON_CANCELLED = enum.auto()
-    """It is cancelled, because it did not stop by itself in time."""
+    """It was cancelled, as it did not exit in time."""
 
     DAEMON_ABANDONED = enum.auto()
-    """It is not waited for any more, though it may still run."""
+    """It is not waited for any more, and may still run."""
 
 
 class DaemonStopped(abc.ABC):
-    """Tell whether to stop: true as soon as it is so, and why.
+    """Flag that is true when the daemon or timer has to stop.
 
-    In a sync function ``stopped.wait(5)`` blocks, in an async one ``await stopped.wait(5)`` waits: until the flag is
-    set, or for so many seconds. Either gives the flag itself, so that ``while not stopped.wait(5)`` is a loop with
-    pauses.
+    ``stopped.wait(5)`` in a sync function, and ``await stopped.wait(5)`` in an async one, wait until the flag is set,
+    for at most 5 seconds, and return the flag itself: ``while not stopped.wait(5): ...`` is a loop with pauses.
     """
 
     __slots__ = ("_event", "_reason")
@@ -54,17 +53,17 @@ class DaemonStopped(abc.ABC):
         self._reason: DaemonStoppingReason | None = None
 
     def is_set(self) -> bool:
-        """Tell whether to stop."""
+        """Return whether the flag is set."""
         return self._reason is not None
 
     @property
     def reason(self) -> DaemonStoppingReason | None:
-        """Tell why to stop; None as long as there is no reason."""
+        """Why to stop; None while the flag is not set."""
         return self._reason
 
     @abc.abstractmethod
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait for the flag, for so many seconds at most, and give it: at once, or when awaited in async functions."""
+        """Wait until the flag is set, for at most *timeout* seconds, and return the flag."""
 
     def __bool__(self) -> bool:
         return self._reason is not None
@@ -81,18 +80,18 @@ class DaemonStopped(abc.ABC):
 
 
 class AsyncDaemonStopped(DaemonStopped):
-    """Be the flag of an async function."""
+    """Stop flag of an async function."""
 
     __slots__ = ()
 
     async def wait(self, timeout: float | None = None) -> AsyncDaemonStopped:
-        """Wait until the flag is set, for so many seconds at most, and give it."""
+        """Wait until the flag is set, for at most *timeout* seconds, and return the flag."""
         await self._wait(timeout)
         return self
 
 
 class SyncDaemonStopped(DaemonStopped):
-    """Be the flag of a sync function, which runs in a thread."""
+    """Stop flag of a sync function, which runs in a thread."""
 
     __slots__ = ("_token",)
 
@@ -101,28 +100,28 @@ class SyncDaemonStopped(DaemonStopped):
         self._token = trio.lowlevel.current_trio_token()
 
     def wait(self, timeout: float | None = None) -> SyncDaemonStopped:
-        """Block until the flag is set, for so many seconds at most, and give it. From any thread.
+        """Block until the flag is set, for at most *timeout* seconds by Trio's clock, and return the flag.
 
-        The time is that of Trio's clock. Raises ``trio.Cancelled`` in the function's own thread when it is cancelled.
+        May be called in any thread. Raises ``trio.Cancelled`` in the daemon's own thread when it is cancelled.
         """
         if self._reason is None:
             try:
                 trio.from_thread.run(self._wait, timeout)
             except trio.RunFinishedError:
                 pass
-            except RuntimeError:  # a thread that the function has started
+            except RuntimeError:  # a thread that the function itself has started
                 self._wait_elsewhere(timeout)
         return self
 
     def _wait_elsewhere(self, timeout: float | None) -> None:
         try:
             trio.from_thread.run(self._wait, timeout, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):  # Trio has ended: nobody is left who could set the flag
+        except (trio.RunFinishedError, trio.Cancelled):  # Trio has exited, so nothing will set the flag
             self._reason = self._reason or DaemonStoppingReason.OPERATOR_EXITING
 
 
 class Stopper:
-    """Hold the flag of one daemon or timer, and set it."""
+    """Setter of the stop flag of one daemon or timer."""
 
     __slots__ = ("stopped",)
 
@@ -131,21 +130,21 @@ class Stopper:
 
     @property
     def is_set(self) -> bool:
-        """Tell whether any reason to stop was given."""
+        """Whether the flag is set."""
         return self.stopped._reason is not None
 
     def has(self, reason: DaemonStoppingReason) -> bool:
-        """Tell whether this reason was given."""
+        """Return whether this reason was added."""
         return self.stopped._reason is not None and bool(self.stopped._reason & reason)
 
     def stop(self, reason: DaemonStoppingReason) -> None:
-        """Add a reason to stop."""
+        """Set the flag, and add a reason."""
         stopped = self.stopped
         stopped._reason = reason if stopped._reason is None else stopped._reason | reason
         stopped._event.set()
 
     async def wait_until(self, due: float) -> bool:
-        """Wait for a time on Trio's clock, and tell whether it was reached: else there is a reason to stop."""
-        with trio.CancelScope(deadline=due):  # all that move_on_at() does, at half the cost
+        """Wait until a time on Trio's clock, and return True; return False as soon as the flag is set."""
+        with trio.CancelScope(deadline=due):  # as move_on_at(), at half the cost
             await self.stopped._event.wait()
         return self.stopped._reason is None

@@ -1,7 +1,7 @@
-"""Sub-handlers: handlers that a handler of changes declares while it runs, with retries and a progress of their own.
+"""Sub-handlers: handlers that a change handler declares while it runs, with retries and progress of their own.
 
-What is declared belongs to the attempt at work, which is found by a context variable: that follows the handler into its
-thread. How sub-handlers are called, and where their progress is kept, is for the ``run`` that an attempt is given.
+They belong to the current attempt, which is in a context variable that is copied to threads. The ``run`` callable of an
+attempt calls them and stores their progress.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from trioperator.handling.registry import OperatorRegistry, select_change_handle
 __all__ = ["Subhandlers", "current_subhandlers", "execute", "running_subhandlers"]
 
 
-_TWICE: Final = "{parent} has two sub-handlers with the id {id!r}: give each an id=... of its own."
+_TWICE: Final = "{parent} has two sub-handlers with the id {id!r}: pass a unique id=... to each."
 
 
 class Run(Protocol):
-    """Call handlers that are due; tell in how many seconds the next ones are, and None when all have ended."""
+    """Callable that runs handlers that are due, and returns the seconds until the next is due, None if all are done."""
 
     def __call__(
         self, handlers: Sequence[ChangeHandler], /, *, lifecycle: Lifecycle | None
@@ -41,9 +41,9 @@ class Run(Protocol):
 
 
 class Subhandlers:
-    """Collect the sub-handlers of one attempt of *parent*, and have them called.
+    """Sub-handlers of one attempt of *parent*.
 
-    *cause* is what the parent handles, with ``old``, ``new`` and ``diff`` as the parent sees them.
+    *cause* is the parent's cause, with ``old``, ``new`` and ``diff`` as the parent gets them.
     """
 
     def __init__(self, parent: ChangeHandler, cause: ChangeCause, run: Run) -> None:
@@ -53,11 +53,11 @@ class Subhandlers:
         self._declared: list[ChangeHandler] = []
         self._fns: dict[str, HandlerFn] = {}
         self._executed = False
-        self._delays: dict[tuple[str, ...], float] = {}  # in seconds, for what was executed and is not finished
+        self._delays: dict[tuple[str, ...], float] = {}  # in seconds, by the ids of unfinished groups
         self._task: trio.lowlevel.Task | None = None
 
     def make(self, fn: HandlerFn, *, id: object = None, **options: Any) -> ChangeHandler:
-        """Make a sub-handler of a function. Raises ConfigError where it cannot be called with what there is."""
+        """Return a sub-handler for a function. Raises ConfigError if it requires arguments that do not exist."""
         handler = ChangeHandler(
             fn=fn,
             id=f"{self.parent.id}/{derive_id(fn) if id is None else id}",
@@ -72,29 +72,29 @@ class Subhandlers:
         return handler
 
     def adopt(self, handler: ChangeHandler) -> ChangeHandler:
-        """Make a sub-handler of a handler that was declared elsewhere."""
+        """Return a sub-handler for a handler that was declared elsewhere."""
         if handler.id.startswith(f"{self.parent.id}/"):
             return handler
         return dataclasses.replace(handler, id=f"{self.parent.id}/{handler.id}")
 
     def declare(self, handler: ChangeHandler) -> None:
-        """Have a sub-handler called after the parent, or when it executes what it has declared."""
+        """Add a sub-handler, to be called by ``execute()`` or after the parent has returned."""
         self._check_unique_id(handler)
         if any(other.id == handler.id and other.param != handler.param for other in self._declared):
             raise ValueError(_TWICE.format(parent=self.parent, id=handler.id))
         self._declared.append(handler)
 
     def _check_unique_id(self, handler: ChangeHandler) -> None:
-        """Raise ValueError where two functions have one id: the second would pass for the first, and not be called."""
+        """Raise ValueError if another function has the same id: it would share its progress, and not be called."""
         if self._fns.setdefault(handler.id, handler.fn) != handler.fn:
             raise ValueError(_TWICE.format(parent=self.parent, id=handler.id))
 
     def begin(self) -> None:
-        """Take note that the attempt begins, in the present task."""
+        """Start the attempt, in the current task."""
         self._task = trio.lowlevel.current_task()
 
     async def execute(self, handlers: Iterable[ChangeHandler], *, lifecycle: Lifecycle | None = None) -> None:
-        """Call those of *handlers* that are due. Raises UnfinishedSubhandlersError unless all of them have ended."""
+        """Call those of *handlers* that are due. Raises UnfinishedSubhandlersError unless all have finished."""
         self._check_task()
         handlers = list(handlers)
         for handler in handlers:
@@ -103,7 +103,7 @@ class Subhandlers:
         if not selected:
             return
         ids = tuple(handler.id for handler in selected)
-        self._delays[ids] = 0.0  # also if the handler interrupts it
+        self._delays[ids] = 0.0  # stays if the handler cancels the call
         wait = await self._run(selected, lifecycle=lifecycle)
         if wait is None:
             del self._delays[ids]
@@ -112,27 +112,27 @@ class Subhandlers:
             raise UnfinishedSubhandlersError(self.parent.id, delay=wait)
 
     async def execute_declared(self, *, lifecycle: Lifecycle | None = None) -> None:
-        """Call what was declared, once for an attempt."""
+        """Call the declared sub-handlers, once for an attempt."""
         if not self._executed:
             self._executed = True
             await self.execute(self._declared, lifecycle=lifecycle)
 
     async def finish(self) -> None:
-        """Call what was declared and not executed. Raises UnfinishedSubhandlersError unless all have ended."""
+        """Call the declared sub-handlers unless done. Raises UnfinishedSubhandlersError unless all have finished."""
         if self._declared:
             await self.execute_declared()
-        if self._delays:  # the handler has caught the error, and that finishes no sub-handler
+        if self._delays:  # the handler has swallowed the error
             raise UnfinishedSubhandlersError(self.parent.id, delay=min(self._delays.values()))
 
     def _check_task(self) -> None:
-        """Raise RuntimeError where the present task is no child of the handler's: nobody would wait for it there."""
+        """Raise RuntimeError unless the current task is the handler's or a descendant: only these are waited for."""
         task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         while task is not self._task:
             parent = None if task is None else task.parent_nursery
             if parent is None:
                 raise RuntimeError(
-                    "Sub-handlers cannot be executed from a thread, or from a task that is not the handler's own."
-                    " Sync handlers declare them with subhandler() or register(): they are called after the handler."
+                    "execute() must be awaited in the handler's own task or a child of it, not in a thread. Sync"
+                    " handlers declare sub-handlers with subhandler() or register(); they are called after the handler."
                 )
             task = parent.parent_task
 
@@ -143,13 +143,12 @@ current_subhandlers: Final[contextvars.ContextVar[Subhandlers | None]] = context
 
 
 def running_subhandlers(name: str) -> Subhandlers:
-    """Give the sub-handlers of the handler at work. Raises RuntimeError with the *name* of what was called wrongly."""
+    """Return the sub-handlers of the running handler. Raises RuntimeError if there is none; *name* is the caller's."""
     found = current_subhandlers.get()
     if found is None:
         raise RuntimeError(
-            f"{name}() works inside of a running handler of changes only: on.create, on.update, on.delete, on.resume,"
-            " on.field, or a sub-handler. Others (on.event, daemons, timers, indices, activities) have no progress that"
-            " sub-handlers could be a part of."
+            f"{name}() works only in a running change handler: on.create, on.update, on.delete, on.resume, on.field"
+            " or a sub-handler. Others (on.event, daemons, timers, indices, activities) have no stored progress."
         )
     return found
 
@@ -162,14 +161,29 @@ async def execute(
     lifecycle: Lifecycle | None = None,
     cause: object = None,
 ) -> None:
-    """Call sub-handlers now, from inside of an async handler of changes; come back when all of them have ended.
+    """Call sub-handlers now, inside an async change handler, and return when all of them have finished.
 
-    *fns* are functions, or a mapping of ids to functions; *handlers* and *registry* hold what was declared elsewhere;
-    with none of them it is what was declared in the handler by ``subhandler()`` and ``register()``, once. *lifecycle*
-    says in which order. *cause* is there for Kopf's sake: there is no other one than the handler's own.
+    Pass one of these, or none to call the sub-handlers declared with ``subhandler()`` and ``register()``, once:
 
-    Raises UnfinishedSubhandlersError as long as any of them has to be tried again: it ends the handler, which is called
-    again when the first of them is due. Sub-handlers that have ended are not called again.
+    - *fns*: functions, or a mapping from ids to functions
+    - *handlers*: handlers that were declared elsewhere
+    - *registry*: a registry whose change handlers are called
+
+    *lifecycle* selects and orders the sub-handlers; the default is the operator's. *cause* has no effect, and exists
+    for compatibility with Kopf.
+
+    Raises UnfinishedSubhandlersError while any sub-handler has to be retried. Let it propagate: the handler is then
+    called again when the first of them is due, and finished sub-handlers are not called again. Raises RuntimeError
+    outside a change handler, ValueError if two functions have the same id, TypeError and ConfigError for wrong
+    arguments.
+
+    ::
+
+        @trioperator.on.create("kopfexamples")
+        async def create(spec, **_):
+            await trioperator.execute(fns={item: functools.partial(create_item, item=item) for item in spec["items"]})
+
+    See docs/subhandlers.md.
     """
     running = running_subhandlers("execute")
     if sum(source is not None for source in (fns, handlers, registry)) > 1:
@@ -191,7 +205,7 @@ def _of_functions(running: Subhandlers, fns: object) -> list[ChangeHandler]:
         return [running.make(fn, id=name) for name, fn in fns.items()]
     if isinstance(fns, Iterable):
         return [running.make(fn) for fn in fns]
-    raise TypeError(f"execute() has fns={fns!r}: it has to be a mapping of ids to functions, or a list of functions.")
+    raise TypeError(f"execute() has fns={fns!r}: it must be a mapping of ids to functions, or a list of functions.")
 
 
 def _changes_in(registry: OperatorRegistry) -> list[ChangeHandler]:

@@ -1,11 +1,11 @@
-"""Logs: loggers that are bound to objects, and the formats in which they are printed.
+"""Logging: loggers bound to objects, and the formats of the command line.
 
-Loggers are structlog's, put together here by hand: nobody's structlog configuration is used or changed. They end in
-the standard library's logging, under names that begin with ``trioperator.``, so that any set-up of that works with
-them; :func:`configure` is only the one of the command line. Formats and names of options are Kopf's ("Logging").
+Loggers are structlog's, assembled here: the global structlog configuration is neither used nor changed. They log to the
+standard library's logging under names that begin with ``trioperator.``, so any logging set-up works with them;
+:func:`configure` is that of the command line. Formats and names of options are Kopf's ("Logging").
 
-What a record carries besides the usual: ``k8s_ref``, the reference of the object; ``event_message`` and
-``event_fields``, the message and its key-values apart, where there are any.
+Records have extra attributes: ``k8s_ref`` is the reference of the object; ``event_message`` and ``event_fields`` are
+the message and its key-value pairs separately, if there are any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """structlog, imported without rich.
 
-structlog looks for rich at its import, to be ready to print colourful tracebacks in a developer's console, which nobody
-here asks for: 4 MiB of an operator's memory. Where rich is loaded already, or structlog is, everything is as it is.
+structlog imports rich if it is installed, for colourful tracebacks in consoles, which are not used here and cost 4 MiB
+of memory. If rich or structlog is already imported, nothing changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 _hidden = "rich" not in sys.modules
 if _hidden:
-    sys.modules["rich"] = None  # type: ignore[assignment]  # this is how an import is made to fail
+    sys.modules["rich"] = None  # type: ignore[assignment]  # makes the import fail
 try:
     from structlog import BoundLoggerBase, DropEvent
     from structlog.contextvars import merge_contextvars

@@ -1,4 +1,4 @@
-"""Formats of log records, and the set-up of the command line that prints them."""
+"""Formats of log records, and the logging set-up of the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LogFormat", "configure"]
 
 
 class LogFormat(enum.Enum):
-    """Name the formats of the command line. The values are those of the standard library's logging, but for JSON's."""
+    """Log formats of the command line. The values are format strings of the standard library, except for JSON."""
 
     PLAIN = "%(message)s"
     FULL = "[%(asctime)s] %(name)-20.20s [%(levelname)-8.8s] %(message)s"
@@ -29,7 +29,7 @@ class LogFormat(enum.Enum):
 def _get_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 -- a message is not lost because its arguments do not fit
+    except Exception:  # noqa: BLE001 -- log the message even if its arguments do not match
         args = record.args if isinstance(record.args, tuple) else (record.args,)
         return interpolate(record.msg, args)
 
@@ -43,7 +43,7 @@ def _get_prefix(record: logging.LogRecord) -> str:
 
 
 def _get_fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """Give the key-values of a record: those of our loggers, and whatever others have set on it."""
+    """Return the key-value pairs of a record: of our loggers, or any extra attributes of others."""
     fields: Mapping[str, Any] | None = getattr(record, "event_fields", None)
     if fields is not None:
         return fields
@@ -52,7 +52,7 @@ def _get_fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 class _TextFormatter(logging.Formatter):
-    """Print records by a format of the standard library's, with the object before the message if wanted."""
+    """Formatter for format strings of the standard library, with an optional prefix that names the object."""
 
     def __init__(self, fmt: str, *, prefix: bool) -> None:
         super().__init__(fmt)
@@ -125,7 +125,7 @@ def _get_severity(level: int) -> str:
 def _encode(entry: Mapping[str, Any]) -> str:
     try:
         text = msgspec.json.encode(entry, enc_hook=_simplify).decode()
-    except Exception:  # noqa: BLE001 -- lone surrogates, huge numbers, cycles: anything can be logged
+    except Exception:  # noqa: BLE001 -- lone surrogates, huge numbers, cycles: anything may be logged
         text = msgspec.json.encode({_to_utf8(key): _to_plain(value) for key, value in entry.items()}).decode()
     return text if text.isascii() else "".join(char if char < "\x80" else _escape(char) for char in text)
 
@@ -135,7 +135,7 @@ def _simplify(value: object) -> object:
 
 
 def _to_plain(value: object) -> object:
-    """Give the value as text if it is the one that cannot be encoded."""
+    """Return the value encoded as JSON, or as a string if it cannot be encoded."""
     try:
         return msgspec.Raw(msgspec.json.encode(value, enc_hook=_simplify))
     except Exception:  # noqa: BLE001
@@ -147,13 +147,13 @@ def _to_utf8(text: str) -> str:
 
 
 def _escape(char: str) -> str:
-    """Escape a character in JSON. The stream may be of any encoding, and would escape it as Python does."""
+    """Return the JSON escape of a character, as the stream may have any encoding."""
     units = char.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 class _Handler(logging.Handler):
-    """Write records to a stream. Where it cannot be written to, the record is lost, and nothing else."""
+    """Handler that writes records to a stream. Failures to write are ignored."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record) + "\n"
-        except Exception:  # noqa: BLE001 -- as the standard library does: a mistake in logging ends nothing
+        except Exception:  # noqa: BLE001 -- as in the standard library: errors in logging do not propagate
             self.handleError(record)
             return
         try:
@@ -171,11 +171,11 @@ class _Handler(logging.Handler):
             except UnicodeEncodeError:
                 self._stream.write(text.encode("ascii", "backslashreplace").decode())
             self._stream.flush()
-        except (OSError, ValueError):  # a closed pipe, a closed file: there is nobody to be told
+        except (OSError, ValueError):  # a closed pipe or file: nowhere to report it
             pass
 
 
-# Of interest only to those who look for a mistake below the operator; some of them print what passwords are in.
+# Libraries whose messages are useful only for debugging; some of them log secrets.
 _LOW_LEVEL: Final = (
     "aiohttp",
     "asyncio",
@@ -200,12 +200,22 @@ def configure(
     log_prefix: bool | None = False,
     log_refkey: str | None = None,
 ) -> None:
-    """Print the logs of the whole process to stderr, as the command line does. A second call replaces the first.
+    """Log the whole process to stderr, as the command line does. A second call replaces the first.
 
-    The level is DEBUG if *debug* or *verbose*, WARNING if *quiet*, else INFO; the libraries below the operator are
-    heard at all levels only if *debug*, else from WARNING on. *log_format* may also be a format of the standard
-    library's logging. With *log_prefix* messages begin with the object that they are about; None is True but for JSON,
-    which has it under *log_refkey* (default: "object"). Raises ConfigError for a format that is none.
+    - *debug*: log at the DEBUG level, libraries (httpx, trio, ...) included; otherwise those log from WARNING on
+    - *verbose*: log at the DEBUG level, without libraries; the default is INFO
+    - *quiet*: log from WARNING on
+    - *log_format*: a LogFormat, or a format string of the standard library; default: ``LogFormat.FULL``
+    - *log_prefix*: begin messages with the object's name; None means True, except for JSON; default: False
+    - *log_refkey*: the key of the object's reference in JSON; default: ``"object"``
+
+    Raises ConfigError for an invalid format.
+
+    ::
+
+        trioperator.configure(verbose=True, log_format=trioperator.LogFormat.JSON)
+
+    See docs/command.md.
     """
     handler = _Handler(sys.stderr)
     handler.setFormatter(_make_formatter(log_format, prefix=log_prefix, refkey=log_refkey))
@@ -226,4 +236,4 @@ def _make_formatter(log_format: LogFormat | str, *, prefix: bool | None, refkey:
     try:
         return _TextFormatter(fmt, prefix=prefix is None or prefix)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"The log format {log_format!r} is not one: {error}.") from None
+        raise ConfigError(f"The log format {log_format!r} is invalid: {error}.") from None

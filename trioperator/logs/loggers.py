@@ -1,4 +1,4 @@
-"""Loggers: structlog's on top of the standard library's."""
+"""Loggers of structlog on top of the standard library's logging."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Logger", "ObjectRef", "get_logger", "object_logger", "trim_traceback
 
 
 class ObjectRef(TypedDict):
-    """Refer to an object in logs."""
+    """Reference to an object in logs."""
 
     apiVersion: str
     kind: str
@@ -24,47 +24,47 @@ class ObjectRef(TypedDict):
 
 
 class Logger(BoundLoggerBase):
-    """Log messages with ``%``-style arguments, with key-values, or with both.
+    """Logger for messages with ``%``-style arguments, key-value pairs, or both.
 
-    It is used as a logger of the standard library is, and like all structlog's it is immutable: ``bind()`` gives
-    another one. What a disabled level costs is next to nothing.
+    It is used like a logger of the standard library. Like all structlog loggers it is immutable: ``bind()`` returns a
+    new one. Disabled levels cost next to nothing.
     """
 
     _logger: logging.Logger
 
     def debug(self, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log what is of interest when looking for a mistake."""
+        """Log a message at the DEBUG level."""
         if self._logger.isEnabledFor(logging.DEBUG):
             self._emit(logging.DEBUG, event, args, fields)
 
     def info(self, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log what is going on."""
+        """Log a message at the INFO level."""
         if self._logger.isEnabledFor(logging.INFO):
             self._emit(logging.INFO, event, args, fields)
 
     def warning(self, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log what may turn out to be wrong."""
+        """Log a message at the WARNING level."""
         if self._logger.isEnabledFor(logging.WARNING):
             self._emit(logging.WARNING, event, args, fields)
 
     def error(self, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log what went wrong."""
+        """Log a message at the ERROR level."""
         if self._logger.isEnabledFor(logging.ERROR):
             self._emit(logging.ERROR, event, args, fields)
 
     def exception(self, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log what went wrong, with the traceback of the exception that is being handled."""
+        """Log a message at the ERROR level, with the traceback of the current exception."""
         if self._logger.isEnabledFor(logging.ERROR):
             fields.setdefault("exc_info", True)
             self._emit(logging.ERROR, event, args, fields)
 
     def critical(self, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log what ends the operator."""
+        """Log a message at the CRITICAL level."""
         if self._logger.isEnabledFor(logging.CRITICAL):
             self._emit(logging.CRITICAL, event, args, fields)
 
     def log(self, level: int, event: object = None, /, *args: object, **fields: Any) -> None:
-        """Log at any level."""
+        """Log a message at the given level."""
         if self._logger.isEnabledFor(level):
             self._emit(level, event, args, fields)
 
@@ -83,30 +83,30 @@ class Logger(BoundLoggerBase):
         return self._logger.level
 
     def setLevel(self, level: int | str) -> None:  # noqa: N802 -- as the standard library's
-        """Set the level of the standard library's logger, and so of all that share it."""
+        """Set the level of the standard library's logger, for all loggers of the same name."""
         self._logger.setLevel(level)
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802
-        """Tell whether messages of the level go anywhere."""
+        """Return whether messages of the level are logged."""
         return self._logger.isEnabledFor(level)
 
     def getEffectiveLevel(self) -> int:  # noqa: N802
-        """Tell from which level on messages go anywhere."""
+        """Return the lowest level that is logged."""
         return self._logger.getEffectiveLevel()
 
     def hasHandlers(self) -> bool:  # noqa: N802
-        """Tell whether anybody takes the messages."""
+        """Return whether any handlers are configured."""
         return self._logger.hasHandlers()
 
     def new(self, **new_values: Any) -> Logger:
-        """Give a logger with these key-values only; the object stays bound."""
+        """Return a logger with only these key-value pairs, and the object if one is bound."""
         kept = {key: value for key, value in self._context.items() if key == "k8s_ref"}
         return Logger(self._logger, self._processors, {**kept, **new_values})
 
     def __repr__(self) -> str:
         return f"<Logger {self.name} {self._context!r}>"
 
-    # structlog compares loggers by their key-values, and so has no hash; the standard library has both, by identity.
+    # By identity, as in the standard library; structlog compares key-value pairs, and has no hash.
     __eq__ = object.__eq__
     __ne__ = object.__ne__
     __hash__ = object.__hash__
@@ -124,14 +124,14 @@ class Logger(BoundLoggerBase):
         self._logger.log(level, message, *rest, **options)
 
 
-# The stack from the caller on: one of the methods, _emit(), and then the standard library, which skips itself.
+# Frames between the caller and the standard library, which skips its own: one of the methods, and _emit().
 _OWN_FRAMES: Final = 2
-# What structlog's processors know by name, so that a key-value cannot be called so.
+# Names that structlog's processors reserve: not available as keys.
 _STRUCTLOG_KEYS: Final = frozenset({"event", "positional_args"})
 
 
 def _to_logging_call(logger: Any, method: str, entry: Any) -> Any:
-    """Turn an event dict into what the standard library's logger takes: structlog's last processor."""
+    """Convert an event dict to arguments of the standard library's logger: structlog's last processor."""
     message: Any = entry.pop("event")
     message = "" if message is None else message
     args: tuple[object, ...] = entry.pop("positional_args", ())
@@ -162,21 +162,21 @@ _object_log: Final = logging.getLogger(f"{_ROOT}.objects")
 
 
 def get_logger(name: str) -> Logger:
-    """Make a logger of the given name, which is put under ``trioperator.`` if it is not there already."""
+    """Return a logger with the given name, below ``trioperator.`` if it is not already."""
     if name != _ROOT and not name.startswith(f"{_ROOT}."):
         name = f"{_ROOT}.{name}"
     return Logger(logging.getLogger(name), _PROCESSORS, {})
 
 
 def object_logger(ref: ObjectRef | Mapping[str, Any]) -> Logger:
-    """Make a logger whose messages are about the object that *ref* refers to."""
+    """Return a logger that is bound to the object with the reference *ref*."""
     return Logger(_object_log, _PROCESSORS, {"k8s_ref": ref})
 
 
 def trim_traceback(error: BaseException, user_code: types.CodeType | str) -> bool:
-    """Let the traceback of *error* begin in the user's code: in that function, or in that file.
+    """Cut the traceback of *error* so that it begins in *user_code*: a function's code, or a file name.
 
-    Returns False, and changes nothing, where the traceback does not come by there.
+    Return False, and change nothing, if the traceback does not contain it.
     """
     traceback = error.__traceback__
     while traceback is not None:

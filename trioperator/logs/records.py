@@ -1,4 +1,4 @@
-"""What is known of log records, by those who make them and by those who print them."""
+"""Attributes and messages of log records, for loggers and formatters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 
 __all__ = ["RECORD_KEYS", "interpolate", "represent"]
 
-# The attributes that a record has of itself: not all of them can be set, and none should be.
+# Reserved attributes of log records, which extra fields must not overwrite.
 RECORD_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | frozenset(
     {"asctime", "event_fields", "event_message", "k8s_ref", "message", "taskName"}
 )
 
 
 def interpolate(message: object, args: tuple[object, ...]) -> str:
-    """Fill the arguments in as the standard library does; where they do not fit, put them behind the message."""
+    """Format a message as the standard library does; append the arguments if they do not match."""
     try:
         text = str(message)
-    except Exception:  # noqa: BLE001 -- somebody's __str__
+    except Exception:  # noqa: BLE001 -- users' __str__ may raise
         text = represent(message)
     if not args:
         return text
@@ -26,12 +26,12 @@ def interpolate(message: object, args: tuple[object, ...]) -> str:
     try:
         return text % (args if mapping is None else mapping)
     except Exception:  # noqa: BLE001 -- they may raise anything
-        return f"{text} (with arguments that do not fit: {', '.join(represent(arg) for arg in args)})"
+        return f"{text} (arguments that do not match: {', '.join(represent(arg) for arg in args)})"
 
 
 def represent(value: object) -> str:
-    """Give the value's own representation, or its class if that fails."""
+    """Return the repr of a value, or its class if that raises."""
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 -- somebody's __repr__
+    except Exception:  # noqa: BLE001 -- users' __repr__ may raise
         return f"<{type(value).__name__}>"

@@ -1,6 +1,6 @@
-"""Views of an object: read-only, live, and empty where the object has nothing.
+"""Read-only, live views of an object. Missing sections are empty mappings.
 
-A view costs nothing until it is used, and always shows the state that its body points to.
+Views are cheap, and always show the current state of their body.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class MappingView(Mapping[str, V]):
-    """Show one stanza of a body, whichever object it points to."""
+    """Read-only view of one section of a body."""
 
     __slots__ = ("_body", "_path")
 
@@ -45,25 +45,25 @@ class MappingView(Mapping[str, V]):
     def __contains__(self, key: object) -> bool:
         return key in self._target()
 
-    # What the abstract class offers does the same, by an exception for each missing key.
+    # Faster than the inherited method, which catches an exception for each missing key.
     @overload
     def get(self, key: str, /) -> V | None: ...
     @overload
     def get(self, key: str, /, default: V | T) -> V | T: ...
     def get(self, key: str, /, default: Any = None) -> Any:
-        """Give the value of a key, or *default* where there is none."""
+        """Return the value of a key, or *default* if it is missing."""
         return self._target().get(key, default)
 
     def keys(self) -> KeysView[str]:
-        """Give the keys."""
+        """Return the keys."""
         return self._target().keys()
 
     def values(self) -> ValuesView[V]:
-        """Give the values."""
+        """Return the values."""
         return self._target().values()
 
     def items(self) -> ItemsView[str, V]:
-        """Give the keys with their values."""
+        """Return the keys with their values."""
         return self._target().items()
 
     def __repr__(self) -> str:
@@ -74,76 +74,76 @@ class MappingView(Mapping[str, V]):
             return bool(self._target() == other._target())
         return bool(self._target() == other)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes, as every dictionary does
+    __hash__ = None  # type: ignore[assignment]  # mutable, like a dict
 
 
 class Spec(MappingView[Any]):
-    """Show ``spec``: what is wanted of the object."""
+    """View of ``spec``, the desired state."""
 
     __slots__ = ()
 
 
 class Status(MappingView[Any]):
-    """Show ``status``: what was observed of the object."""
+    """View of ``status``, the observed state."""
 
     __slots__ = ()
 
 
 class Labels(MappingView[str]):
-    """Show ``metadata.labels``."""
+    """View of ``metadata.labels``."""
 
     __slots__ = ()
 
 
 class Annotations(MappingView[str]):
-    """Show ``metadata.annotations``."""
+    """View of ``metadata.annotations``."""
 
     __slots__ = ()
 
 
 class Meta(MappingView[Any]):
-    """Show ``metadata``, with its usual fields as attributes: None where the object has none."""
+    """View of ``metadata``, with its common fields as attributes: None if absent."""
 
     __slots__ = ()
 
     @property
     def labels(self) -> Labels:
-        """Give the labels."""
+        """The labels."""
         return Labels(self._body, ("metadata", "labels"))
 
     @property
     def annotations(self) -> Annotations:
-        """Give the annotations."""
+        """The annotations."""
         return Annotations(self._body, ("metadata", "annotations"))
 
     @property
     def uid(self) -> str | None:
-        """Give what no two objects share, ever."""
+        """The unique id of the object, never reused."""
         return self._target().get("uid")
 
     @property
     def name(self) -> str | None:
-        """Give the name."""
+        """The name."""
         return self._target().get("name")
 
     @property
     def namespace(self) -> str | None:
-        """Give the namespace; None for objects of the whole cluster."""
+        """The namespace; None for cluster-scoped objects."""
         return self._target().get("namespace")
 
     @property
     def creation_timestamp(self) -> str | None:
-        """Give the time of creation, as text in ISO 8601."""
+        """The time of creation, as an ISO 8601 string."""
         return self._target().get("creationTimestamp")
 
     @property
     def deletion_timestamp(self) -> str | None:
-        """Give the time when the deletion was asked for, as text in ISO 8601."""
+        """The time when the deletion was requested, as an ISO 8601 string."""
         return self._target().get("deletionTimestamp")
 
 
 class Body(Mapping[str, Any]):
-    """Show a whole object, and its usual stanzas as attributes."""
+    """Read-only view of a whole object, with its common sections as attributes."""
 
     __slots__ = ("_raw",)
 
@@ -155,22 +155,22 @@ class Body(Mapping[str, Any]):
 
     @property
     def meta(self) -> Meta:
-        """Give the metadata."""
+        """The metadata."""
         return Meta(self, ("metadata",))
 
     @property
     def metadata(self) -> Meta:
-        """Give the metadata."""
+        """The metadata."""
         return Meta(self, ("metadata",))
 
     @property
     def spec(self) -> Spec:
-        """Give the specification."""
+        """The specification."""
         return Spec(self, ("spec",))
 
     @property
     def status(self) -> Status:
-        """Give the status."""
+        """The status."""
         return Status(self, ("status",))
 
     def __getitem__(self, key: str) -> Any:
@@ -190,19 +190,19 @@ class Body(Mapping[str, Any]):
     @overload
     def get(self, key: str, /, default: Any) -> Any: ...
     def get(self, key: str, /, default: Any = None) -> Any:
-        """Give the value of a key, or *default* where there is none."""
+        """Return the value of a key, or *default* if it is missing."""
         return self._raw.get(key, default)
 
     def keys(self) -> KeysView[str]:
-        """Give the keys."""
+        """Return the keys."""
         return self._raw.keys()
 
     def values(self) -> ValuesView[Any]:
-        """Give the values."""
+        """Return the values."""
         return self._raw.values()
 
     def items(self) -> ItemsView[str, Any]:
-        """Give the keys with their values."""
+        """Return the keys with their values."""
         return self._raw.items()
 
     def __repr__(self) -> str:
@@ -211,4 +211,4 @@ class Body(Mapping[str, Any]):
     def __eq__(self, other: object) -> bool:
         return bool(self._raw == (other._raw if isinstance(other, Body) else other))
 
-    __hash__ = None  # type: ignore[assignment]  # it changes, as every dictionary does
+    __hash__ = None  # type: ignore[assignment]  # mutable, like a dict

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition says of the resource kinds that it defines. Pure."""
+"""Resource kinds that a CustomResourceDefinition defines. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
-    """Rank an API version by Kubernetes' priority: stable ones first, then beta, then alpha; newer ones before older.
+    """Return a sort key for an API version: stable versions first, then beta, then alpha, and newer before older ones.
 
-    The lowest rank is the preferred version.
+    The lowest key is the preferred version.
     """
     match = _VERSION.fullmatch(version)
     if match is None:
@@ -27,15 +27,15 @@ def version_rank(version: str) -> tuple[int, int, int, str]:
 
 
 def is_established(crd: Mapping[str, Any]) -> bool:
-    """Tell whether the server serves what the CRD defines."""
+    """Return whether the API server serves the resource."""
     conditions = (crd.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
 
 
 def resources_of_crd(crd: Mapping[str, Any]) -> frozenset[Resource]:
-    """Give the resource kinds of a CRD, one for each served version; none until it is established.
+    """Return the resource kinds of a CRD, one for each served version; none until it is established.
 
-    The preferred version is the one of the highest priority. Raises KeyError or TypeError for what is no CRD.
+    The preferred version is the one of the highest priority. Raises KeyError or TypeError for a malformed CRD.
     """
     if not is_established(crd):
         return frozenset()

@@ -1,4 +1,4 @@
-"""Differences of two objects. None is absence, lists are values."""
+"""Differences between two objects. None counts as absent; lists are compared as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Diff", "DiffItem", "DiffOperation", "diff", "reduce_diff"]
 
 
 class DiffOperation(enum.StrEnum):
-    """Name what has happened to a field."""
+    """How a field has changed."""
 
     ADD = "add"
     CHANGE = "change"
@@ -20,7 +20,7 @@ class DiffOperation(enum.StrEnum):
 
 
 class DiffItem(NamedTuple):
-    """Be one difference: a field, with its value before and after."""
+    """One difference: a field, with its old and new value."""
 
     operation: DiffOperation
     field: FieldPath
@@ -32,12 +32,12 @@ class DiffItem(NamedTuple):
 
     @property
     def op(self) -> DiffOperation:
-        """Be the same as ``operation``."""
+        """Alias of ``operation``."""
         return self.operation
 
 
 class Diff(Sequence[DiffItem]):
-    """Be a sequence of differences: not to be changed, and equal to a plain sequence of the same tuples."""
+    """Immutable sequence of differences. It equals any sequence of the same tuples."""
 
     __slots__ = ("_items",)
 
@@ -57,8 +57,8 @@ class Diff(Sequence[DiffItem]):
 
     def __hash__(self) -> int:
         try:
-            return hash(self._items)  # the same as of the plain tuple that it is equal to
-        except TypeError:  # there are dictionaries or lists in it, so that no plain tuple has a hash either
+            return hash(self._items)  # equal to that of an equal tuple
+        except TypeError:  # values that are dicts or lists: equal tuples are not hashable
             return hash(tuple((item.operation, item.field) for item in self._items))
 
     def __eq__(self, other: object) -> bool:
@@ -78,7 +78,7 @@ _NONE: Final = Diff()
 
 
 def diff(old: Any, new: Any) -> Diff:
-    """Compare two values, mappings field by field."""
+    """Return the differences between two values; mappings are compared key by key."""
     if old is new or old == new:
         return _NONE
     return Diff(_differences(old, new, ()))
@@ -102,7 +102,7 @@ def _differences(old: Any, new: Any, path: FieldPath) -> Iterator[DiffItem]:
 
 
 def reduce_diff(whole: Diff, path: FieldPath) -> Diff:
-    """Narrow a diff to a field: what has changed in it, seen from there."""
+    """Return the differences inside one field, with paths relative to it."""
     if not path:
         return whole
     items: list[DiffItem] = []

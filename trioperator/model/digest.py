@@ -1,7 +1,7 @@
-"""Digests: how a value that is too big to be kept is known again.
+"""Digests in place of values that are too big to be stored.
 
-In place of big parts of a value stand their digests. Where a part is unchanged it can be put back; where it has
-changed, its digest tells that it has. Pure, and deterministic: the order of keys does not matter.
+Unchanged values can be restored from the current object; for others the digest shows that they have changed. Pure and
+deterministic: the order of keys does not matter.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["DIGEST", "restore", "shrink"]
 
-#: The only key of a mapping that stands for a value.
+#: The only key of a mapping that replaces a value.
 DIGEST: Final = "trioperator.dev/digest"
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
-# What is not bigger, in bytes, is kept for as long as there is anything else that can be made smaller.
+# Values up to this size, in bytes, are replaced last.
 _SMALL = 256
 
 
 def digest(value: Any) -> JsonObject:
-    """Make what stands for a value."""
+    """Return the mapping that replaces a value."""
     return {DIGEST: hashlib.blake2b(_encode_sorted(value), digest_size=16).hexdigest()}
 
 
@@ -34,7 +34,7 @@ _SIZE: Final = len(_encode(digest(None)))
 
 
 class _Node:
-    """Be a value in the tree that is made smaller, with the size of its JSON in bytes."""
+    """Value in the tree that is shrunk, with the size of its JSON in bytes."""
 
     __slots__ = ("depth", "holder", "key", "parent", "size", "value")
 
@@ -47,7 +47,7 @@ class _Node:
         self.size = 0
 
     def collapse(self) -> None:
-        """Put the digest into the place of the value."""
+        """Replace the value by its digest."""
         self.holder[self.key] = digest(self.value)
         gain = self.size - _SIZE
         node: _Node | None = self
@@ -57,17 +57,17 @@ class _Node:
 
 
 def shrink(value: Mapping[str, Any], room: int) -> bytes:
-    """Encode a value as JSON of at most *room* bytes, with digests in place of what is too big.
+    """Encode a value as JSON of at most *room* bytes, replacing big parts by digests.
 
-    Lists and scalars go first, the largest one first; then mappings, the innermost ones first. At the worst, and be it
-    more than *room*, one digest stands for the whole value. The value is not changed.
+    Lists and scalars are replaced first, from the biggest one on; then mappings, from the innermost ones on. In the
+    worst case the result is one digest, even if that exceeds *room*. The value itself is not changed.
     """
     encoded = _encode(value)
     if len(encoded) <= room:
         return encoded
     holder: JsonObject = {}
     nodes: list[_Node] = []
-    _grow(_Node(value, None, holder, ""), nodes)
+    _measure(_Node(value, None, holder, ""), nodes)
     root = nodes[-1]
     for node in _candidates(nodes):
         if root.size <= room:
@@ -86,15 +86,15 @@ def _candidates(nodes: list[_Node]) -> Iterator[_Node]:
         yield from sorted(level, key=lambda node: -node.size)
 
 
-def _grow(node: _Node, nodes: list[_Node]) -> None:
-    """Copy the mappings of a value, measure all its parts, and list them: inner ones before outer ones."""
+def _measure(node: _Node, nodes: list[_Node]) -> None:
+    """Copy the mappings of a value, measure all its parts, and append them to *nodes*, inner before outer ones."""
     if isinstance(node.value, Mapping):
         copy: JsonObject = {}
         node.holder[node.key] = copy
         node.size = 2 + max(0, len(node.value) - 1)  # braces and commas
         for key, inner in node.value.items():
             child = _Node(inner, node, copy, key)
-            _grow(child, nodes)
+            _measure(child, nodes)
             node.size += len(_encode(key)) + 1 + child.size
     else:
         node.holder[node.key] = node.value
@@ -103,7 +103,7 @@ def _grow(node: _Node, nodes: list[_Node]) -> None:
 
 
 def restore(stored: Any, present: Any) -> Any:
-    """Put the present values into the place of the digests that are theirs; other digests stay. Neither is changed."""
+    """Return *stored* with its digests replaced by the values of *present* that have the same digest."""
     if not isinstance(stored, Mapping):
         return stored
     if len(stored) == 1 and DIGEST in stored:

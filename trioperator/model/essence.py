@@ -1,4 +1,4 @@
-"""The essence of an object: what its users may change, without what systems write. Pure, and shares what it keeps."""
+"""Essence of an object: the fields that users change, without those that systems write. Pure; values are shared."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from trioperator.model.fields import FieldPath, resolve
 
 __all__ = ["build_essence", "marker_key"]
 
-# Annotations with these prefixes, or with a subdomain of them, are operators' own, whether marked as such or not.
+# Annotations with these prefixes or their subdomains belong to operators, even without the marker.
 _OPERATORS = ("trioperator.dev", "kopf.zalando.org")
 _SUBDOMAINS = tuple(f".{prefix}" for prefix in _OPERATORS)
 _SYSTEM = frozenset({"apiVersion", "kind", "metadata", "status"})
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MARKER = "kopf-managed"
-# What is the same as absent where it is empty.
+# Fields that count as absent if they are empty.
 _STANZAS = (("metadata",), ("metadata", "annotations"), ("metadata", "labels"), ("status",))
 
 
 def marker_key(prefix: str) -> str:
-    """Name the annotation that says: all annotations of this prefix are an operator's own (Kopf's convention)."""
+    """Return the annotation that marks all annotations of this prefix as an operator's (Kopf's convention)."""
     return f"{prefix}/{_MARKER}"
 
 
 def build_essence(body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()) -> BodyEssence:
-    """Reduce an object to its essence.
+    """Return the essence of an object, by Kopf's rules.
 
-    Left out are the API version, the kind, the status, and all metadata but labels and annotations; of these, those
-    of operators. The *extra_fields* are kept, wherever they are and whatever is in them. The rules are those of Kopf.
+    It excludes the API version, the kind, the status, all metadata except labels and annotations, and the annotations
+    of operators. *extra_fields* are always included.
     """
     essence: BodyEssence = {key: value for key, value in body.items() if key not in _SYSTEM}
     source = body.get("metadata") or {}
@@ -42,7 +42,7 @@ def build_essence(body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = (
     if metadata:
         essence["metadata"] = metadata
     for path in extra_fields:
-        value = resolve(body, path) if path else None  # of the root nothing is missing that could matter
+        value = resolve(body, path) if path else None  # the root adds nothing
         if value is not None and (value != {} or path not in _STANZAS):
             _put(essence, path, value)
     return essence
@@ -62,7 +62,7 @@ def _foreign_annotations(annotations: Mapping[str, str] | None) -> dict[str, str
 
 
 def _put(essence: dict[str, Any], path: FieldPath, value: Any) -> None:
-    """Put a value into the essence, copying what is shared with the object on the way."""
+    """Set a value in the essence, copying the mappings on the way that are shared with the object."""
     for key in path[:-1]:
         inner = essence.get(key)
         essence[key] = dict(inner) if isinstance(inner, Mapping) else {}

@@ -12,7 +12,7 @@ FieldSpec: TypeAlias = str | list[str] | tuple[str, ...] | None
 
 
 def parse_field(spec: FieldSpec) -> FieldPath:
-    """Read a field: a dotted string, or a list or tuple of keys where they have dots themselves. None is the root."""
+    """Parse a field: a dotted string, or a list or tuple of keys (which may contain dots). None is the root."""
     if spec is None or spec == "":
         return ()
     if isinstance(spec, str):
@@ -23,9 +23,9 @@ def parse_field(spec: FieldSpec) -> FieldPath:
 
 
 def resolve(value: Any, path: FieldPath, default: Any = None) -> Any:
-    """Give what stands at *path*, or *default* where anything on the way is missing or None."""
+    """Return the value at *path*, or *default* if it, or anything on the way, is missing or None."""
     for key in path:
-        if type(value) is not dict and not isinstance(value, Mapping):  # the first is much faster to tell
+        if type(value) is not dict and not isinstance(value, Mapping):  # the first check is much faster
             return default
         value = value.get(key)
         if value is None:
@@ -34,12 +34,12 @@ def resolve(value: Any, path: FieldPath, default: Any = None) -> Any:
 
 
 def ensure(target: MutableMapping[str, Any], path: FieldPath, value: Any) -> None:
-    """Put *value* at *path*, with whatever is missing on the way. What is no mapping there is replaced.
+    """Set *value* at *path*, creating missing parents. Parents that are not mappings are replaced.
 
-    Raises ValueError for the root, which cannot be put into itself.
+    Raises ValueError for an empty path.
     """
     if not path:
-        raise ValueError("A value can be put into a field only: the root has no name.")
+        raise ValueError("The root itself cannot be set: name a field.")
     for key in path[:-1]:
         inner = target.get(key)
         if not isinstance(inner, MutableMapping):
@@ -49,10 +49,7 @@ def ensure(target: MutableMapping[str, Any], path: FieldPath, value: Any) -> Non
 
 
 def remove(target: MutableMapping[str, Any], path: FieldPath) -> None:
-    """Take out what stands at *path*, and the parents that become empty by that. What is not there is no error.
-
-    The root cannot be taken out of itself, and stays.
-    """
+    """Remove the value at *path*, and parents that become empty. A missing value or an empty path is ignored."""
     if not path or path[0] not in target:
         return
     key, rest = path[0], path[1:]
@@ -67,9 +64,9 @@ def remove(target: MutableMapping[str, Any], path: FieldPath) -> None:
 
 
 def without(source: Mapping[str, Any], path: FieldPath) -> Mapping[str, Any]:
-    """Give *source* without what stands at *path*, and without the parents that become empty by that.
+    """Return *source* without the value at *path*, and without parents that become empty.
 
-    *source* is not changed. It is given back as it is where there is nothing at *path*; else what is kept is shared.
+    *source* is not changed. Return it itself if there is nothing at *path*; otherwise the result shares its values.
     """
     if not path or path[0] not in source:
         return source

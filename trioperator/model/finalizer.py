@@ -1,4 +1,4 @@
-"""Finalizers: what keeps an object from vanishing. Changes are conditional, and touch no others' entries."""
+"""Finalizers. The patches are conditional, and do not touch finalizers of others."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["add_finalizer", "has_finalizer", "is_deleting", "remove_finalizer"]
 
 
 def is_deleting(body: Mapping[str, Any]) -> bool:
-    """Tell whether the object's deletion was asked for."""
+    """Return whether the object is being deleted."""
     return bool((body.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def has_finalizer(body: Mapping[str, Any], name: str) -> bool:
-    """Tell whether the finalizer is on the object."""
+    """Return whether the object has the finalizer."""
     return name in ((body.get("metadata") or {}).get("finalizers") or ())
 
 
 def add_finalizer(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Make the JSON patch that puts the finalizer on the object, as the last one."""
+    """Return the JSON patch that appends the finalizer, empty if it is there already."""
     finalizers = (body.get("metadata") or {}).get("finalizers") or ()
     if name in finalizers:
         return []
@@ -29,7 +29,7 @@ def add_finalizer(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def remove_finalizer(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Make the JSON patch that takes the finalizer off the object, provided that it stands where it is known to."""
+    """Return the JSON patch that removes the finalizer, with a test that it is still at its position."""
     finalizers = list((body.get("metadata") or {}).get("finalizers") or ())
     if name not in finalizers:
         return []

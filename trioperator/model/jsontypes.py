@@ -1,4 +1,4 @@
-"""The names of JSON: what is decoded from the API server, and what it is told."""
+"""Types of JSON values that are exchanged with the API server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RawEventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None
 
 
 class RawEvent(TypedDict):
-    """Be an event of the watch stream; its type is None for what was there when the operator started."""
+    """Watch event; its type is None for objects from the initial list."""
 
     type: RawEventType
     object: RawBody

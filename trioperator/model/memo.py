@@ -1,4 +1,4 @@
-"""The default memo: what handlers keep in memory of an object, or of the operator."""
+"""Default memo: in-memory data of handlers, for an object or for the operator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Memo"]
 
 
 class Memo(dict[Any, Any]):
-    """Be a dictionary whose items are attributes, too.
+    """Dictionary with attribute access to its items.
 
-    Each object gets a copy of the operator's memo when it is first asked for, shared by all its handlers and lost
-    with the operator's process.
+    Each object gets a shallow copy of the operator's memo on first use. It is shared by all handlers of the object, and
+    lost when the operator exits.
     """
 
     def __getattr__(self, name: str) -> Any:

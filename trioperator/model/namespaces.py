@@ -1,4 +1,4 @@
-"""Patterns of namespaces: names, globs, several of them with exclusions, or regular expressions."""
+"""Namespace patterns: names, globs with exclusions, and regular expressions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NamespacePattern: TypeAlias = str | re.Pattern[str]
 
 
 def match_namespace(name: str, pattern: NamespacePattern) -> bool:
-    """Tell whether the namespace matches the pattern, by Kopf's rules ("Scopes").
+    """Return whether the namespace matches the pattern, by Kopf's rules ("Scopes").
 
-    Globs are separated by commas. The first one decides: what does not match it does not match at all; with an
-    exclusion in its place all match at first. Of the others the last one that matches wins.
+    Globs are separated by commas, exclusions begin with ``!``. A namespace must match the first glob, unless that is an
+    exclusion; of the others, the last one that matches decides.
     """
     if isinstance(pattern, re.Pattern):
         return bool(pattern.fullmatch(name))
@@ -32,5 +32,5 @@ def match_namespace(name: str, pattern: NamespacePattern) -> bool:
 
 
 def is_exact(pattern: NamespacePattern) -> bool:
-    """Tell whether the pattern is just a name."""
+    """Return whether the pattern is a plain name."""
     return isinstance(pattern, str) and not set(pattern) & set("*?!,[")

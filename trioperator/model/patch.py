@@ -1,4 +1,4 @@
-"""Patches: what is to be changed in an object. Merge patches are plain data, merged and applied by pure functions."""
+"""Patches of objects: the ``patch`` argument of handlers, and pure functions that merge, apply and convert patches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PatchFn: TypeAlias = Callable[[dict[str, Any]], object]
 
 
 class PatchView(MutableMapping[str, Any]):
-    """Change one stanza of a patch: it comes into being with its first item, and goes with its last one."""
+    """Writable view of one section of a patch: added with its first item, removed with its last one."""
 
     __slots__ = ("_patch", "_path")
 
@@ -61,26 +61,26 @@ class PatchView(MutableMapping[str, Any]):
 
 
 class PatchMeta(PatchView):
-    """Change the metadata."""
+    """Writable view of the metadata of a patch."""
 
     __slots__ = ()
 
     @property
     def labels(self) -> PatchView:
-        """Change the labels."""
+        """Changes of the labels."""
         return PatchView(self._patch, (*self._path, "labels"))
 
     @property
     def annotations(self) -> PatchView:
-        """Change the annotations."""
+        """Changes of the annotations."""
         return PatchView(self._patch, (*self._path, "annotations"))
 
 
 class Patch(dict[str, Any]):
-    """Collect what a handler wants changed in its object.
+    """Changes of an object that a handler requests.
 
-    As a dictionary it is a merge patch (RFC 7386): None removes a field. ``fns`` are functions that change the newest
-    object in place, and are called again when somebody else was faster.
+    As a dictionary it is a merge patch (RFC 7386): None removes a field. ``fns`` are functions that modify the newest
+    object in place; they are called again after a conflict with another writer.
     """
 
     __slots__ = ("fns",)
@@ -91,63 +91,63 @@ class Patch(dict[str, Any]):
 
     @property
     def meta(self) -> PatchMeta:
-        """Change the metadata."""
+        """Changes of the metadata."""
         return PatchMeta(self, ("metadata",))
 
     @property
     def metadata(self) -> PatchMeta:
-        """Change the metadata."""
+        """Changes of the metadata."""
         return PatchMeta(self, ("metadata",))
 
     @property
     def spec(self) -> PatchView:
-        """Change the specification."""
+        """Changes of the specification."""
         return PatchView(self, ("spec",))
 
     @property
     def status(self) -> PatchView:
-        """Change the status."""
+        """Changes of the status."""
         return PatchView(self, ("status",))
 
     def __bool__(self) -> bool:
         return len(self) > 0 or bool(self.fns)
 
     def clear(self) -> None:
-        """Want nothing any more."""
+        """Remove all changes, functions included."""
         super().clear()
         self.fns.clear()
 
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[JsonObject]:
-        """Say as a JSON patch what is wanted of *body*, the functions included. The body is not changed."""
+        """Return the changes, functions included, as a JSON patch of *body*. The body is not changed."""
         before = dict(body or {})
         after = apply_merge(before, self)
         if self.fns:
-            after = msgspec.json.decode(msgspec.json.encode(after))  # a copy through and through, for them to change
+            after = msgspec.json.decode(msgspec.json.encode(after))  # a deep copy
             for fn in self.fns:
                 fn(after)
         return json_patch(before, after)
 
 
 def preview(body: Mapping[str, Any], patch: Patch) -> Mapping[str, Any]:
-    """Show an object as a patch will leave it. A function of it that fails is passed over here."""
+    """Return an object with a patch applied. Functions of the patch that raise are skipped."""
     after: Mapping[str, Any] = apply_merge(body, patch)
     for fn in patch.fns:
         try:
             changed = msgspec.json.decode(msgspec.json.encode(after))
             fn(changed)
             after = msgspec.json.decode(msgspec.json.encode(changed))
-        except Exception:  # noqa: BLE001 -- whoever stores the patch reports it
+        except Exception:  # noqa: BLE001 -- reported when the patch is sent
             continue
     return after
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Tell whether a value is a mapping."""
-    return type(value) is dict or isinstance(value, Mapping)  # the first is much faster to tell
+    """Return whether a value is a mapping."""
+    return type(value) is dict or isinstance(value, Mapping)  # the first check is much faster
 
 
 def apply_merge(target: Any, patch: Any) -> Any:
-    """Apply a merge patch (RFC 7386). The target is not changed; what the patch does not touch is shared with it."""
+    """Apply a merge patch (RFC 7386), and return the result. The target is not changed; untouched values are shared."""
     if not is_mapping(patch):
         return patch
     merged = dict(target) if is_mapping(target) else {}
@@ -162,11 +162,11 @@ def apply_merge(target: Any, patch: Any) -> Any:
 def merge_patches(
     first: Mapping[str, Any], second: Mapping[str, Any], *, onto: Mapping[str, Any] | None = None
 ) -> JsonObject:
-    """Make one merge patch that does what *first* and then *second* do. Neither is changed.
+    """Return one merge patch that has the effect of *first* followed by *second*. Neither is changed.
 
-    One thing no merge patch can say of all objects: that a mapping goes and another comes in its place. This is what is
-    meant where *first* removes a field (or makes it a scalar) and *second* puts a mapping there. It can be said of one
-    object: with that as *onto*, what it has in the field is removed by name. Without, the two mappings are merged.
+    A merge patch cannot replace a mapping by another in general, which is the effect if *first* removes a field (or
+    sets a scalar) and *second* sets a mapping there. It can for a given object: with *onto*, the keys which that object
+    has in the field are removed by name. Without it, the two mappings are merged.
     """
     merged = dict(first)
     for key, value in second.items():
@@ -176,7 +176,7 @@ def merge_patches(
         elif is_mapping(before):
             merged[key] = merge_patches(before, value, onto=None if onto is None else _inner(onto, key))
         elif key in merged and onto is not None:
-            merged[key] = _in_place_of(_inner(onto, key), apply_merge(None, value))
+            merged[key] = _replacement(_inner(onto, key), apply_merge(None, value))
         else:
             merged[key] = value
     return merged
@@ -187,18 +187,18 @@ def _inner(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _in_place_of(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> JsonObject:
-    """Make the merge patch that turns one mapping into another."""
+def _replacement(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> JsonObject:
+    """Return the merge patch that turns one mapping into another."""
     patch: JsonObject = dict.fromkeys(key for key in present if key not in wanted)
     for key, value in wanted.items():
-        patch[key] = _in_place_of(_inner(present, key), value) if is_mapping(value) else value
+        patch[key] = _replacement(_inner(present, key), value) if is_mapping(value) else value
     return patch
 
 
 def split_status(patch: Mapping[str, Any]) -> tuple[JsonObject, JsonObject]:
-    """Part a merge patch into what goes to the object and what goes to its status subresource.
+    """Split a merge patch into one for the object and one for its status subresource.
 
-    A status that is removed as a whole, or is no mapping, stays with the object: it is no patch of a status.
+    A status that is None or not a mapping stays in the first one.
     """
     status = patch.get("status", {})
     if not is_mapping(status):
@@ -207,11 +207,11 @@ def split_status(patch: Mapping[str, Any]) -> tuple[JsonObject, JsonObject]:
 
 
 def json_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[JsonObject]:
-    """Make the JSON patch (RFC 6902) that leads from one object to another.
+    """Return the JSON patch (RFC 6902) that turns one object into another.
 
-    No operation reaches from one top-level field into another, so that the status can be patched apart from the others.
+    No operation moves values between top-level fields, so the status can be patched separately.
     """
-    import jsonpatch  # it takes longer to import than the whole model
+    import jsonpatch  # slower to import than the whole model
 
     ops: list[JsonObject] = []
     for key in dict.fromkeys((*before, *after)):
@@ -221,7 +221,7 @@ def json_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Json
 
 
 def merge_as_json_patch(body: Mapping[str, Any], patch: Mapping[str, Any]) -> list[JsonObject]:
-    """Say as a JSON patch what a merge patch does to an object that is known."""
+    """Return the JSON patch with the effect of a merge patch on the given object."""
     return list(_as_ops(body, patch, ""))
 
 
@@ -241,7 +241,7 @@ def _as_ops(target: Mapping[str, Any], patch: Mapping[str, Any], pointer: str) -
 
 
 def with_version_test(ops: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> list[JsonObject]:
-    """Have a JSON patch hold only for the object in the version that is known."""
+    """Return a JSON patch that fails unless the object still has the given resource version."""
     version = (body.get("metadata") or {}).get("resourceVersion")
     test = [] if version is None else [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
     return [*test, *(dict(op) for op in ops)]

@@ -1,4 +1,4 @@
-"""References to objects, as Kubernetes writes them."""
+"""Kubernetes references to objects and owners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ObjectReference", "OwnerReference", "build_object_reference", "build
 
 
 class ObjectReference(TypedDict, total=False):
-    """Refer to an object from anywhere."""
+    """Reference to an object."""
 
     apiVersion: str
     kind: str
@@ -19,7 +19,7 @@ class ObjectReference(TypedDict, total=False):
 
 
 class OwnerReference(TypedDict, total=False):
-    """Refer to the owner of an object, in its namespace or in none."""
+    """Reference to an owner, which is in the same namespace or cluster-scoped."""
 
     controller: bool
     blockOwnerDeletion: bool
@@ -30,7 +30,7 @@ class OwnerReference(TypedDict, total=False):
 
 
 def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
-    """Make a reference to the object; what it does not have is left out."""
+    """Return a reference to the object, without fields that the object does not have."""
     metadata = body.get("metadata") or {}
     reference = {
         "apiVersion": body.get("apiVersion"),
@@ -45,7 +45,7 @@ def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
 def build_owner_reference(
     body: Mapping[str, Any], *, controller: bool | None = True, block_owner_deletion: bool | None = True
 ) -> OwnerReference:
-    """Make a reference to the object as an owner; what it does not have is left out."""
+    """Return a reference to the object as an owner, without fields that the object does not have."""
     metadata = body.get("metadata") or {}
     reference = {
         "controller": controller,

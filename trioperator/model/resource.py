@@ -1,4 +1,4 @@
-"""Resource kinds, and the selectors by which handlers name them."""
+"""Resource kinds, and the selectors by which handlers select them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import quote
 __all__ = ["EVERYTHING", "Marker", "Resource", "Selection", "Selector", "select_resources"]
 
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?")
-# What needs no quoting, which takes longer than all else about a path.
+# Segments that need no quoting: quote() is slow.
 _PLAIN = re.compile(r"[\w.~-]*", re.ASCII)
 
 
 class Marker(enum.Enum):
-    """Stand for all resource kinds."""
+    """Marker for all resource kinds."""
 
     EVERYTHING = enum.auto()
 
@@ -28,13 +28,10 @@ class Marker(enum.Enum):
 EVERYTHING: Final = Marker.EVERYTHING
 
 
-# By position, too: users write Resource("apps", "v1", "deployments").
+# Positional, as users write Resource("apps", "v1", "deployments").
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """Be a resource kind of a cluster, in one version.
-
-    Two are the same that have the same group, version and plural.
-    """
+    """Resource kind of a cluster, in one version. The group, version and plural determine equality."""
 
     group: str
     version: str
@@ -64,17 +61,17 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """Give the group and the version, as manifests name them."""
+        """The API version, as in manifests: ``group/version``, or ``version`` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def has_name(self, name: str) -> bool:
-        """Tell whether it is a name of the kind: its plural, its singular, the kind itself or a short name."""
+        """Return whether *name* is the plural, the singular, the kind or a short name."""
         return name in (self.plural, self.kind, self.singular) or name in self.shortcuts
 
     def get_path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Give the path of a collection, of an object, or of a subresource of it."""
+        """Return the URL path of a collection, an object or a subresource."""
         if subresource is not None and name is None:
-            raise ValueError("A subresource is one of an object: its name is needed.")
+            raise ValueError("A subresource belongs to an object: pass its name.")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace and self.namespaced:
             parts += ["namespaces", _quote(namespace)]
@@ -94,7 +91,7 @@ class Resource:
         subresource: str | None = None,
         params: dict[str, str] | None = None,
     ) -> str:
-        """Give the address of a collection, of an object, or of a subresource of it."""
+        """Return the URL of a collection, an object or a subresource."""
         query = "&".join(f"{quote(key)}={quote(value)}" for key, value in (params or {}).items())
         path = self.get_path(namespace=namespace, name=name, subresource=subresource)
         return f"{(server or '').rstrip('/')}{path}{f'?{query}' if query else ''}"
@@ -106,7 +103,7 @@ def _quote(segment: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """Name resource kinds, as precisely or as loosely as a user does."""
+    """Selector of one or several resource kinds."""
 
     group: str | None = None
     version: str | None = None
@@ -130,9 +127,9 @@ class Selector:
         shortcut: str | None = None,
         category: str | None = None,
     ) -> Selector:
-        """Read a selector: the name, before it the group and the version, or one attribute by keyword.
+        """Parse a selector: a name after an optional group and version, or attributes by keyword.
 
-        The forms are those of Kopf's "Resource specification". Raises TypeError for what is none of them.
+        The forms are those of Kopf's "Resource specification". Raises TypeError for any other.
         """
         named = {
             "group": group,
@@ -147,7 +144,9 @@ class Selector:
         by_position = _read_positional(tuple(arg for arg in args if arg is not None))
         for key in by_keyword.keys() & by_position.keys():
             if by_keyword[key] != by_position[key]:
-                raise TypeError(f"A resource has one {key}, not both {by_position[key]!r} and {by_keyword[key]!r}.")
+                raise TypeError(
+                    f"A resource selector has one {key}, not both {by_position[key]!r} and {by_keyword[key]!r}."
+                )
         selector = cls(**(by_keyword | by_position))
         selector._check()
         return selector
@@ -160,14 +159,14 @@ class Selector:
         }
         if len(named) != 1 and not (len(named) > 1 and self.test is not None and self.any_name is None):
             raise TypeError(
-                "A resource is selected by exactly one name: by position, or by one of kind=, plural=, singular=,"
-                f" shortcut= or category=; here it is by {', '.join(named) or 'none'}."
+                "A resource is selected by exactly one name: positional, or one of kind=, plural=, singular=, shortcut="
+                f" and category=; this selector has {', '.join(named) or 'none'}."
             )
         for key, value in {**named, "group": self.group, "version": self.version}.items():
             if not (value is None or isinstance(value, str) or value is EVERYTHING or value is self.test):
-                raise TypeError(f"A resource is selected by texts, not by {value!r} as its {key}.")
-            if value == "" and key != "group":  # the core group's name is empty
-                raise TypeError(f"A resource has no empty {key}: leave it out if it does not matter.")
+                raise TypeError(f"A resource is selected by strings, not by {key}={value!r}.")
+            if value == "" and key != "group":  # the core group has an empty name
+                raise TypeError(f"A resource selector has an empty {key}: omit it to match any.")
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.group, self.version) if part)
@@ -183,11 +182,11 @@ class Selector:
 
     @property
     def is_specific(self) -> bool:
-        """Tell whether one resource kind is meant, rather than all of some sort."""
+        """Whether the selector is for one resource kind, not for several."""
         return self.category is None and self.test is None and self.any_name is not EVERYTHING
 
     def matches(self, resource: Resource) -> bool:
-        """Tell whether the resource kind is meant, as far as one can tell without knowing the others."""
+        """Return whether the resource kind matches; ambiguities with other kinds are not considered."""
         return (
             (self.group is None or self.group == resource.group)
             and (self.version is None or self.version == resource.version)
@@ -205,13 +204,13 @@ class Selector:
 
 def _read_positional(args: tuple[Any, ...]) -> dict[str, Any]:
     if len(args) > 3:
-        raise TypeError(f"A resource is selected by a group, a version and a name at the most, not by {args!r}.")
+        raise TypeError(f"A resource is selected by at most a group, a version and a name, not by {args!r}.")
     if not args:
         return {}
     *where, name = args
     if callable(name):
         if where:
-            raise TypeError("A selecting function stands alone, or with group=... and the like.")
+            raise TypeError("A selector function must be the only positional argument: pass group=... by keyword.")
         return {"test": name}
     if len(where) == 2:
         return {"group": where[0], "version": where[1], "any_name": name}
@@ -221,7 +220,7 @@ def _read_positional(args: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _split_name(name: Any) -> dict[str, Any]:
-    """Read what kubectl accepts: name, name.group, name.version.group; and name.version, in any group."""
+    """Parse kubectl's forms: name, name.group, name.version.group; and name.version, in any group."""
     if not isinstance(name, str) or "." not in name:
         return {"any_name": name}
     plural, rest = name.split(".", 1)
@@ -233,7 +232,7 @@ def _split_name(name: Any) -> dict[str, Any]:
 
 def _split_api_version(text: Any) -> dict[str, str]:
     if not isinstance(text, str):
-        raise TypeError(f"An API group or version is a text, not {text!r}.")
+        raise TypeError(f"An API group or version must be a string, not {text!r}.")
     if "/" in text:
         group, _, version = text.rpartition("/")
         return {"group": group, "version": version}
@@ -248,29 +247,27 @@ def _is_event(resource: Resource) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """Tell which resource kinds a selector stands for in a cluster, and what is wrong with it if anything is."""
+    """Resource kinds that a selector matches in a cluster, and a description of the problem, if any."""
 
     resources: frozenset[Resource] = frozenset()
     problem: str | None = None
 
 
 def select_resources(selector: Selector, resources: Collection[Resource]) -> Selection:
-    """Choose the resource kinds that a selector stands for.
+    """Return the resource kinds that a selector matches.
 
-    A specific selector that fits several kinds prefers the core group's; if that does not decide, none is served.
-    Kinds that cannot be listed and watched are not served.
+    A specific selector that matches several kinds prefers the core group; if it is still ambiguous, it selects none.
+    Kinds that cannot be listed and watched are excluded.
     """
     found = frozenset(resource for resource in resources if selector.matches(resource))
     if selector.is_specific and len({(r.group, r.plural) for r in found}) > 1:
         core = frozenset(resource for resource in found if resource.group == "")
         if len({r.plural for r in core}) != 1:
             names = ", ".join(sorted(map(str, found)))
-            return Selection(
-                problem=f"The resource {selector} is ambiguous, and is not served. It may be any of: {names}."
-            )
+            return Selection(problem=f"The resource {selector} is ambiguous, and is not served. It matches: {names}.")
         found = core
     if not found:
-        return Selection(problem=f"The resource {selector} is not known to the cluster. It is served when it comes.")
+        return Selection(problem=f"The resource {selector} does not exist yet, and is served as soon as it does.")
     watched = frozenset(resource for resource in found if {"list", "watch"} <= resource.verbs)
     if watched != found:
         names = ", ".join(sorted(str(resource) for resource in found - watched))
