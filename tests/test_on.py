@@ -106,7 +106,7 @@ def test_a_change_handler_is_registered_with_its_options(name: str) -> None:
         ("field", None, False, True),
     ],
 )
-def test_change_handlers_differ_in_what_they_are_called_for(
+def test_change_handlers_differ_in_their_reasons(
     name: str, reason: Reason | None, initial: bool, needs_change: bool
 ) -> None:
     handler = decorate(name)
@@ -114,7 +114,7 @@ def test_change_handlers_differ_in_what_they_are_called_for(
 
 
 @pytest.mark.parametrize("name", [*ACTIVITIES, *RESOURCES])
-def test_without_options_the_defaults_hold(name: str) -> None:
+def test_without_options_the_defaults_apply(name: str) -> None:
     handler = decorate(name)
     assert handler.id == ("fn/spec.f" if name == "field" else "fn")
     for key in ("param", "errors", "timeout", "retries", "backoff"):
@@ -128,7 +128,7 @@ def test_without_options_the_defaults_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*ACTIVITIES, *RESOURCES])
-def test_none_is_no_option(name: str) -> None:
+def test_none_means_the_default(name: str) -> None:
     options: dict[str, Any] = {"id": None, "param": None}
     if name != "event":
         options |= dict.fromkeys(RETRYING)
@@ -159,7 +159,7 @@ def test_values_that_are_false_are_values(value: Any) -> None:
     assert decorate("update", field="spec.f", new=value).new == value
 
 
-def test_no_time_and_no_retries_are_limits() -> None:
+def test_zero_timeout_and_zero_retries_are_limits() -> None:
     handler = decorate("create", timeout=0, retries=0, backoff=0)
     assert (handler.timeout, handler.retries, handler.backoff) == (0, 0, 0)
 
@@ -176,7 +176,7 @@ def test_the_field_is_part_of_the_id(name: str, field: Any, id: str | None) -> N
     assert handler.field == ("spec", "f")
 
 
-def test_keys_with_dots_are_given_as_a_list() -> None:
+def test_keys_with_dots_are_passed_as_a_list() -> None:
     assert decorate("field", field=["metadata", "labels", "example.com/x"]).field == (
         "metadata",
         "labels",
@@ -196,7 +196,7 @@ def test_functions_without_names_need_an_id(registry: OperatorRegistry) -> None:
 
 @pytest.mark.parametrize("id", [0, 5])
 @pytest.mark.parametrize("name", ["create", "daemon", "index"])
-def test_an_id_is_a_text(name: str, id: Any) -> None:
+def test_an_id_must_be_a_string(name: str, id: Any) -> None:
     with pytest.raises(TypeError, match=f"id={id}: it must be a string"):
         decorate(name, id=id)
 
@@ -204,7 +204,7 @@ def test_an_id_is_a_text(name: str, id: Any) -> None:
 # --------------------------------------------------------------------------------------------- registries
 
 
-def test_plain_decorators_fill_the_default_registry(registry: OperatorRegistry) -> None:
+def test_decorators_use_the_default_registry_by_default(registry: OperatorRegistry) -> None:
     on.startup()(fn)
     on.create("widgets")(fn)
     on.event("widgets")(fn)
@@ -212,12 +212,12 @@ def test_plain_decorators_fill_the_default_registry(registry: OperatorRegistry) 
 
 
 @pytest.mark.parametrize("name", [*ACTIVITIES, *RESOURCES])
-def test_a_registry_that_is_given_takes_the_handler_even_if_it_is_empty(registry: OperatorRegistry, name: str) -> None:
+def test_an_explicit_registry_gets_the_handler_even_if_it_is_empty(registry: OperatorRegistry, name: str) -> None:
     decorate(name)
     assert list(registry) == []
 
 
-def test_the_registry_is_that_of_the_time_of_decorating(registry: OperatorRegistry) -> None:
+def test_the_default_registry_is_looked_up_when_decorating(registry: OperatorRegistry) -> None:
     decorator = on.create("widgets")
     later = OperatorRegistry()
     set_default_registry(later)
@@ -283,7 +283,7 @@ POD = Resource(group="", version="v1", plural="pods", kind="Pod", singular="pod"
         ((lambda resource: True,), {"group": ""}),
     ],
 )
-def test_each_decorator_of_resources_takes_each_form_of_selector(
+def test_each_resource_decorator_accepts_each_form_of_selector(
     name: str, selector: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     handler = decorate(name, *selector, **options)
@@ -304,9 +304,7 @@ def test_each_decorator_of_resources_takes_each_form_of_selector(
         (("v1", lambda resource: True), {}),
     ],
 )
-def test_a_selector_that_selects_nothing_in_particular_is_refused(
-    name: str, selector: tuple[Any, ...], options: dict[str, Any]
-) -> None:
+def test_an_empty_selector_is_rejected(name: str, selector: tuple[Any, ...], options: dict[str, Any]) -> None:
     decorator: Any = getattr(on, name)
     if name == "field":
         options = {**options, "field": "spec"}
@@ -314,7 +312,7 @@ def test_a_selector_that_selects_nothing_in_particular_is_refused(
         decorator(*selector, **options)
 
 
-def test_a_decorator_that_was_forgotten_its_parentheses_is_refused(registry: OperatorRegistry) -> None:
+def test_a_decorator_without_parentheses_is_rejected(registry: OperatorRegistry) -> None:
     def handler(**_: Any) -> None: ...
     def other(spec: Any, name: Any) -> None: ...
     async def third(spec: Any) -> None: ...
@@ -346,7 +344,7 @@ def test_a_decorator_that_was_forgotten_its_parentheses_is_refused(registry: Ope
         *((name, {"lables": {}}) for name in (*ACTIVITIES, *RESOURCES)),
     ],
 )
-def test_options_that_a_decorator_does_not_have_are_refused_by_name(name: str, options: dict[str, Any]) -> None:
+def test_unknown_options_are_rejected_by_name(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(TypeError) as caught:
         decorate(name, **options)
     assert f"on.{name} has no option {next(iter(options))}" in str(caught.value)
@@ -361,14 +359,14 @@ def test_a_value_needs_a_field(name: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["old", "new"])
-def test_a_side_of_a_change_needs_a_field(option: str) -> None:
+def test_old_and_new_need_a_field(option: str) -> None:
     with pytest.raises(TypeError, match=rf"on.update has {option}=.*field="):
         decorate("update", **{option: "x"})
 
 
 @pytest.mark.parametrize("name", ["update", "field"])
 @pytest.mark.parametrize("options", [{"old": 1}, {"new": 1}, {"old": 1, "new": 1}])
-def test_a_value_and_the_sides_of_a_change_exclude_each_other(name: str, options: dict[str, Any]) -> None:
+def test_value_excludes_old_and_new(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"value=.*together"):
         decorate(name, field="f", value=2, **options)
 
@@ -383,20 +381,20 @@ def test_a_field_handler_needs_a_field(field: Any) -> None:
 
 @pytest.mark.parametrize("name", RESOURCES)
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-def test_none_is_no_filter_of_metadata(name: str, kind: str) -> None:
+def test_none_is_rejected_as_a_metadata_filter(name: str, kind: str) -> None:
     with pytest.raises(ValueError, match=rf"on.{name} has {kind}=.*'a'.*PRESENT or ABSENT"):
         decorate(name, **{kind: {"a": None}})
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize("wanted", ["a=b", ["a"], {"a"}, 5])
-def test_filters_of_metadata_are_mappings(kind: str, wanted: Any) -> None:
+def test_metadata_filters_must_be_mappings(kind: str, wanted: Any) -> None:
     with pytest.raises(TypeError, match=f"{kind}=.*mapping"):
         decorate("create", **{kind: wanted})
 
 
 @pytest.mark.parametrize("when", [True, "text", {}])
-def test_the_filter_of_the_whole_object_is_a_function(when: Any) -> None:
+def test_when_must_be_a_function(when: Any) -> None:
     with pytest.raises(TypeError, match=r"when=.*function"):
         decorate("create", when=when)
 
@@ -416,7 +414,7 @@ async def asynchronous(*_: Any, **__: Any) -> bool:
         {"field": "f", "new": functools.partial(asynchronous, 1)},
     ],
 )
-def test_filters_are_not_asynchronous(options: dict[str, Any]) -> None:
+def test_filters_must_not_be_async(options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"on.update has an async function in {list(options)[-1]}="):
         decorate("update", **options)
 
@@ -439,12 +437,12 @@ def test_filters_are_not_asynchronous(options: dict[str, Any]) -> None:
         ({"backoff": [1, 2]}, ValueError),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(name: str, options: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_limits_are_rejected(name: str, options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=f"on.{name} has {next(iter(options))}="):
         decorate(name, **options)
 
 
-def test_a_decorator_refuses_before_it_is_applied(registry: OperatorRegistry) -> None:
+def test_options_are_checked_before_the_function_is_passed(registry: OperatorRegistry) -> None:
     attempts: list[Any] = [
         lambda: on.event("widgets", value=1),
         lambda: on.event("widgets", typo=1),  # type: ignore[call-arg]
@@ -526,7 +524,7 @@ def test_a_timer_is_registered_with_its_schedule() -> None:
         ({"finalizer": 0}, TypeError, "finalizer=0"),
     ],
 )
-def test_times_that_make_no_sense_are_refused(options: dict[str, Any], error: type[Exception], why: str) -> None:
+def test_invalid_times_of_timers_are_rejected(options: dict[str, Any], error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         decorate("timer", **options)
 
@@ -539,7 +537,7 @@ def test_times_of_daemons_are_checked(option: str) -> None:
         decorate("daemon", **{option: -1})
 
 
-def test_an_initial_delay_cannot_be_told_by_an_async_function() -> None:
+def test_initial_delay_must_not_be_an_async_function() -> None:
     async def delay(**_: Any) -> float:
         return 1.0
 
@@ -570,7 +568,7 @@ def test_all_decorators_are_public() -> None:
     assert on.__all__ == sorted(on.__all__)
 
 
-def test_an_index_has_the_bare_name_of_its_function(registry: OperatorRegistry) -> None:
+def test_an_index_has_the_unqualified_name_of_its_function(registry: OperatorRegistry) -> None:
     @on.index("widgets", field="spec.f")
     def by_size(**_: Any) -> None: ...
 
@@ -580,7 +578,7 @@ def test_an_index_has_the_bare_name_of_its_function(registry: OperatorRegistry) 
     assert sorted(registry.make_indices()) == ["by_size", "named"]
 
 
-def test_all_handlers_may_ask_for_all_indices(registry: OperatorRegistry) -> None:
+def test_all_handlers_may_declare_all_indices(registry: OperatorRegistry) -> None:
     on.index("widgets", id="sizes")(fn)
 
     def when(sizes: Any, **_: Any) -> bool:

@@ -51,7 +51,7 @@ def test_all_helpers_for_hierarchies_are_public() -> None:
     assert set(hierarchies.__all__) - set(trioperator.__all__) <= {"disown", "unlabel"}
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert (ROOT / "trioperator" / "py.typed").exists()
 
 

@@ -444,7 +444,7 @@ SETTINGS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("section", "name", "value"), SETTINGS)
-def test_settings_are_made_as_in_the_documentation(section: str, name: str, value: Any) -> None:
+def test_settings_are_assigned_as_in_the_documentation(section: str, name: str, value: Any) -> None:
     settings = kopf.OperatorSettings()
     setattr(getattr(settings, section), name, value)
     assert getattr(getattr(settings, section), name) is value or getattr(getattr(settings, section), name) == value
@@ -462,13 +462,13 @@ def test_the_old_name_of_queueing_is_the_same() -> None:
     assert settings.queueing.error_delays == [10]
 
 
-def test_an_executor_tells_how_many_threads_there_are() -> None:
+def test_the_size_of_an_executor_is_the_number_of_threads() -> None:
     settings = kopf.OperatorSettings()
     replace_executor(settings)
     assert settings.execution.max_workers == 7
 
 
-def test_settings_of_two_operators_are_apart() -> None:
+def test_settings_of_two_operators_are_separate() -> None:
     one, other = kopf.OperatorSettings(), kopf.OperatorSettings()
     one.posting.enabled = False
     assert other.posting.enabled
@@ -500,7 +500,7 @@ def test_defaults_are_those_of_the_documentation(section: str, name: str, value:
     assert getattr(getattr(kopf.OperatorSettings(), section), name) == value
 
 
-def test_public_names_are_there() -> None:
+def test_public_names_exist() -> None:
     assert len(set(kopf.__all__)) == len(kopf.__all__)
     for name in kopf.__all__:
         assert hasattr(kopf, name)

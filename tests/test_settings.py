@@ -106,7 +106,7 @@ def test_the_help_of_a_section_names_all_its_settings() -> None:
         assert "docs/settings.md" in text
 
 
-def test_every_default_could_have_been_assigned() -> None:
+def test_every_default_is_a_valid_value() -> None:
     settings = OperatorSettings()
     for section, defaults in DEFAULTS.items():
         for name, value in defaults.items():
@@ -114,7 +114,7 @@ def test_every_default_could_have_been_assigned() -> None:
     assert dataclasses.asdict(settings) == DEFAULTS
 
 
-def test_operators_share_no_settings() -> None:
+def test_operators_have_separate_settings() -> None:
     one, another = OperatorSettings(), OperatorSettings()
     one.watching.page_size = 7
     assert another.watching.page_size == 500
@@ -148,7 +148,7 @@ def test_operators_share_no_settings() -> None:
         ("watching.page_size", 0.5),
     ],
 )
-def test_nonsense_is_refused_with_the_setting_and_the_value_named(path: str, value: object) -> None:
+def test_an_invalid_value_is_rejected_with_its_setting_named(path: str, value: object) -> None:
     settings = OperatorSettings()
     with pytest.raises(ConfigError) as caught:
         assign(settings, path, value)
@@ -176,7 +176,7 @@ def test_nonsense_is_refused_with_the_setting_and_the_value_named(path: str, val
         ("watching.inactivity_timeout", math.inf),
     ],
 )
-def test_sense_is_taken(path: str, value: object) -> None:
+def test_valid_values_are_assigned(path: str, value: object) -> None:
     settings = OperatorSettings()
     assign(settings, path, value)
     section, _, name = path.partition(".")
@@ -184,7 +184,7 @@ def test_sense_is_taken(path: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("path", ["networking.error_backoffs", "queueing.error_delays"])
-def test_a_single_delay_is_one_of_a_sequence(path: str) -> None:
+def test_a_single_delay_becomes_a_sequence(path: str) -> None:
     settings = OperatorSettings()
     assign(settings, path, 1.5)
     section, _, name = path.partition(".")
@@ -192,12 +192,12 @@ def test_a_single_delay_is_one_of_a_sequence(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["networking.error_backoffs", "queueing.error_delays"])
-def test_delays_that_can_be_iterated_only_once_are_refused(path: str) -> None:
+def test_delays_that_can_be_iterated_only_once_are_rejected(path: str) -> None:
     with pytest.raises(ConfigError, match="repeatedly"):
         assign(OperatorSettings(), path, iter([1, 2]))
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+def test_an_unknown_name_is_rejected_with_the_closest_one() -> None:
     settings: Any = OperatorSettings()
     with pytest.raises(
         AttributeError, match=r"settings\.watching\.inactivty_timeout: did you mean 'inactivity_timeout'"
@@ -209,14 +209,14 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         settings.scanning.xyz = 1
 
 
-def test_a_section_can_be_replaced_by_one_of_its_kind_only() -> None:
+def test_a_section_can_be_replaced_only_by_one_of_its_class() -> None:
     settings = OperatorSettings(watching=WatchingSettings(page_size=5))
     assert settings.watching.page_size == 5
     with pytest.raises(ConfigError, match=r"settings\.watching is .* of the class WatchingSettings"):
         settings.watching = QueueingSettings()  # type: ignore[assignment]
 
 
-def test_an_executor_gives_its_size() -> None:
+def test_the_size_of_an_executor_becomes_max_workers() -> None:
     settings = OperatorSettings()
     with concurrent.futures.ThreadPoolExecutor(7) as executor:
         settings.execution.executor = executor

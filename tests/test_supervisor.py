@@ -52,7 +52,7 @@ async def test_startup_comes_before_all_requests_and_cleanup_after_them(
     assert requests[1] == len(bench.cluster.requests)
 
 
-async def test_a_startup_handler_that_fails_for_good_keeps_the_operator_from_starting(
+async def test_a_startup_handler_that_fails_permanently_keeps_the_operator_from_starting(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     cleaned: list[bool] = []
@@ -89,7 +89,7 @@ async def test_startup_handlers_are_retried(bench: Bench, autojump_clock: MockCl
         assert [round(t - times[0]) for t in times] == [0, 30, 60]
 
 
-async def test_a_handler_at_work_ends_before_the_operator_does_and_is_on_record(
+async def test_a_running_handler_finishes_and_is_stored_before_the_operator_exits(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     ended: list[float] = []
@@ -117,9 +117,7 @@ async def test_a_handler_at_work_ends_before_the_operator_does_and_is_on_record(
     assert -1 not in ended
 
 
-async def test_a_stop_takes_no_longer_than_its_grace_whatever_handlers_do(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
+async def test_stopping_takes_no_longer_than_the_grace(bench: Bench, autojump_clock: MockClock) -> None:
     cancelled: list[str] = []
 
     @on.create("widgets", id="quick", registry=bench.registry)
@@ -151,7 +149,7 @@ async def test_a_stop_takes_no_longer_than_its_grace_whatever_handlers_do(
     assert '"success":true' in annotations["trioperator.dev/quick"]
 
 
-async def test_a_cancelled_operator_still_cleans_up(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_cancelled_operator_still_calls_cleanup_handlers(bench: Bench, autojump_clock: MockClock) -> None:
     cleaned: list[str] = []
 
     @on.create("widgets", id="endless", registry=bench.registry)
@@ -180,7 +178,7 @@ async def test_a_cancelled_operator_still_cleans_up(bench: Bench, autojump_clock
     assert cleaned == ["yes"]
 
 
-async def test_flags_of_threading_work_too(bench: Bench) -> None:
+async def test_threading_events_work_as_flags(bench: Bench) -> None:
     stop, ready = threading.Event(), threading.Event()
 
     @on.create("widgets", registry=bench.registry)
@@ -229,7 +227,7 @@ def test_an_operator_runs_in_another_thread_than_the_main_one() -> None:
     assert outcomes == [None]
 
 
-async def test_two_operators_with_own_registries_do_not_meet(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_two_operators_with_separate_registries_are_independent(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
     other = trioperator.OperatorRegistry()
     settings = trioperator.OperatorSettings()
@@ -250,7 +248,7 @@ async def test_two_operators_with_own_registries_do_not_meet(bench: Bench, autoj
     assert sorted(calls) == ["one", "two"]
 
 
-async def test_arguments_that_cannot_be_given_are_named_before_anything_starts(bench: Bench) -> None:
+async def test_unknown_arguments_are_reported_before_anything_starts(bench: Bench) -> None:
     @on.create("widgets", registry=bench.registry)
     async def create(spec: Any, no_such_thing: Any) -> None:
         pass
@@ -259,7 +257,7 @@ async def test_arguments_that_cannot_be_given_are_named_before_anything_starts(b
         await trioperator.operator(registry=bench.registry, transport=bench.cluster.transport())
 
 
-async def test_a_stop_during_the_start_is_heeded(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_stop_request_during_startup_is_honoured(bench: Bench, autojump_clock: MockClock) -> None:
     stop = trio.Event()
 
     @on.startup(registry=bench.registry)
@@ -298,7 +296,7 @@ async def test_a_second_request_to_stop_ends_cleanup_handlers_too(bench: Bench, 
     assert trio.current_time() - began[0] < 1
 
 
-async def test_a_kind_that_hangs_holds_up_no_other(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_kind_whose_list_hangs_does_not_block_others(bench: Bench, autojump_clock: MockClock) -> None:
     plan = FaultPlan()
     plan.add(Fault.stall(), path="/widgets")
     created: list[float] = []

@@ -19,7 +19,7 @@ def is_finalized(body: dict[str, Any]) -> bool:
     return bool(body["metadata"].get("finalizers") == FINALIZERS)
 
 
-async def test_a_daemon_accompanies_an_object_and_sees_its_changes(server: Server) -> None:
+async def test_a_daemon_runs_beside_an_object_and_sees_its_changes(server: Server) -> None:
     @trioperator.daemon(*WIDGETS, id="watch", registry=server.registry)
     async def watch(spec: trioperator.Spec, stopped: trioperator.DaemonStopped) -> str:
         server.notes.add("begins", spec["size"])
@@ -44,7 +44,7 @@ async def test_a_daemon_accompanies_an_object_and_sees_its_changes(server: Serve
 
 
 @pytest.mark.parametrize("resource", [WIDGETS, GADGETS], ids=["with a status subresource", "without one"])
-async def test_what_daemons_want_stored_is_stored_and_a_finished_one_holds_nothing(
+async def test_patches_of_daemons_are_stored_and_a_finished_daemon_does_not_block_deletion(
     server: Server, resource: Resource
 ) -> None:
     @trioperator.daemon(*resource, id="watch", registry=server.registry)
@@ -106,7 +106,7 @@ async def test_a_daemon_that_does_not_end_is_abandoned(server: Server, recwarn: 
     assert "did not exit in time" in str(recwarn.pop(ResourceWarning).message)
 
 
-async def test_a_delete_handler_and_a_daemon_hold_an_object_together(server: Server) -> None:
+async def test_a_delete_handler_and_a_daemon_both_block_deletion(server: Server) -> None:
     @trioperator.daemon(*WIDGETS, registry=server.registry)
     async def watch(stopped: trioperator.DaemonStopped) -> None:
         server.notes.add("begins")
@@ -164,7 +164,7 @@ async def test_a_timer_is_called_again_and_again(server: Server) -> None:
     assert server.notes.all == list(range(1, len(server.notes.all) + 1))
 
 
-async def test_idling_is_disturbed_by_others_only(server: Server) -> None:
+async def test_only_changes_by_others_reset_idling(server: Server) -> None:
     @trioperator.timer(*WIDGETS, id="settle", idle=0.3, registry=server.registry)
     async def settle(spec: trioperator.Spec, patch: trioperator.Patch) -> None:
         server.notes.add(spec["size"])

@@ -56,7 +56,7 @@ async def test_an_object_is_created_updated_and_deleted(server: Server) -> None:
     assert deletion == ("one", True)
 
 
-async def test_handlers_of_a_field_hear_of_it_only(server: Server) -> None:
+async def test_handlers_of_a_field_are_called_for_that_field_only(server: Server) -> None:
     @on.field(*WIDGETS, field="spec.size", id="resized", registry=server.registry)
     async def resized(old: Any, new: Any, diff: Any) -> None:
         server.notes.add(old, new, tuple(diff))
@@ -156,7 +156,7 @@ async def test_handlers_are_retried_and_their_progress_is_stored(server: Server)
     assert [note for note in server.notes.all if note[0] == "clumsy"] == [("clumsy", 0), ("clumsy", 1)]
 
 
-async def test_a_handler_that_fails_for_good_is_not_called_again(server: Server) -> None:
+async def test_a_handler_that_fails_permanently_is_not_called_again(server: Server) -> None:
     @on.create(*WIDGETS, id="bad", registry=server.registry)
     async def bad() -> None:
         server.notes.add("bad")
@@ -185,7 +185,7 @@ async def test_a_handler_that_fails_for_good_is_not_called_again(server: Server)
     assert server.notes.all == ["bad", "strict", "lax"]
 
 
-async def test_a_deletion_supersedes_a_creation_that_waits(server: Server) -> None:
+async def test_a_deletion_supersedes_a_waiting_creation(server: Server) -> None:
     @on.create(*WIDGETS, id="created", registry=server.registry)
     async def created() -> None:
         server.notes.add("create")

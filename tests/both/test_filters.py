@@ -19,7 +19,7 @@ def marked(
     return body
 
 
-async def test_handlers_get_the_objects_that_pass_their_filters(server: Server) -> None:
+async def test_handlers_are_called_for_objects_that_match_their_filters(server: Server) -> None:
     @on.create(*WIDGETS, labels={"tier": "gold"}, id="by_label", registry=server.registry)
     async def by_label(name: str) -> None:
         server.notes.add("label", name)
@@ -84,7 +84,7 @@ async def test_handlers_of_changes_are_restricted_to_both_sides_of_them(server: 
     assert server.notes.all == [("a", "b"), ("a", "b"), ("b", None)]
 
 
-async def test_objects_of_no_interest_are_not_touched(server: Server) -> None:
+async def test_objects_that_match_no_filters_are_not_touched(server: Server) -> None:
     @on.create(*WIDGETS, labels={"ours": "yes"}, id="created", registry=server.registry)
     async def created(name: str) -> str:
         server.notes.add(name)
@@ -108,7 +108,7 @@ async def test_objects_of_no_interest_are_not_touched(server: Server) -> None:
     assert server.notes.all == ["ours"]
 
 
-async def test_an_object_that_leaves_the_filters_is_let_go_and_one_that_comes_is_created(server: Server) -> None:
+async def test_an_object_that_stops_matching_is_released_and_one_that_starts_is_created(server: Server) -> None:
     @on.create(*WIDGETS, labels={"ours": "yes"}, id="created", registry=server.registry)
     async def created(name: str) -> None:
         server.notes.add(f"create {name}")
@@ -154,7 +154,7 @@ async def test_finalizers_of_others_are_left_alone(server: Server) -> None:
     assert server.notes.all == ["delete"]
 
 
-async def test_optional_delete_handlers_hold_nothing_up_and_are_called_all_the_same(server: Server) -> None:
+async def test_optional_delete_handlers_do_not_block_deletion_and_are_called(server: Server) -> None:
     @on.delete(*WIDGETS, optional=True, id="deleted", registry=server.registry)
     async def deleted(name: str, spec: trioperator.Spec) -> None:
         server.notes.add(name, dict(spec))

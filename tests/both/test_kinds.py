@@ -28,7 +28,7 @@ from trioperator.model.resource import Resource
 on = trioperator.on
 
 
-async def test_objects_of_the_whole_cluster_are_handled_whatever_the_namespaces(server: Server) -> None:
+async def test_cluster_scoped_objects_are_handled_with_any_namespaces(server: Server) -> None:
     name = f"planet-{server.mark}"
 
     @on.create("planets", id="created", labels={"mark": server.mark}, registry=server.registry)
@@ -100,7 +100,7 @@ async def test_pods_get_the_status_that_handlers_patch(server: Server) -> None:
     assert server.notes.all == ["Pending"]
 
 
-async def test_a_result_that_a_pod_cannot_hold_is_warned_of(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_result_that_a_pod_cannot_store_is_reported(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     @on.create("pods", id="created", registry=server.registry)
     async def created() -> dict[str, int]:
         server.notes.add("create")
@@ -143,7 +143,7 @@ async def test_a_kind_of_several_versions_is_handled_in_one(
     assert server.notes.all == [(f"{TOOLS.group}/{version}", version)] * 2
 
 
-async def test_children_go_with_their_owner(server: Server) -> None:
+async def test_children_are_deleted_with_their_owner(server: Server) -> None:
     @on.create("configmaps", labels={"ours": "yes"}, id="created", registry=server.registry)
     async def created(namespace: str) -> None:
         child: Body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"child": "yes"}}

@@ -55,7 +55,7 @@ async def test_results_and_patches_are_stored(server: Server, resource: Resource
     assert other == (("change", ("spec", "size"), 1, 2),)
 
 
-async def test_functions_of_a_patch_meet_the_newest_object(server: Server) -> None:
+async def test_functions_of_a_patch_get_the_newest_object(server: Server) -> None:
     @on.create(*WIDGETS, id="created", registry=server.registry)
     async def created(patch: trioperator.Patch) -> None:
         patch.fns.append(lambda body: body["spec"]["items"].append("last"))
@@ -68,7 +68,7 @@ async def test_functions_of_a_patch_meet_the_newest_object(server: Server) -> No
     assert body["spec"]["items"] == ["one", "two", "last"]
 
 
-async def test_what_a_strict_schema_does_not_keep_is_warned_of(
+async def test_fields_that_a_strict_schema_prunes_are_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     @on.create(*STRICTS, id="created", registry=server.registry)
@@ -103,7 +103,7 @@ async def test_what_a_strict_schema_does_not_keep_is_warned_of(
     ],
     ids=["a label's name", "a label's value", "a type", "a range", "another type", "the status"],
 )
-async def test_a_patch_that_is_refused_is_reported_and_the_handling_goes_on(
+async def test_a_rejected_patch_is_reported_and_handling_continues(
     server: Server, caplog: pytest.LogCaptureFixture, patch: dict[str, Any], reason: str
 ) -> None:
     @on.create(*STRICTS, id="created", registry=server.registry)
@@ -122,7 +122,7 @@ async def test_a_patch_that_is_refused_is_reported_and_the_handling_goes_on(
     assert reason in rejection
 
 
-async def test_the_own_state_may_be_in_the_status(server: Server) -> None:
+async def test_the_operators_state_may_be_in_the_status(server: Server) -> None:
     server.settings.persistence.progress_storage = trioperator.StatusProgressStorage(name="op")
     server.settings.persistence.diffbase_storage = trioperator.StatusDiffBaseStorage(name="op")
 
@@ -183,7 +183,7 @@ async def test_a_huge_object_is_handled_like_any_other(
     assert caplog.text.count("too big for annotations") == 1
 
 
-async def test_annotations_that_somebody_strips_make_no_loop(server: Server) -> None:
+async def test_annotations_that_others_remove_make_no_loop(server: Server) -> None:
     @on.create(*WIDGETS, id="handle", registry=server.registry)
     @on.update(*WIDGETS, id="handle", registry=server.registry)
     async def handle(reason: str, spec: trioperator.Spec) -> None:
@@ -204,7 +204,7 @@ async def test_annotations_that_somebody_strips_make_no_loop(server: Server) -> 
 TEXT = 'Žluťoučký kůň 🐎 \u2028 "quoted" \\ \n\t<&> \x7f 漢字'
 
 
-async def test_any_text_goes_to_handlers_and_back(server: Server) -> None:
+async def test_any_string_reaches_handlers_and_is_stored_unchanged(server: Server) -> None:
     @on.create(*WIDGETS, id="created", registry=server.registry)
     async def created(spec: trioperator.Spec, annotations: trioperator.Annotations, patch: trioperator.Patch) -> str:
         server.notes.add(spec["text"], annotations["note"])

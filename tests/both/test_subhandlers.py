@@ -22,7 +22,7 @@ def records(body: dict[str, Any]) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in own.items() if "configuration" not in key and "managed" not in key}
 
 
-async def test_sub_handlers_are_remembered_until_all_have_ended(server: Server) -> None:
+async def test_the_progress_of_sub_handlers_is_stored_until_all_have_finished(server: Server) -> None:
     @on.create(*WIDGETS, id="parent", registry=server.registry)
     def parent(spec: trioperator.Spec) -> None:
         for item in spec["items"]:
@@ -45,7 +45,7 @@ async def test_sub_handlers_are_remembered_until_all_have_ended(server: Server) 
     assert server.notes.all == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("b", 2)]
 
 
-async def test_sub_handlers_that_have_ended_are_not_called_by_the_next_operator(server: Server) -> None:
+async def test_finished_sub_handlers_are_not_called_by_the_next_operator(server: Server) -> None:
     last_life = False
 
     @on.create(*WIDGETS, id="parent", registry=server.registry)
@@ -68,7 +68,7 @@ async def test_sub_handlers_that_have_ended_are_not_called_by_the_next_operator(
     assert server.notes.all == ["a", "b", "b"]
 
 
-async def test_lifecycles_say_in_which_order_handlers_are_called(server: Server) -> None:
+async def test_lifecycles_order_the_calls_of_handlers(server: Server) -> None:
     for item in "abc":
 
         @on.create(*WIDGETS, id=item, registry=server.registry)
@@ -136,7 +136,7 @@ async def test_a_call_is_interrupted_by_a_deletion(server: Server) -> None:
     assert server.notes.all == ["create", "delete"]
 
 
-async def test_only_the_refused_patch_is_dropped(server: Server) -> None:
+async def test_only_the_rejected_patch_is_dropped(server: Server) -> None:
     @on.create(*STRICTS, id="first", registry=server.registry)
     async def first(patch: trioperator.Patch) -> None:
         patch.spec["size"] = 1000  # more than the schema allows

@@ -42,19 +42,19 @@ def test_valid_keys_are_the_same_as_kopfs(name: str, names: list[str]) -> None:
     "name", ["lambda:/tmp/x.py:5", "<lambda>", "_private", "handler_", "é", "", "/", "a b", "-", "_" * 99, "f" * 150]
 )
 @pytest.mark.parametrize("prefix", ["op.dev", "x" * 80 + ".example.com"])
-def test_keys_that_the_server_would_refuse_are_repaired(name: str, prefix: str) -> None:
+def test_keys_that_the_server_would_reject_are_replaced(name: str, prefix: str) -> None:
     for key in annotation_keys(prefix, name, v1=True):
         assert key.startswith(f"{prefix}/")
         assert VALID.fullmatch(key.removeprefix(f"{prefix}/"))
         assert len(key.removeprefix(f"{prefix}/")) <= 63
 
 
-def test_a_repaired_key_still_shows_what_it_is_for() -> None:
+def test_a_replaced_key_still_shows_the_name() -> None:
     (key,) = annotation_keys("op.dev", "lambda:/tmp/x.py:5", v1=False)
     assert key.startswith("op.dev/lambda_.tmp.x.py_5-")
 
 
-def test_names_that_are_repaired_stay_apart() -> None:
+def test_replaced_names_stay_distinct() -> None:
     names = ["a:b", "a;b", "a_b", "a b", "_a", "x_a", "a_", "a-"]
     assert len({annotation_keys("op.dev", name, v1=False) for name in names}) == len(names)
 
@@ -74,7 +74,7 @@ def test_every_key_is_valid(name: str, prefix: str, replicated: bool) -> None:
         assert VALID.fullmatch(rest)
 
 
-def test_what_deployments_copy_to_their_replica_sets_is_not_taken_for_the_replica_sets_own() -> None:
+def test_annotations_copied_from_deployments_are_not_mistaken_for_those_of_the_replica_set() -> None:
     assert annotation_keys(KOPF, "fn", v1=True, replicated=True) == (f"{KOPF}/fn-ofDRS",)
 
 
@@ -90,7 +90,7 @@ def test_what_deployments_copy_to_their_replica_sets_is_not_taken_for_the_replic
         ({}, False),
     ],
 )
-def test_replica_sets_of_deployments_are_recognised(body: dict[str, Any], replicated: bool) -> None:
+def test_replica_sets_of_deployments_are_recognized(body: dict[str, Any], replicated: bool) -> None:
     assert is_replicated(body) is replicated
 
 

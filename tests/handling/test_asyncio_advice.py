@@ -80,7 +80,7 @@ FOREIGN: list[tuple[Callable[[], Coroutine[Any, Any, Any] | Any], str]] = [
 
 @LEFT_BEHIND
 @pytest.mark.parametrize(("call", "hint"), FOREIGN)
-async def test_a_handler_that_uses_asyncio_is_told_what_to_use_instead(
+async def test_a_handler_that_uses_asyncio_gets_advice(
     call: Callable[[], Any], hint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fn() -> None:
@@ -97,7 +97,9 @@ async def test_a_handler_that_uses_asyncio_is_told_what_to_use_instead(
 
 
 @LEFT_BEHIND
-async def test_a_handler_that_makes_asyncio_tasks_is_told_of_nurseries(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_creates_asyncio_tasks_is_advised_to_use_nurseries(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def background() -> None: ...
 
     coroutine = background()
@@ -133,7 +135,7 @@ async def test_a_handler_that_uses_asyncio_does_no_harm_to_others(call: Callable
     assert sorted(results) == ["neighbour", "survived"]
 
 
-async def test_other_runtime_errors_give_no_hint(caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_runtime_errors_give_no_advice(caplog: pytest.LogCaptureFixture) -> None:
     await invoke(raising(RuntimeError("oops"), sync=False))
     await invoke(raising(ValueError("no running event loop"), sync=False))
     assert len(caplog.records) == 2

@@ -55,7 +55,7 @@ def test_reasons_are_detected(body: Any, flags: tuple[str, ...], expected: Reaso
     assert detect(body, *flags) is expected
 
 
-def test_a_deletion_comes_before_all_else() -> None:
+def test_deletion_takes_precedence() -> None:
     for values in itertools.product((False, True), repeat=4):
         flags = dict(zip(FLAGS, values, strict=True))
         expected = Reason.DELETE if flags["finalized"] else Reason.FREE
@@ -100,7 +100,7 @@ def test_handlers_of_changes_get_the_change() -> None:
     assert kwargs["diff"] == (("change", ("spec", "size"), 0, 1),)
 
 
-def test_a_creation_has_one_difference_the_whole_object() -> None:
+def test_the_diff_of_a_creation_is_one_item_for_the_whole_object() -> None:
     kwargs = change_cause(old=None, new={"spec": {"size": 1}}, reason=Reason.CREATE).kwargs
     assert kwargs["old"] is None
     assert kwargs["diff"] == (("add", (), None, {"spec": {"size": 1}}),)
@@ -128,7 +128,7 @@ def test_a_field_handler_gets_the_change_of_its_field(
     assert (whole["old"], whole["new"]) == (old, new)
 
 
-def test_each_handler_gets_the_patch_that_is_its_own() -> None:
+def test_each_handler_gets_its_own_patch() -> None:
     cause = change_cause(old=None, new={})
     first, second = Patch(), Patch()
     assert cause.kwargs_for(change_handler(), first)["patch"] is first
@@ -136,7 +136,7 @@ def test_each_handler_gets_the_patch_that_is_its_own() -> None:
     assert event_cause({}).kwargs_for(event_handler(), first)["patch"] is first
 
 
-def test_arguments_are_made_once_and_only_when_asked_for() -> None:
+def test_arguments_are_computed_once_and_on_demand() -> None:
     made: list[int] = []
 
     def make_memo() -> str:
@@ -159,7 +159,7 @@ def test_arguments_are_made_once_and_only_when_asked_for() -> None:
     assert made == [1]
 
 
-def test_views_follow_the_object_when_it_is_moved_on() -> None:
+def test_views_show_the_newer_state_of_the_object() -> None:
     cause = change_cause(old=None, new={}, raw=RAW)
     kwargs = cause.kwargs
     cause.body._replace_raw({"spec": {"size": 2}, "status": {"phase": "new"}, "metadata": {"labels": {"x": "y"}}})
@@ -167,7 +167,7 @@ def test_views_follow_the_object_when_it_is_moved_on() -> None:
     assert cause.raw is RAW
 
 
-def test_what_is_promised_to_handlers_is_what_they_get() -> None:
+def test_handlers_get_exactly_the_documented_arguments() -> None:
     now = datetime.datetime.now(datetime.UTC)
     attempt = attempt_kwargs(param=1, retry=2, started=now, now=now)
     activity = ActivityCause(
@@ -190,7 +190,7 @@ def test_activities_get_the_settings_themselves() -> None:
     assert cause.kwargs["activity"] == "cleanup"
 
 
-def test_the_attempt_tells_for_how_long_it_has_been_tried() -> None:
+def test_the_arguments_of_an_attempt_include_its_runtime() -> None:
     started = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     now = started + datetime.timedelta(seconds=90)
     assert attempt_kwargs(param="p", retry=3, started=started, now=now) == {

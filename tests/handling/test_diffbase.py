@@ -86,7 +86,7 @@ def test_what_is_stored_is_fetched_and_is_current(make: Callable[[], DiffBaseSto
 @each_storage
 @given(raw=objects)
 @untimed
-def test_storing_is_no_change_of_the_object(make: Callable[[], DiffBaseStorage], raw: dict[str, Any]) -> None:
+def test_storing_does_not_change_the_essence(make: Callable[[], DiffBaseStorage], raw: dict[str, Any]) -> None:
     storage = make()
     raw = without_nulls({**raw, "metadata": {"name": "x"}, "status": {}})
     after = stored(storage, raw)
@@ -97,7 +97,7 @@ def test_storing_is_no_change_of_the_object(make: Callable[[], DiffBaseStorage],
 
 
 @each_storage
-def test_its_traces_are_no_part_of_the_essence_even_if_handlers_look_at_the_fields(
+def test_its_data_is_not_part_of_the_essence_even_as_an_extra_field(
     make: Callable[[], DiffBaseStorage],
 ) -> None:
     storage = make()
@@ -126,7 +126,7 @@ def test_a_change_is_not_current_and_shows_in_the_diff(make: Callable[[], DiffBa
 
 
 @each_storage
-def test_what_systems_change_is_no_change(make: Callable[[], DiffBaseStorage]) -> None:
+def test_changes_by_systems_are_ignored(make: Callable[[], DiffBaseStorage]) -> None:
     storage = make()
     raw = stored(storage, widget())
     raw = apply_merge(raw, {"metadata": {"resourceVersion": "6", "generation": 2}, "status": {"phase": "Ready"}})
@@ -134,7 +134,7 @@ def test_what_systems_change_is_no_change(make: Callable[[], DiffBaseStorage]) -
 
 
 @each_storage
-def test_the_order_of_keys_is_no_change(make: Callable[[], DiffBaseStorage]) -> None:
+def test_the_order_of_keys_is_ignored(make: Callable[[], DiffBaseStorage]) -> None:
     storage = make()
     raw = stored(storage, widget(spec={"a": 1, "b": 2}))
     raw["spec"] = {"b": 2, "a": 1}
@@ -143,7 +143,7 @@ def test_the_order_of_keys_is_no_change(make: Callable[[], DiffBaseStorage]) -> 
 
 @each_storage
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "5", '"x"', "\x00"])
-def test_what_cannot_be_read_counts_as_absent(make: Callable[[], DiffBaseStorage], text: str) -> None:
+def test_unreadable_data_counts_as_absent(make: Callable[[], DiffBaseStorage], text: str) -> None:
     storage = make()
     raw = stored(storage, widget(), {"spec": {"marked": 1}})
 
@@ -159,7 +159,7 @@ def test_what_cannot_be_read_counts_as_absent(make: Callable[[], DiffBaseStorage
 
 
 @pytest.mark.parametrize("value", [5, True, ["x"], {"x": 1}])
-def test_what_is_no_text_counts_as_absent(value: Any) -> None:
+def test_data_that_is_not_a_string_counts_as_absent(value: Any) -> None:
     annotated = Body({"metadata": {"annotations": {f"{KOPF}/{LAST}": value}}})
     for storage, body in [
         (AnnotationsDiffBaseStorage(prefix=KOPF), annotated),
@@ -195,7 +195,7 @@ class TestBuilding:
         after = apply_merge(stored(storage, raw), {"spec": {"size": 5}})
         assert is_current(storage, after)
 
-    def test_several_storages_leave_out_what_any_of_them_does(self) -> None:
+    def test_combined_storages_exclude_the_data_of_each(self) -> None:
         storage = MultiDiffBaseStorage(
             [
                 AnnotationsDiffBaseStorage(ignored_fields=["spec.a"]),
@@ -205,7 +205,7 @@ class TestBuilding:
         raw = {"spec": {"a": 1, "b": 2, "c": 3}, "data": {"x": 1}, "empty": {}}
         assert storage.build(body=Body(raw)) == {"spec": {"c": 3}, "empty": {}}
 
-    def test_what_is_emptied_by_several_storages_together_is_left_out(self) -> None:
+    def test_what_combined_storages_leave_empty_is_excluded(self) -> None:
         storage = MultiDiffBaseStorage(
             [
                 AnnotationsDiffBaseStorage(ignored_fields=["spec.a"]),
@@ -231,12 +231,12 @@ class TestKopfsFormat:
         AnnotationsDiffBaseStorage().store(body=Body(raw), patch=patch, essence={})
         assert set(patch.meta.annotations) == {f"trioperator.dev/{LAST}"}
 
-    def test_the_status_holds_one_text(self) -> None:
+    def test_the_status_contains_one_string(self) -> None:
         patch = Patch()
         StatusDiffBaseStorage(name="kopf").store(body=Body(widget()), patch=patch, essence={"spec": {"x": 1}})
         assert patch == {"status": {"kopf": {LAST: '{"spec":{"x":1}}'}}}
 
-    def test_an_object_that_a_kopf_operator_has_handled_is_known(self) -> None:
+    def test_an_object_handled_by_a_kopf_operator_is_recognized(self) -> None:
         raw = widget()
         raw["metadata"]["annotations"] = {
             "note": "caf\u00e9",
@@ -253,7 +253,7 @@ class TestKopfsFormat:
         changes = diff(storage.fetch(body=Body(raw)), storage.build(body=Body(raw)))
         assert changes == (("change", ("spec", "size"), 1, 2),)
 
-    def test_a_kopf_operators_state_is_no_part_of_our_essence(self) -> None:
+    def test_the_state_of_a_kopf_operator_is_not_part_of_the_essence(self) -> None:
         raw = stored(
             AnnotationsDiffBaseStorage(prefix=KOPF), stored(AnnotationsDiffBaseStorage(prefix="op.dev"), widget())
         )
@@ -261,7 +261,7 @@ class TestKopfsFormat:
             body=Body(widget())
         )
 
-    def test_replica_sets_do_not_take_over_the_state_of_their_deployment(self) -> None:
+    def test_replica_sets_do_not_inherit_the_state_of_their_deployment(self) -> None:
         storage = AnnotationsDiffBaseStorage(prefix=KOPF)
         raw = stored(storage, widget())
         raw |= {"kind": "ReplicaSet"}
@@ -269,7 +269,7 @@ class TestKopfsFormat:
         assert storage.fetch(body=Body(raw)) is None
         assert f"{KOPF}/{LAST}-ofDRS" in stored(storage, raw)["metadata"]["annotations"]
 
-    def test_an_older_key_is_read_where_there_is_no_newer_one(self) -> None:
+    def test_the_older_key_is_read_if_there_is_no_newer_one(self) -> None:
         prefix = "a-very-long-prefix.of-an-operator.example.com"
         storage = AnnotationsDiffBaseStorage(prefix=prefix)
         raw = stored(storage, widget())
@@ -296,7 +296,7 @@ each_huge = pytest.mark.parametrize("raw", HUGE, ids=["scalar", "list", "wide", 
 class TestHugeObjects:
     @each_huge
     @each_annotating_storage
-    def test_they_fit_and_leave_room_for_the_progress(
+    def test_digests_fit_and_leave_room_for_the_progress(
         self, make: Callable[[], DiffBaseStorage], raw: dict[str, Any]
     ) -> None:
         after = stored(make(), raw)
@@ -306,7 +306,9 @@ class TestHugeObjects:
 
     @each_huge
     @each_annotating_storage
-    def test_storing_them_is_no_change(self, make: Callable[[], DiffBaseStorage], raw: dict[str, Any]) -> None:
+    def test_storing_digests_does_not_change_the_essence(
+        self, make: Callable[[], DiffBaseStorage], raw: dict[str, Any]
+    ) -> None:
         storage = make()
         after = stored(storage, raw)
         assert is_current(storage, after)
@@ -315,14 +317,14 @@ class TestHugeObjects:
         assert again == after
 
     @each_huge
-    def test_a_small_change_is_told_with_its_old_value(self, raw: dict[str, Any]) -> None:
+    def test_a_small_change_is_detected_with_its_old_value(self, raw: dict[str, Any]) -> None:
         storage = AnnotationsDiffBaseStorage()
         after = apply_merge(stored(storage, raw), {"metadata": {"labels": {"app": "z"}}})
         assert not is_current(storage, after)
         changes = diff(storage.fetch(body=Body(after)), storage.build(body=Body(after)))
         assert changes == (("change", ("metadata", "labels", "app"), "x", "z"),)
 
-    def test_a_change_of_the_big_value_is_told_as_one_of_its_field(self) -> None:
+    def test_a_change_of_a_big_value_is_detected_as_a_change_of_its_field(self) -> None:
         storage = AnnotationsDiffBaseStorage()
         after = apply_merge(stored(storage, widget(spec={"big": BIG, "size": 1})), {"spec": {"big": BIG + "!"}})
         assert not is_current(storage, after)
@@ -330,21 +332,21 @@ class TestHugeObjects:
         assert (operation, field, new) == ("change", ("spec", "big"), BIG + "!")
         assert list(old) == [DIGEST]
 
-    def test_of_many_values_that_fit_when_one_is_replaced_only_one_is(self) -> None:
+    def test_only_as_many_values_are_replaced_as_needed(self) -> None:
         raw = widget(spec={"a": "a" * 150_000, "b": "b" * 100_000})
         text = stored(AnnotationsDiffBaseStorage(), raw)["metadata"]["annotations"][f"trioperator.dev/{LAST}"]
         essence = json.loads(text)
         assert list(essence["spec"]["a"]) == [DIGEST]
         assert essence["spec"]["b"] == raw["spec"]["b"]
 
-    def test_what_others_have_in_annotations_takes_room_too(self) -> None:
+    def test_annotations_of_others_reduce_the_room(self) -> None:
         raw = widget(spec={"big": "y" * 60_000})
         raw["metadata"]["annotations"] = {"note": "x" * 200_000}
         after = stored(AnnotationsDiffBaseStorage(), raw)
         assert size_of_annotations(after) <= LIMIT - ROOM_FOR_PROGRESS
         assert is_current(AnnotationsDiffBaseStorage(), after)
 
-    def test_what_the_same_patch_annotates_and_removes_takes_room_and_gives_it(self) -> None:
+    def test_annotations_of_the_same_patch_change_the_room(self) -> None:
         raw = widget(spec={"big": "y" * 100_000})
         raw["metadata"]["annotations"] = {"old": "x" * 150_000}
         storage, essence = AnnotationsDiffBaseStorage(), {"spec": raw["spec"]}
@@ -366,7 +368,7 @@ class TestHugeObjects:
         assert is_current(storage, after)
         assert is_current(storage, after, SmartProgressStorage())
 
-    def test_big_fields_outside_of_the_essence_that_handlers_look_at_make_no_loop(self) -> None:
+    def test_big_extra_fields_make_no_loop(self) -> None:
         storage, progress, fields = AnnotationsDiffBaseStorage(), SmartProgressStorage(), ["status", "metadata.name"]
         raw = widget(status={"big": BIG, "trioperator": {"progress": {"fn": {"retries": 1}}}, "other": "o" * 1000})
         essence = progress.clear(essence=storage.build(body=Body(raw), extra_fields=fields))
@@ -379,7 +381,7 @@ class TestHugeObjects:
         changes = diff(storage.fetch(body=Body(after)), newest)
         assert changes == (("change", ("status", "other"), "o" * 1000, "new"),)
 
-    def test_a_digest_that_has_to_stand_for_more_than_the_object_shows_makes_no_loop(self) -> None:
+    def test_a_digest_of_more_than_the_body_shows_makes_no_loop(self) -> None:
         # The progress storage leaves out what the other one keeps, and the whole status has one digest.
         storage, progress = AnnotationsDiffBaseStorage(), SmartProgressStorage()
         wide = {f"key-{number}": "v" * 30 for number in range(12_000)}
@@ -390,7 +392,7 @@ class TestHugeObjects:
         after = apply_merge(after, {"status": {"trioperator": {"dummy": "later"}}})
         assert is_current(storage, after, progress, ["status"])
 
-    def test_several_storages_make_no_loop_either(self) -> None:
+    def test_combined_storages_make_no_loop(self) -> None:
         storage = MultiDiffBaseStorage([AnnotationsDiffBaseStorage(), StatusDiffBaseStorage()])
         after = stored(storage, widget(spec={"big": BIG, "size": 1}))
         assert is_current(storage, after)
@@ -416,7 +418,7 @@ class TestHugeObjects:
 
 
 class TestSeveral:
-    def test_the_first_that_has_a_state_decides(self) -> None:
+    def test_the_first_storage_with_a_state_decides(self) -> None:
         first, second = AnnotationsDiffBaseStorage(), StatusDiffBaseStorage()
         storage = MultiDiffBaseStorage([first, second])
         raw = stored(second, widget())
@@ -425,13 +427,13 @@ class TestSeveral:
         assert storage.fetch(body=Body(raw)) == {"spec": {"size": 0}}
         assert not is_current(storage, raw)
 
-    def test_none_has_a_state(self) -> None:
+    def test_no_storage_has_a_state(self) -> None:
         storage = MultiDiffBaseStorage([AnnotationsDiffBaseStorage(), StatusDiffBaseStorage()])
         assert storage.fetch(body=Body(widget())) is None
         assert not is_current(storage, widget())
 
 
-def test_a_storage_of_a_user_needs_no_more_than_to_fetch_and_store() -> None:
+def test_a_custom_storage_needs_only_fetch_and_store() -> None:
     class InMemory(DiffBaseStorage):
         def __init__(self) -> None:  # as users write it: nothing of the base class is made
             self.essence: BodyEssence | None = None
@@ -450,7 +452,7 @@ def test_a_storage_of_a_user_needs_no_more_than_to_fetch_and_store() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "x" * 300])
-def test_a_prefix_that_cannot_be_is_refused(prefix: str) -> None:
+def test_an_invalid_prefix_is_rejected(prefix: str) -> None:
     with pytest.raises(ValueError, match="prefix"):
         AnnotationsDiffBaseStorage(prefix=prefix)
 

@@ -78,7 +78,7 @@ def test_objects_without_metadata_have_no_labels() -> None:
     assert not matches(event_handler(labels={"a": PRESENT}), event_cause({"metadata": None}))
 
 
-def test_a_handler_without_filters_wants_everything() -> None:
+def test_a_handler_without_filters_matches_everything() -> None:
     assert matches(event_handler(), event_cause({}))
     assert matches(change_handler(), change_cause(old=None, new={}))
 
@@ -93,7 +93,7 @@ _METADATA = st.dictionaries(st.sampled_from("xyz"), _TEXTS)
     st.dictionaries(st.sampled_from("xyz"), _TEXTS | st.just(PRESENT) | st.just(ABSENT)),
     st.dictionaries(st.sampled_from("xyz"), _TEXTS | st.just(PRESENT) | st.just(ABSENT)),
 )
-def test_all_metadata_criteria_have_to_be_satisfied(
+def test_all_metadata_criteria_must_match(
     labels: dict[str, str], annotations: dict[str, str], wanted: dict[str, Any], wanted_too: dict[str, Any]
 ) -> None:
     def satisfied(content: dict[str, str], key: str, criterion: Any) -> bool:
@@ -154,7 +154,7 @@ def test_a_value_callback_may_declare_any_of_the_arguments_after_the_value(check
     assert matches(event_handler(when=lambda **kwargs: "retry" not in kwargs), event_cause(raw))
 
 
-def test_callbacks_of_a_change_see_the_whole_change() -> None:
+def test_callbacks_of_a_change_get_the_whole_change() -> None:
     cause = change_cause(old={"spec": {"a": 1}}, new={"spec": {"a": 2}})
 
     def when(reason: str, old: Any, new: Any, diff: Any) -> bool:
@@ -165,12 +165,12 @@ def test_callbacks_of_a_change_see_the_whole_change() -> None:
     assert matches(update_handler(when=when, field=("spec", "a")), cause)
 
 
-def test_what_a_callback_returns_is_taken_for_its_truth() -> None:
+def test_the_result_of_a_callback_is_converted_to_a_bool() -> None:
     assert matches(event_handler(when=lambda spec: spec.get("f")), event_cause({"spec": {"f": "text"}})) is True
     assert matches(event_handler(when=lambda spec: spec.get("f")), event_cause({"spec": {}})) is False
 
 
-def test_a_callback_that_cannot_be_hashed_is_called_all_the_same() -> None:
+def test_an_unhashable_callback_is_called() -> None:
     class Check:
         __hash__ = None  # type: ignore[assignment]
 
@@ -180,7 +180,7 @@ def test_a_callback_that_cannot_be_hashed_is_called_all_the_same() -> None:
     assert matches(event_handler(when=Check()), event_cause({"metadata": {"name": "w"}}))
 
 
-def test_the_callback_of_the_whole_object_is_asked_last_and_only_if_all_else_matches() -> None:
+def test_when_is_called_last_and_only_if_all_else_matches() -> None:
     assert not matches(event_handler(labels={"a": "b"}, when=never), event_cause({}))
     assert not matches(event_handler(annotations={"a": "b"}, when=never), event_cause({}))
     assert not matches(event_handler(field=("spec",), when=never), event_cause({}))
@@ -188,7 +188,7 @@ def test_the_callback_of_the_whole_object_is_asked_last_and_only_if_all_else_mat
 
 
 @given(st.lists(st.booleans()))
-def test_combined_callbacks_follow_the_builtins(answers: list[bool]) -> None:
+def test_combined_callbacks_behave_like_the_builtins(answers: list[bool]) -> None:
     whole: list[Any] = [lambda spec, answer=answer: answer for answer in answers]
     values: list[Any] = [lambda value, spec, answer=answer: answer and value == "x" for answer in answers]
     cause = event_cause(labelled({"a": "x"}))
@@ -202,7 +202,7 @@ def test_combined_callbacks_follow_the_builtins(answers: list[bool]) -> None:
         assert matches(event_handler(when=not_(fn)), cause) is not answer
 
 
-def test_combined_callbacks_may_be_nested_and_stop_as_soon_as_they_can() -> None:
+def test_combined_callbacks_can_be_nested_and_short_circuit() -> None:
     def yes(name: str) -> bool:
         return True
 
@@ -293,7 +293,7 @@ def test_fields_of_an_event_are_those_of_the_object(spec: Any, wanted: Any, expe
 
 @pytest.mark.parametrize("options", NOT_UPDATING)
 @pytest.mark.parametrize(("spec", "wanted", "expected"), FIELD_CASES)
-def test_handlers_other_than_of_updates_look_at_the_present_state_only(
+def test_handlers_other_than_for_updates_check_only_the_current_state(
     options: dict[str, Any], spec: Any, wanted: Any, expected: bool
 ) -> None:
     handler = change_handler(field=("spec", "f"), value=wanted, **options)
@@ -304,12 +304,12 @@ def test_handlers_other_than_of_updates_look_at_the_present_state_only(
         assert prematches(handler, cause) is expected
 
 
-def test_fields_may_have_dots_in_their_names() -> None:
+def test_field_names_may_contain_dots() -> None:
     raw = {"metadata": {"labels": {"example.com/x": "y"}}}
     assert matches(event_handler(field=("metadata", "labels", "example.com/x"), value="y"), event_cause(raw))
 
 
-def test_a_field_on_the_way_that_is_no_mapping_has_nothing_in_it() -> None:
+def test_a_parent_field_that_is_not_a_mapping_counts_as_empty() -> None:
     assert not matches(event_handler(field=("spec", "f", "g")), event_cause({"spec": {"f": "text"}}))
 
 
@@ -365,13 +365,13 @@ def test_an_update_handler_is_called_when_its_field_is_affected_in_any_way(old: 
         ({}, {"f": 1}, lambda value, **_: value is None, True, True),
     ],
 )
-def test_the_value_of_an_update_is_looked_for_on_either_side(
+def test_the_value_of_an_update_matches_the_old_or_new_value(
     old: Any, new: Any, value: Any, expected: bool, before: bool
 ) -> None:
     assert both(old, new, value=value) == (expected, before)
 
 
-def test_a_value_callback_is_asked_for_the_new_side_first() -> None:
+def test_a_value_callback_is_called_for_the_new_value_first() -> None:
     asked: list[Any] = []
 
     def check(value: Any) -> bool:
@@ -409,7 +409,7 @@ def test_a_value_callback_is_asked_for_the_new_side_first() -> None:
         ({"f": 1}, {"f": ""}, {"new": ""}, True),
     ],
 )
-def test_the_two_sides_of_a_change_can_be_told_apart(old: Any, new: Any, sides: Any, expected: bool) -> None:
+def test_old_and_new_filter_the_two_sides_of_a_change(old: Any, new: Any, sides: Any, expected: bool) -> None:
     assert both(old, new, **sides) == (expected, True)
 
 
@@ -441,7 +441,7 @@ def test_whatever_matches_prematches() -> None:
 
 
 @pytest.mark.parametrize("options", [{"labels": {"a": "x"}}, {"annotations": {"a": "x"}}, {"when": lambda **_: False}])
-def test_all_filters_but_those_of_changes_count_before_a_change_too(options: Any) -> None:
+def test_prematching_ignores_only_the_filters_of_changes(options: Any) -> None:
     handler: ChangeHandler = update_handler(field=("spec", "f"), **options)
     assert not prematches(handler, change_cause(old={"spec": {"f": 1}}, new={"spec": {"f": 2}}))
 
@@ -450,7 +450,7 @@ def test_an_update_handler_without_a_field_needs_no_change_of_any_field() -> Non
     assert matches(update_handler(), change_cause(old={"spec": 1}, new={"spec": 2}))
 
 
-def test_creations_have_no_old_side() -> None:
+def test_creations_have_no_old_value() -> None:
     assert matches(update_handler(field=("spec", "f"), old=ABSENT), change_cause(old=None, new={"spec": {"f": 1}}))
     assert not matches(update_handler(field=("spec", "g")), change_cause(old=None, new={"spec": {"f": 1}}))
 

@@ -96,7 +96,7 @@ def test_an_id_of_an_inner_function_names_the_outer_one_too() -> None:
     assert derive_id(inner) == f"{test_an_id_of_an_inner_function_names_the_outer_one_too.__name__}.<locals>.inner"
 
 
-def test_an_id_of_a_lambda_is_where_it_stands() -> None:
+def test_the_id_of_a_lambda_is_its_file_and_line() -> None:
     line = anonymous.__code__.co_firstlineno
     assert derive_id(anonymous) == f"lambda:{__file__}:{line}"
     assert derive_id(functools.partial(anonymous, x=1)) == f"lambda:{__file__}:{line}"
@@ -188,7 +188,7 @@ def test_a_function_gets_the_arguments_that_it_declares_and_no_others(fn: Any, e
     fn(**dict.fromkeys(picked(fn)))
 
 
-def test_a_wrapper_that_takes_arguments_of_its_own_gets_them() -> None:
+def test_a_wrapper_gets_its_own_arguments() -> None:
     def with_logger(fn: Any) -> Any:
         @functools.wraps(fn)
         def wrapper(logger: Any, **kwargs: Any) -> Any:
@@ -207,7 +207,7 @@ def test_a_wrapper_that_passes_on_nothing_by_name_gets_its_own_arguments_only() 
     assert picked(wrapper) == {"memo"}
 
 
-def test_a_wrapped_method_is_not_asked_for_its_self() -> None:
+def test_self_is_not_an_argument_of_a_wrapped_method() -> None:
     class Local:
         @passing
         def method(self, spec: Any) -> Any:
@@ -251,7 +251,7 @@ def test_any_subset_of_the_arguments_may_be_declared(some: set[str], optional: s
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def test_a_function_that_asks_for_what_there_is_not_is_refused_by_name() -> None:
+def test_a_function_with_unknown_required_arguments_is_rejected_by_name() -> None:
     def create(spec: Any, sepc: Any, nmae: Any, **_: Any) -> None: ...
 
     with pytest.raises(ConfigError) as caught:
@@ -277,19 +277,19 @@ def test_arguments_that_a_wrapper_fills_in_may_be_unknown() -> None:
     check_signature(handler(wrapper), KNOWN)
 
 
-def test_an_argument_that_cannot_be_given_by_name_is_refused() -> None:
+def test_a_positional_only_argument_is_rejected() -> None:
     with pytest.raises(ConfigError, match="spec"):
         check_signature(handler(lambda spec, /, name: None), KNOWN)
 
 
-def test_the_place_of_a_wrapped_function_is_told() -> None:
+def test_the_error_names_file_and_line_of_a_wrapped_function() -> None:
     fn = functools.partial(passing(lambda sepc: None))
     check_signature(handler(fn), KNOWN)  # the wrapper asks for nothing itself
     with pytest.raises(ConfigError, match=f"{__file__}:"):
         check_signature(handler(functools.partial(lambda sepc: None)), KNOWN)
 
 
-def test_a_filter_that_asks_for_what_there_is_not_is_refused_by_name() -> None:
+def test_a_filter_with_unknown_required_arguments_is_rejected_by_name() -> None:
     with pytest.raises(ConfigError, match=r"when= of Handler 'fn'.*sepc"):
         check_callback(handler(), "when", lambda sepc: True, KNOWN)
     with pytest.raises(ConfigError, match=r"labels= of Handler 'fn'.*sepc"):
@@ -301,22 +301,22 @@ def test_a_filter_that_asks_for_what_there_is_not_is_refused_by_name() -> None:
 # ----------------------------------------------------------------------------------------------- handlers
 
 
-def test_handlers_are_not_to_be_changed() -> None:
+def test_handlers_are_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         handler().id = "other"  # type: ignore[misc]
 
 
-def test_two_handlers_are_never_the_same() -> None:
+def test_two_handlers_are_never_equal() -> None:
     assert change_handler() != change_handler()
     assert len({change_handler(), change_handler()}) == 2
 
 
-def test_handlers_name_themselves_in_logs() -> None:
+def test_handlers_have_a_name_for_logs() -> None:
     assert str(change_handler(id="x/spec.y")) == "Handler 'x/spec.y'"
     assert str(ActivityHandler(fn=nothing, id="x", activity=Activity.STARTUP)) == "Activity 'x'"
 
 
-def test_errors_are_temporary_by_default_but_for_events() -> None:
+def test_errors_are_temporary_by_default_except_for_events() -> None:
     assert change_handler().default_errors is ErrorsMode.TEMPORARY
     assert ActivityHandler(fn=nothing, id="x", activity=Activity.PROBE).default_errors is ErrorsMode.TEMPORARY
     assert event_handler().default_errors is ErrorsMode.IGNORED
@@ -349,11 +349,11 @@ def test_only_mandatory_delete_handlers_need_a_finalizer(options: Any, finalizer
         ({"field": ("spec",)}, True),
     ],
 )
-def test_it_is_known_whether_there_are_filters(options: Any, expected: bool) -> None:
+def test_handlers_know_whether_they_have_filters(options: Any, expected: bool) -> None:
     assert event_handler(**options).has_filters is expected
 
 
-def test_reasons_are_texts() -> None:
+def test_reasons_are_strings() -> None:
     assert [f"{reason}" for reason in Reason][:4] == ["create", "update", "delete", "resume"]
     assert {"create": 1}[Reason.CREATE] == 1
     assert {str(activity) for activity in Activity} == {"startup", "cleanup", "probe"}

@@ -42,7 +42,7 @@ def test_a_record_is_stored_as_kopf_stores_it() -> None:
     )
 
 
-def test_a_record_without_microseconds_has_them_all_the_same() -> None:
+def test_times_always_include_microseconds() -> None:
     record = HandlerState(started=datetime.datetime(2026, 1, 2, tzinfo=UTC)).to_record()
     assert record["started"] == "2026-01-02T00:00:00.000000+00:00"
 
@@ -73,13 +73,13 @@ _STATES = st.builds(
 
 
 @given(_STATES)
-def test_what_is_recorded_is_read_again(state: HandlerState) -> None:
+def test_a_record_round_trips(state: HandlerState) -> None:
     assert HandlerState.from_record(state.to_record(), now=after(1)) == state
     assert HandlerState.from_record(json.loads(json.dumps(state.to_record())), now=after(1)) == state
 
 
 @given(_STATES)
-def test_what_is_stored_on_an_object_is_read_again(state: HandlerState) -> None:
+def test_a_stored_record_round_trips(state: HandlerState) -> None:
     storage = AnnotationsProgressStorage()
     patch = Patch()
     storage.store(key="fn/spec.field", record=state.to_record(), body=Body({}), patch=patch)
@@ -104,7 +104,7 @@ def test_what_is_stored_on_an_object_is_read_again(state: HandlerState) -> None:
         ({"subrefs": ["b", "a", "b"], "unknown": 1}, HandlerState(started=NOW, subrefs=("a", "b"))),
     ],
 )
-def test_what_is_unreadable_in_a_record_counts_as_absent(record: Any, expected: HandlerState) -> None:
+def test_invalid_fields_of_a_record_count_as_absent(record: Any, expected: HandlerState) -> None:
     assert HandlerState.from_record(record, now=NOW) == expected
 
 
@@ -113,14 +113,14 @@ def test_what_is_unreadable_in_a_record_counts_as_absent(record: Any, expected: 
 FRESH = HandlerState(started=NOW, purpose="create")
 
 
-def test_a_success_ends_a_handler() -> None:
+def test_a_success_finishes_a_handler() -> None:
     state = apply_outcome(FRESH, Outcome(final=True, result=5), now=after(3))
     assert state == HandlerState(started=NOW, purpose="create", stopped=after(3), retries=1, success=True)
     assert state.finished
     assert not state.is_due(after(1000))
 
 
-def test_a_failure_ends_a_handler_with_its_message() -> None:
+def test_a_failure_finishes_a_handler_with_its_message() -> None:
     state = apply_outcome(FRESH, Outcome(final=True, error=PermanentError("never")), now=after(3))
     assert state == HandlerState(
         started=NOW, purpose="create", stopped=after(3), retries=1, failure=True, message="never"
@@ -129,7 +129,7 @@ def test_a_failure_ends_a_handler_with_its_message() -> None:
     assert not state.is_due(after(1000))
 
 
-def test_a_handler_that_is_tried_again_is_due_after_the_delay() -> None:
+def test_a_retried_handler_is_due_after_the_delay() -> None:
     state = apply_outcome(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=after(3))
     assert state == HandlerState(started=NOW, purpose="create", delayed=after(13), retries=1, message="wait")
     assert not state.finished
@@ -151,20 +151,20 @@ def test_a_delay_is_a_number(delay: Any) -> None:
         TemporaryError("wait", delay=delay)
 
 
-def test_a_temporary_error_of_ones_own_has_a_delay_in_any_case() -> None:
+def test_a_subclass_of_temporary_error_always_has_a_delay() -> None:
     class NotReady(TemporaryError):
         def __init__(self) -> None: ...
 
     assert NotReady().delay == TemporaryError().delay == 60
 
 
-def test_a_success_after_errors_forgets_their_delay_and_message() -> None:
+def test_a_success_after_errors_clears_the_delay_and_message() -> None:
     waiting = apply_outcome(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=NOW)
     state = apply_outcome(waiting, Outcome(final=True), now=after(10))
     assert (state.retries, state.delayed, state.message, state.success) == (2, None, None, True)
 
 
-def test_an_error_without_a_text_is_remembered_by_its_type() -> None:
+def test_an_error_without_a_message_is_stored_by_its_type() -> None:
     assert apply_outcome(FRESH, Outcome(final=True, error=ValueError()), now=NOW).message == "ValueError()"
 
 
@@ -174,7 +174,7 @@ def test_a_long_message_is_cut() -> None:
     assert len(message) == 1024
 
 
-def test_a_handler_that_was_never_tried_is_due() -> None:
+def test_a_new_handler_is_due() -> None:
     assert FRESH.is_due(NOW)
 
 
@@ -201,27 +201,27 @@ def taken(known: HandlerState | None, *, reason: Reason, **options: Any) -> Hand
     return states["fn"]
 
 
-def test_an_unknown_handler_begins_now() -> None:
+def test_a_handler_without_a_state_starts_now() -> None:
     assert taken(None, reason=Reason.CREATE) == HandlerState(started=after(100), purpose="create")
 
 
 @pytest.mark.parametrize("state", [WAITING, DONE, FAILED])
-def test_a_handler_goes_on_with_its_cause(state: HandlerState) -> None:
+def test_a_handler_continues_with_the_same_cause(state: HandlerState) -> None:
     assert taken(state, reason=Reason.CREATE) == state
 
 
-def test_an_unfinished_handler_is_taken_over_by_another_cause_with_its_retries() -> None:
+def test_an_unfinished_handler_keeps_its_retries_in_another_cause() -> None:
     state = taken(WAITING, reason=Reason.UPDATE)
     assert state.purpose == "update"
     assert (state.started, state.delayed, state.retries) == (NOW, None, 2)
 
 
 @pytest.mark.parametrize("state", [DONE, FAILED])
-def test_a_finished_handler_begins_anew_for_another_cause(state: HandlerState) -> None:
+def test_a_finished_handler_starts_over_for_another_cause(state: HandlerState) -> None:
     assert taken(state, reason=Reason.UPDATE) == HandlerState(started=after(100), purpose="update")
 
 
-def test_a_handler_that_begins_anew_knows_its_sub_handlers_still() -> None:
+def test_a_handler_that_starts_over_keeps_its_sub_handlers() -> None:
     # Else nobody would take their records off the object.
     known = DONE.with_subrefs(["fn/a", "fn/b"])
     assert taken(known, reason=Reason.UPDATE).subrefs == ("fn/a", "fn/b")
@@ -232,12 +232,12 @@ def test_a_resuming_handler_runs_once_whatever_happens_meanwhile(state: HandlerS
     assert taken(state, reason=Reason.UPDATE, initial=True).finished
 
 
-def test_records_that_do_not_tell_their_cause_belong_to_the_present_one() -> None:
+def test_records_without_a_purpose_belong_to_the_current_cause() -> None:
     old = HandlerState(started=NOW, retries=1, success=True)
     assert taken(old, reason=Reason.UPDATE) == old
 
 
-def test_handlers_that_the_cause_does_not_call_for_are_left_out() -> None:
+def test_handlers_that_are_not_selected_have_no_state() -> None:
     handlers = [change_handler(id="a"), change_handler(id="b")]
     states = states_for_cause(handlers, {"b": WAITING, "c": WAITING}, reason=Reason.CREATE, now=after(100))
     assert list(states) == ["a", "b"]

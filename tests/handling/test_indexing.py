@@ -23,7 +23,7 @@ def plain(index: Index[Any, Any]) -> dict[Any, list[Any]]:
 
 
 @given(st.lists(st.tuples(OWNERS, st.one_of(RESULTS, st.none()))))
-def test_an_index_holds_the_latest_results_and_nothing_else(changes: list[tuple[int, Any]]) -> None:
+def test_an_index_contains_exactly_the_latest_results(changes: list[tuple[int, Any]]) -> None:
     index: Index[Any, Any] = Index()
     model: dict[int, dict[Any, Any]] = {}
     for owner, result in changes:
@@ -63,7 +63,7 @@ def test_results_of_all_shapes_are_indexed(results: list[Any], content: Any) -> 
     assert plain(index) == content
 
 
-def test_only_dicts_hold_values_by_keys() -> None:
+def test_only_dicts_contain_values_by_keys() -> None:
     index: Index[Any, Any] = Index()
     memo = Memo(a=1)
     ordered = collections.OrderedDict(b=2)
@@ -72,7 +72,7 @@ def test_only_dicts_hold_values_by_keys() -> None:
     assert plain(index) == {None: [memo, ordered]}
 
 
-def test_values_that_are_replaced_keep_their_places() -> None:
+def test_replaced_values_keep_their_positions() -> None:
     index: Index[Any, Any] = Index()
     for owner in range(3):
         replace(index, owner, {"key": owner})
@@ -80,7 +80,7 @@ def test_values_that_are_replaced_keep_their_places() -> None:
     assert plain(index) == {"key": [0, "new", 2], "other": [1]}
 
 
-def test_a_key_that_cannot_be_hashed_any_more_changes_nothing() -> None:
+def test_an_unhashable_key_changes_nothing() -> None:
     class Key:
         hashed = False
 
@@ -99,7 +99,7 @@ def test_a_key_that_cannot_be_hashed_any_more_changes_nothing() -> None:
     assert plain(index) == {}
 
 
-def test_an_iteration_is_over_what_there_was_when_it_began() -> None:
+def test_an_iterator_works_on_a_snapshot() -> None:
     index: Index[Any, Any] = Index()
     replace(index, 1, {"a": 1, "b": 2})
     replace(index, 2, {"a": 3})
@@ -111,7 +111,7 @@ def test_an_iteration_is_over_what_there_was_when_it_began() -> None:
     assert plain(index) == {"a": [3], "c": [4], "d": [5]}
 
 
-def test_a_store_is_a_collection_whose_truth_is_its_length() -> None:
+def test_a_store_is_a_collection_that_is_true_unless_empty() -> None:
     index: Index[Any, Any] = Index()
     replace(index, 1, {"key": False})
     store = index["key"]

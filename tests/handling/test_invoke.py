@@ -51,7 +51,7 @@ async def test_a_sync_function_is_called_in_a_thread_with_the_context() -> None:
     assert (await invoke(fn, {"spec": 5})).result == (5, "value", False)
 
 
-async def test_a_sync_function_may_come_back_to_trio() -> None:
+async def test_a_sync_function_may_call_back_into_trio() -> None:
     async def double(number: int) -> int:
         await trio.lowlevel.checkpoint()
         return 2 * number
@@ -78,7 +78,7 @@ async def test_as_many_sync_functions_run_at_once_as_there_are_threads() -> None
 
 
 @pytest.mark.parametrize("retry", [0, 3])
-async def test_a_function_is_told_of_its_attempt(retry: int) -> None:
+async def test_a_function_gets_the_arguments_of_its_attempt(retry: int) -> None:
     async def fn(param: Any, retry: int, started: datetime.datetime, runtime: datetime.timedelta) -> Any:
         assert started.tzinfo is not None
         return param, retry, round(runtime.total_seconds())
@@ -86,7 +86,7 @@ async def test_a_function_is_told_of_its_attempt(retry: int) -> None:
     assert (await invoke(fn, retry=retry, ago=30, param="p")).result == ("p", retry, 30)
 
 
-async def test_arguments_of_the_cause_come_before_those_of_the_attempt() -> None:
+async def test_arguments_of_the_cause_override_those_of_the_attempt() -> None:
     async def fn(**kwargs: Any) -> Any:
         return kwargs["param"]
 
@@ -181,7 +181,7 @@ async def test_errors_become_outcomes_and_are_logged(
     assert bool(record.exc_info) is not isinstance(error, TemporaryError | PermanentError)
 
 
-async def test_the_fate_of_an_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_consequence_of_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     error = ValueError("oops")
     await invoke(raising(error, sync=False), errors=ErrorsMode.PERMANENT)
     await invoke(raising(error, sync=False), errors=ErrorsMode.IGNORED)
@@ -198,7 +198,7 @@ async def test_the_fate_of_an_error_is_told(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-async def test_a_refused_attempt_calls_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_attempt_beyond_the_limits_calls_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def never() -> None:
         raise AssertionError
 
@@ -208,7 +208,7 @@ async def test_a_refused_attempt_calls_nothing(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("sync", [True, False])
-async def test_wrong_calls_are_errors_of_the_handler(sync: bool) -> None:
+async def test_wrong_arguments_are_errors_of_the_handler(sync: bool) -> None:
     async def async_fn(spec: Any) -> None: ...
 
     def fn(spec: Any) -> None: ...
@@ -217,7 +217,7 @@ async def test_wrong_calls_are_errors_of_the_handler(sync: bool) -> None:
     assert isinstance(outcome.error, TypeError)
 
 
-async def test_iteration_that_stops_is_an_error_like_others() -> None:
+async def test_stop_iteration_is_an_error_like_others() -> None:
     assert (await invoke(raising(StopIteration(), sync=True))).error is not None
     assert (await invoke(raising(StopIteration(), sync=False))).error is not None
     assert (await invoke(raising(StopAsyncIteration(), sync=False))).error is not None
@@ -225,7 +225,7 @@ async def test_iteration_that_stops_is_an_error_like_others() -> None:
 
 @pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-async def test_what_ends_the_process_passes_through(error: BaseException, sync: bool) -> None:
+async def test_exceptions_that_end_the_process_propagate(error: BaseException, sync: bool) -> None:
     with pytest.raises(type(error)):
         await invoke(raising(error, sync=sync))
 
@@ -277,7 +277,7 @@ async def test_a_temporary_error_without_a_text_keeps_its_delay(caplog: pytest.L
         ([ExceptionGroup("inner", [ValueError("v")])], (0, 0)),
     ],
 )
-async def test_the_decisive_error_of_a_group_is_taken(errors: list[Exception], decisive: Any) -> None:
+async def test_the_deciding_error_of_a_group_is_used(errors: list[Exception], decisive: Any) -> None:
     expected: Any = errors[decisive] if isinstance(decisive, int) else errors[decisive[0]]
     if isinstance(decisive, tuple):
         expected = expected.exceptions[decisive[1]]
@@ -289,7 +289,7 @@ async def test_a_group_of_arbitrary_errors_stays_together() -> None:
     assert (await invoke(raising(group, sync=False))).error is group
 
 
-async def test_an_error_in_a_nursery_of_the_handler_is_that_of_the_handler() -> None:
+async def test_an_error_in_a_handlers_nursery_is_an_error_of_the_handler() -> None:
     async def child() -> None:
         raise TemporaryError("from a child", delay=3)
 
@@ -339,9 +339,7 @@ def decorated(fn: Callable[..., Any]) -> Callable[..., Any]:
         (in_nursery, "async_deep"),
     ],
 )
-async def test_a_traceback_begins_in_the_file_of_the_user(
-    fn: Any, first: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_traceback_begins_in_user_code(fn: Any, first: str, caplog: pytest.LogCaptureFixture) -> None:
     await invoke(fn)
     [record] = caplog.records
     assert record.exc_info is not None
@@ -362,7 +360,7 @@ async def test_a_traceback_of_a_wrong_call_is_kept(caplog: pytest.LogCaptureFixt
 # ----------------------------------------------------------------------------------------------- timeouts
 
 
-async def test_an_async_attempt_is_interrupted_when_the_time_is_over(autojump_clock: MockClock) -> None:
+async def test_an_async_attempt_is_cancelled_on_timeout(autojump_clock: MockClock) -> None:
     ends: list[float] = []
 
     async def fn() -> None:
@@ -378,7 +376,7 @@ async def test_an_async_attempt_is_interrupted_when_the_time_is_over(autojump_cl
     assert [round(end - began) for end in ends] == [60]
 
 
-async def test_an_async_attempt_that_ends_in_time_is_not_interrupted(autojump_clock: MockClock) -> None:
+async def test_an_async_attempt_that_ends_in_time_is_not_cancelled(autojump_clock: MockClock) -> None:
     async def fn() -> str:
         await trio.sleep(59)
         return "done"
@@ -386,12 +384,12 @@ async def test_an_async_attempt_that_ends_in_time_is_not_interrupted(autojump_cl
     assert (await invoke(fn, timeout=100, ago=40)).result == "done"
 
 
-async def test_a_coroutine_of_a_sync_function_is_interrupted_too() -> None:
+async def test_a_coroutine_of_a_sync_function_is_cancelled_on_timeout() -> None:
     forever = lambda: trio.sleep_forever()  # noqa: ASYNC105, E731
     assert isinstance((await invoke(forever, timeout=0.05)).error, HandlerTimeoutError)
 
 
-async def test_an_error_on_the_way_out_of_an_interrupted_attempt_does_not_try_again(autojump_clock: MockClock) -> None:
+async def test_an_error_while_being_cancelled_on_timeout_is_not_retried(autojump_clock: MockClock) -> None:
     async def fn() -> None:
         try:
             await trio.sleep_forever()
@@ -403,7 +401,7 @@ async def test_an_error_on_the_way_out_of_an_interrupted_attempt_does_not_try_ag
     assert isinstance(outcome.error, HandlerTimeoutError)
 
 
-async def test_a_time_out_of_the_handlers_own_is_an_error_like_others(autojump_clock: MockClock) -> None:
+async def test_a_handlers_own_timeout_is_an_error_like_others(autojump_clock: MockClock) -> None:
     async def fn() -> None:
         with trio.fail_after(10):
             await trio.sleep_forever()
@@ -413,7 +411,7 @@ async def test_a_time_out_of_the_handlers_own_is_an_error_like_others(autojump_c
     assert isinstance(outcome.error, trio.TooSlowError)
 
 
-async def test_a_sync_attempt_is_judged_when_it_returns(mock_clock: MockClock) -> None:
+async def test_the_outcome_of_a_sync_attempt_is_determined_when_it_returns(mock_clock: MockClock) -> None:
     def slow() -> str:
         trio.from_thread.run_sync(mock_clock.jump, 20)
         return "late"
@@ -431,7 +429,7 @@ async def test_a_sync_attempt_is_judged_when_it_returns(mock_clock: MockClock) -
 # ------------------------------------------------------------------------------------------- cancellation
 
 
-async def test_cancellation_passes_through_an_async_function(autojump_clock: MockClock) -> None:
+async def test_cancellation_propagates_through_an_async_function(autojump_clock: MockClock) -> None:
     reached: list[str] = []
 
     async def fn() -> None:
@@ -444,7 +442,7 @@ async def test_cancellation_passes_through_an_async_function(autojump_clock: Moc
     assert not reached
 
 
-async def test_a_group_of_cancellations_is_no_failure(
+async def test_a_group_of_cancellations_is_not_a_failure(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fn() -> None:
@@ -459,7 +457,7 @@ async def test_a_group_of_cancellations_is_no_failure(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_what_ends_the_process_passes_through_with_a_cancellation(autojump_clock: MockClock) -> None:
+async def test_exceptions_that_end_the_process_propagate_with_a_cancellation(autojump_clock: MockClock) -> None:
     async def fn() -> None:
         try:
             await trio.sleep_forever()
@@ -470,7 +468,7 @@ async def test_what_ends_the_process_passes_through_with_a_cancellation(autojump
         await invoke(fn)
 
 
-async def test_cancellation_does_not_wait_for_a_thread_and_the_thread_is_told() -> None:
+async def test_cancellation_abandons_a_thread_which_can_check_for_it() -> None:
     told = threading.Event()
     started = trio.Event()
 
@@ -491,7 +489,7 @@ async def test_cancellation_does_not_wait_for_a_thread_and_the_thread_is_told() 
         await trio.to_thread.run_sync(told.wait)
 
 
-async def test_cancellation_does_not_wait_for_a_thread_that_does_not_listen() -> None:
+async def test_cancellation_abandons_a_thread_that_does_not_check_for_it() -> None:
     release = threading.Event()
     started = trio.Event()
     token = trio.lowlevel.current_trio_token()
@@ -510,7 +508,7 @@ async def test_cancellation_does_not_wait_for_a_thread_that_does_not_listen() ->
     release.set()
 
 
-async def test_a_cancelled_function_with_errors_of_its_own_ends_with_them(autojump_clock: MockClock) -> None:
+async def test_errors_of_a_cancelled_function_are_its_outcome(autojump_clock: MockClock) -> None:
     outcomes: list[Outcome] = []
 
     async def fn() -> None:
@@ -524,7 +522,7 @@ async def test_a_cancelled_function_with_errors_of_its_own_ends_with_them(autoju
     assert str(outcomes[0].error) == "on the way out"
 
 
-async def test_a_cancellation_of_asyncios_own_is_an_error_of_the_handler() -> None:
+async def test_an_asyncio_cancellation_is_an_error_of_the_handler() -> None:
     def fn() -> None:
         raise asyncio.CancelledError
 

@@ -45,18 +45,18 @@ def test_all_at_once_keeps_the_order_and_is_the_default() -> None:
     assert lifecycles.get_default_lifecycle() is lifecycles.all_at_once
 
 
-def test_one_by_one_takes_the_first() -> None:
+def test_one_by_one_selects_the_first() -> None:
     assert chosen(lifecycles.one_by_one, handlers()) == ["h0"]
 
 
 @pytest.mark.parametrize(
     ("retries", "expected"), [((0, 0, 0), ["h0"]), ((1, 0, 0), ["h1"]), ((3, 2, 1), ["h2"]), ((1, 1, 1), ["h0"])]
 )
-def test_asap_takes_what_was_tried_least_often(retries: tuple[int, ...], expected: list[str]) -> None:
+def test_asap_selects_the_handler_with_the_fewest_attempts(retries: tuple[int, ...], expected: list[str]) -> None:
     assert chosen(lifecycles.asap, handlers(), *retries) == expected
 
 
-def test_random_ones_choose_of_all() -> None:
+def test_random_lifecycles_select_from_all_handlers() -> None:
     many = handlers(20)
     ids = [h.id for h in many]
     assert sorted(chosen(lifecycles.shuffled, many)) == sorted(ids)
@@ -69,11 +69,11 @@ def test_random_ones_choose_of_all() -> None:
     "lifecycle",
     [lifecycles.all_at_once, lifecycles.one_by_one, lifecycles.asap, lifecycles.shuffled, lifecycles.randomized],
 )
-def test_nothing_of_nothing_is_nothing(lifecycle: Any) -> None:
+def test_lifecycles_select_nothing_from_nothing(lifecycle: Any) -> None:
     assert list(lifecycle([], state={})) == []
 
 
-def test_a_lifecycle_of_ones_own_takes_any_of_the_arguments() -> None:
+def test_a_custom_lifecycle_declares_any_of_the_arguments() -> None:
     def mine(handlers: Any, state: Any, spec: Any) -> Any:
         return [h for h in reversed(handlers) if state[h.id].retries < spec["size"]]
 
@@ -82,7 +82,7 @@ def test_a_lifecycle_of_ones_own_takes_any_of_the_arguments() -> None:
     assert chosen(functools.partial(lambda n, handlers, **_: handlers[:n], 2), handlers()) == ["h0", "h1"]
 
 
-def test_what_is_chosen_twice_is_called_once() -> None:
+def test_a_handler_selected_twice_is_called_once() -> None:
     assert chosen(lambda handlers: handlers + handlers, handlers()) == ["h0", "h1", "h2"]
 
 
@@ -93,13 +93,13 @@ def test_handlers_that_are_not_due_are_dropped(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("wrong", [lambda handlers: None, lambda handlers: 1 / 0, lambda handlers, nonsense: handlers])
-def test_a_lifecycle_that_fails_has_chosen_nothing(wrong: Lifecycle, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lifecycle_that_raises_selects_nothing(wrong: Lifecycle, caplog: pytest.LogCaptureFixture) -> None:
     assert chosen(wrong, handlers()) == []
     assert "<lambda> has failed" in caplog.text
 
 
 @given(st.lists(st.sampled_from(["h0", "h1", "h2", "other"])))
-def test_whatever_is_chosen_each_offered_handler_comes_once_and_in_that_order(wanted: list[str]) -> None:
+def test_each_selected_handler_comes_once_in_the_order_of_selection(wanted: list[str]) -> None:
     offered = handlers()
     by_id = {h.id: h for h in offered} | {"other": change_handler(id="other")}
     logging.getLogger("tests").disabled = True
@@ -120,12 +120,12 @@ def test_replacing_the_default_lifecycle_logs_a_warning(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("wrong", ["asap", 5])
-def test_what_is_no_function_is_no_lifecycle(wrong: Any) -> None:
+def test_a_lifecycle_must_be_a_function(wrong: Any) -> None:
     with pytest.raises(TypeError, match="A lifecycle must be a sync function"):
         check_lifecycle(wrong)
 
 
-def test_an_async_function_is_no_lifecycle() -> None:
+def test_a_lifecycle_must_not_be_async() -> None:
     async def mine(handlers: Any, **_: Any) -> Any: ...
 
     with pytest.raises(TypeError, match="A lifecycle must be a sync function"):

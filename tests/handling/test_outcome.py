@@ -22,7 +22,7 @@ def decide(error: Exception, *, retry: int = 0, runtime: float = 0.0, backoff: f
 
 
 @pytest.mark.parametrize("delay", [0, 1, 10.5, 60])
-def test_a_temporary_error_is_tried_again_after_its_delay(delay: float) -> None:
+def test_a_temporary_error_is_retried_after_its_delay(delay: float) -> None:
     error = TemporaryError("x", delay=delay)
     assert decide(error, backoff=5) == Outcome(final=False, error=error, delay=delay)
 
@@ -34,14 +34,14 @@ def test_a_temporary_error_needs_no_message_and_no_delay() -> None:
 
 
 @pytest.mark.parametrize("mode", [None, *ErrorsMode])
-def test_errors_that_steer_are_not_subject_to_the_mode(mode: ErrorsMode | None) -> None:
+def test_temporary_and_permanent_errors_ignore_the_errors_mode(mode: ErrorsMode | None) -> None:
     permanent = PermanentError("x")
     assert decide(permanent, errors=mode) == Outcome(final=True, error=permanent)
     assert not decide(TemporaryError("x"), errors=mode).final
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), HandlerRetriesError("x"), HandlerTimeoutError("x")])
-def test_a_final_error_fails_the_handler(error: Exception) -> None:
+def test_a_permanent_error_fails_the_handler(error: Exception) -> None:
     outcome = decide(error, errors=ErrorsMode.PERMANENT)
     assert outcome == Outcome(final=True, error=error)
     assert not outcome.succeeded
@@ -64,7 +64,7 @@ def test_arbitrary_errors_of_event_handlers_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("own", [0, 1, 30])
-def test_the_backoff_of_the_handler_comes_before_the_default(own: float) -> None:
+def test_the_backoff_of_the_handler_overrides_the_default(own: float) -> None:
     assert classify_error(handler(backoff=own), ValueError("x"), retry=0, runtime=0, backoff=60).delay == own
     assert classify_error(handler(backoff=own), TemporaryError("x", delay=3), retry=0, runtime=0, backoff=60).delay == 3
 
@@ -94,7 +94,7 @@ def test_a_retry_that_would_come_too_late_fails_at_once() -> None:
     assert "the reason" in str(outcome.error)
 
 
-def test_limits_do_not_touch_ignored_and_permanent_errors() -> None:
+def test_limits_do_not_affect_ignored_and_permanent_errors() -> None:
     assert decide(ValueError("x"), errors=ErrorsMode.IGNORED, retries=1, timeout=0).succeeded
     permanent = PermanentError("x")
     assert decide(permanent, retries=1, timeout=0).error is permanent
@@ -113,7 +113,7 @@ def test_limits_do_not_touch_ignored_and_permanent_errors() -> None:
         ({"timeout": 10, "retries": 3}, 3, 10.0, HandlerTimeoutError),
     ],
 )
-def test_an_attempt_beyond_the_limits_is_refused(
+def test_an_attempt_beyond_the_limits_fails(
     options: Any, retry: int, runtime: float, expected: type[Exception] | None
 ) -> None:
     refused = check_limits(handler(**options), retry=retry, runtime=runtime)
@@ -131,7 +131,7 @@ _ERRORS = st.builds(lambda delay: TemporaryError("x", delay=delay), st.none() | 
 
 
 @given(_LIMITS, _ERRORS, st.integers(0, 9), _SECONDS, _SECONDS)
-def test_whoever_is_told_to_try_again_may_try_again_when_it_is_due(
+def test_a_retry_is_within_the_limits_when_it_is_due(
     limits: Any, error: Exception, retry: int, runtime: float, backoff: float
 ) -> None:
     limited = handler(**limits)

@@ -92,7 +92,7 @@ def test_what_is_stored_is_fetched(make: Callable[[], ProgressStorage], key: str
 
 
 @each_storage
-def test_a_newer_record_replaces_the_older_one_wholly(make: Callable[[], ProgressStorage]) -> None:
+def test_a_newer_record_replaces_the_older_one_completely(make: Callable[[], ProgressStorage]) -> None:
     storage = make()
     raw = stored(storage, body_with(), "fn", RECORD)
     raw = stored(storage, raw, "fn", {"retries": 2, "success": True})
@@ -100,7 +100,7 @@ def test_a_newer_record_replaces_the_older_one_wholly(make: Callable[[], Progres
 
 
 @each_storage
-def test_what_is_purged_leaves_the_other_records_alone(make: Callable[[], ProgressStorage]) -> None:
+def test_purging_keeps_other_records(make: Callable[[], ProgressStorage]) -> None:
     storage = make()
     raw = stored(storage, stored(storage, body_with(), "fn", RECORD), "other", RECORD)
     patch = Patch()
@@ -111,7 +111,7 @@ def test_what_is_purged_leaves_the_other_records_alone(make: Callable[[], Progre
 
 
 @each_storage
-def test_purging_what_is_not_there_asks_for_nothing(make: Callable[[], ProgressStorage]) -> None:
+def test_purging_a_missing_record_patches_nothing(make: Callable[[], ProgressStorage]) -> None:
     for raw in (body_with(), {}, {"metadata": None, "status": None}):
         patch = Patch()
         make().purge(key="fn", body=Body(raw), patch=patch)
@@ -119,7 +119,7 @@ def test_purging_what_is_not_there_asks_for_nothing(make: Callable[[], ProgressS
 
 
 @each_storage
-def test_purging_takes_back_what_the_same_patch_was_to_store(make: Callable[[], ProgressStorage]) -> None:
+def test_purging_reverts_a_record_of_the_same_patch(make: Callable[[], ProgressStorage]) -> None:
     storage, patch, body = make(), Patch(), Body(body_with())
     storage.store(key="fn", record=RECORD, body=body, patch=patch)
     storage.purge(key="fn", body=body, patch=patch)
@@ -127,7 +127,7 @@ def test_purging_takes_back_what_the_same_patch_was_to_store(make: Callable[[], 
 
 
 @each_storage
-def test_a_touch_comes_and_goes(make: Callable[[], ProgressStorage]) -> None:
+def test_the_touch_field_is_set_and_removed(make: Callable[[], ProgressStorage]) -> None:
     storage, raw = make(), body_with()
     patch = Patch()
     storage.touch(body=Body(raw), patch=patch, value=None)
@@ -141,7 +141,7 @@ def test_a_touch_comes_and_goes(make: Callable[[], ProgressStorage]) -> None:
 
 
 @each_storage
-def test_its_traces_are_no_part_of_an_essence(make: Callable[[], ProgressStorage]) -> None:
+def test_its_data_is_not_part_of_the_essence(make: Callable[[], ProgressStorage]) -> None:
     storage = make()
     clean = {"metadata": {"annotations": {"note": "x"}}, "status": {"phase": "y"}, "spec": {}}
     patch = Patch()
@@ -154,25 +154,25 @@ def test_its_traces_are_no_part_of_an_essence(make: Callable[[], ProgressStorage
 
 
 @each_storage
-def test_a_clean_essence_is_given_back_as_it_is(make: Callable[[], ProgressStorage]) -> None:
+def test_an_essence_without_its_data_is_returned_unchanged(make: Callable[[], ProgressStorage]) -> None:
     essence = {"metadata": {"annotations": {"note": "x"}}, "spec": {"a": 1}, "status": {"phase": 1}}
     assert make().clear(essence=essence) is essence
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "5", '"x"', '{"retries":"many"}', '{"success":"yes"}', "\x00"])
-def test_annotations_that_cannot_be_read_count_as_absent(text: str) -> None:
+def test_unreadable_annotations_count_as_absent(text: str) -> None:
     assert AnnotationsProgressStorage(prefix=KOPF).fetch(key="fn", body=Body(body_with({f"{KOPF}/fn": text}))) is None
 
 
 @pytest.mark.parametrize("value", ["", "x", 5, [], True, {"retries": "many"}, {"subrefs": 5}])
-def test_a_status_that_cannot_be_read_counts_as_absent(value: Any) -> None:
+def test_an_unreadable_status_counts_as_absent(value: Any) -> None:
     storage = StatusProgressStorage()
     assert storage.fetch(key="fn", body=Body(body_with(status={"trioperator": {"progress": {"fn": value}}}))) is None
     assert storage.fetch(key="fn", body=Body(body_with(status={"trioperator": value}))) is None
     storage.purge(key="fn", body=Body(body_with(status={"trioperator": value})), patch={})
 
 
-def test_an_annotation_that_is_no_text_counts_as_absent() -> None:
+def test_an_annotation_that_is_not_a_string_counts_as_absent() -> None:
     assert AnnotationsProgressStorage(prefix=KOPF).fetch(key="fn", body=Body(body_with({f"{KOPF}/fn": 5}))) is None
 
 
@@ -188,18 +188,18 @@ class TestAnnotations:
         AnnotationsProgressStorage(prefix=KOPF).store(key="fn", record=shuffled, body=Body(body_with()), patch=patch)
         assert patch.meta.annotations[f"{KOPF}/fn"] == TEXT
 
-    def test_verbose_records_have_their_gaps_too(self) -> None:
+    def test_verbose_records_include_empty_fields(self) -> None:
         patch = Patch()
         storage = AnnotationsProgressStorage(prefix=KOPF, verbose=True)
         storage.store(key="fn", record={"retries": 1}, body=Body({}), patch=patch)
         assert json.loads(patch.meta.annotations[f"{KOPF}/fn"]) == dict.fromkeys(RECORD) | {"retries": 1}
 
-    def test_a_record_that_kopf_has_written_is_read(self) -> None:
+    def test_records_written_by_kopf_are_read(self) -> None:
         body = Body(body_with({f"{KOPF}/fn": TEXT}))
         assert plain(AnnotationsProgressStorage(prefix=KOPF).fetch(key="fn", body=body)) == plain(RECORD)
         assert AnnotationsProgressStorage().fetch(key="fn", body=body) is None
 
-    def test_what_is_unknown_in_a_record_is_passed_over(self) -> None:
+    def test_unknown_fields_of_a_record_are_ignored(self) -> None:
         body = Body(body_with({f"{KOPF}/fn": '{"retries":3,"newer":{"x":1}}'}))
         assert plain(AnnotationsProgressStorage(prefix=KOPF).fetch(key="fn", body=body)) == {"retries": 3}
 
@@ -218,7 +218,7 @@ class TestAnnotations:
         newest_only = AnnotationsProgressStorage(prefix=KOPF, v1=False)
         assert set(stored(newest_only, body_with(), key, RECORD)["metadata"]["annotations"]) == {newer}
 
-    def test_an_older_key_is_read_where_the_newer_one_is_broken(self) -> None:
+    def test_the_older_key_is_read_if_the_newer_one_is_broken(self) -> None:
         body = Body(body_with({f"{KOPF}/{'x' * 63}": "{", f"{KOPF}/{'x' * 39}-GINbRg": '{"retries":1}'}))
         assert AnnotationsProgressStorage(prefix=KOPF).fetch(key="x" * 63, body=body) is not None
 
@@ -232,7 +232,7 @@ class TestAnnotations:
             ("kopf.dev", False),
         ],
     )
-    def test_prefixes_that_kopf_does_not_know_are_marked(self, prefix: str, marked: bool) -> None:
+    def test_prefixes_other_than_kopfs_are_marked(self, prefix: str, marked: bool) -> None:
         storage = AnnotationsProgressStorage(prefix=prefix)
         raw = stored(storage, body_with(), "fn", RECORD)
         assert (raw["metadata"]["annotations"].get(f"{prefix}/kopf-managed") == "yes") is marked
@@ -240,36 +240,36 @@ class TestAnnotations:
         storage.store(key="fn", record=RECORD, body=Body(raw), patch=patch)
         assert f"{prefix}/kopf-managed" not in patch.meta.annotations
 
-    def test_replica_sets_do_not_take_over_the_progress_of_their_deployment(self) -> None:
+    def test_replica_sets_do_not_inherit_the_progress_of_their_deployment(self) -> None:
         metadata = {"annotations": {f"{KOPF}/fn": TEXT}, "ownerReferences": [{"kind": "Deployment"}]}
         raw = {"kind": "ReplicaSet", "metadata": metadata}
         storage = AnnotationsProgressStorage(prefix=KOPF)
         assert storage.fetch(key="fn", body=Body(raw)) is None
         assert f"{KOPF}/fn-ofDRS" in stored(storage, raw, "fn", RECORD)["metadata"]["annotations"]
 
-    def test_a_patch_whose_annotations_are_to_be_removed_is_filled_all_the_same(self) -> None:
+    def test_a_patch_that_removes_all_annotations_can_be_filled(self) -> None:
         patch: dict[str, Any] = {"metadata": {"annotations": None}}
         AnnotationsProgressStorage(prefix=KOPF).store(key="fn", record=RECORD, body=Body(body_with()), patch=patch)
         assert patch == {"metadata": {"annotations": {f"{KOPF}/fn": TEXT}}}
 
     @pytest.mark.parametrize("prefix", ["", "x" * 300])
-    def test_a_prefix_that_cannot_be_is_refused(self, prefix: str) -> None:
+    def test_an_invalid_prefix_is_rejected(self, prefix: str) -> None:
         with pytest.raises(ValueError, match="prefix"):
             AnnotationsProgressStorage(prefix=prefix)
 
-    def test_the_touched_key_can_be_chosen(self) -> None:
+    def test_the_touch_key_is_configurable(self) -> None:
         patch = Patch()
         AnnotationsProgressStorage(prefix=KOPF, touch_key="ping").touch(body=Body({}), patch=patch, value="now")
         assert patch == {"metadata": {"annotations": {f"{KOPF}/ping": "now"}}}
 
 
 class TestStatus:
-    def test_records_are_nested_with_their_gaps_so_that_older_fields_go(self) -> None:
+    def test_records_are_nested_and_include_empty_fields_to_remove_older_ones(self) -> None:
         patch = Patch()
         StatusProgressStorage(name="kopf").store(key="a/b", record={"retries": 1}, body=Body({}), patch=patch)
         assert patch == {"status": {"kopf": {"progress": {"a/b": dict.fromkeys(RECORD) | {"retries": 1}}}}}
 
-    def test_the_fields_can_be_chosen(self) -> None:
+    def test_the_fields_are_configurable(self) -> None:
         patch = Patch()
         storage = StatusProgressStorage(name="me", field=["status", "my.{name}"], touch_field="status.{name}-touched")
         storage.touch(body=Body({}), patch=patch, value="now")
@@ -307,7 +307,7 @@ class TestSmart:
         SmartProgressStorage().touch(body=Body(body_with()), patch=patch, value="now")
         assert set(patch) == {"metadata"}
 
-    def test_records_that_are_left_in_the_status_are_read_and_purged(self) -> None:
+    def test_records_left_in_the_status_are_read_and_purged(self) -> None:
         body = Body(body_with(status={"kopf": {"progress": {"fn": {"retries": 4}}}}))
         storage = SmartProgressStorage(prefix=KOPF, name="kopf")
         assert plain(storage.fetch(key="fn", body=body)) == {"retries": 4}
@@ -315,13 +315,13 @@ class TestSmart:
         storage.purge(key="fn", body=body, patch=patch)
         assert patch == {"status": {"kopf": {"progress": {"fn": None}}}}
 
-    def test_annotations_come_before_the_status(self) -> None:
+    def test_annotations_take_precedence_over_the_status(self) -> None:
         raw = body_with({f"{KOPF}/fn": '{"retries":5}'}, {"kopf": {"progress": {"fn": {"retries": 4}}}})
         storage = SmartProgressStorage(prefix=KOPF, name="kopf")
         assert plain(storage.fetch(key="fn", body=Body(raw))) == {"retries": 5}
 
 
-def test_a_storage_of_a_user_needs_no_more_than_to_fetch_store_and_purge() -> None:
+def test_a_custom_storage_needs_only_fetch_store_and_purge() -> None:
     class InMemory(ProgressStorage):
         def __init__(self) -> None:
             self.records: dict[str, ProgressRecord] = {}

@@ -69,11 +69,11 @@ C: Any = {"spec": {"f": 1, "g": 2}}
         (Reason.FREE, A, A, False, []),
     ],
 )
-def test_a_cause_calls_for_its_handlers(reason: Reason, old: Any, new: Any, initial: bool, expected: Any) -> None:
+def test_the_handlers_of_a_cause_are_selected(reason: Reason, old: Any, new: Any, initial: bool, expected: Any) -> None:
     assert selected(ALL, reason=reason, old=old, new=new, initial=initial) == expected
 
 
-def test_handlers_are_chosen_in_the_order_of_their_declaration() -> None:
+def test_handlers_are_selected_in_the_order_of_their_declaration() -> None:
     assert selected(reversed(ALL), reason=Reason.UPDATE, old=A, new=B, initial=True) == [
         "field",
         "resume-deleted",
@@ -82,7 +82,7 @@ def test_handlers_are_chosen_in_the_order_of_their_declaration() -> None:
     ]
 
 
-def test_handlers_whose_filters_do_not_match_are_not_chosen() -> None:
+def test_handlers_whose_filters_do_not_match_are_not_selected() -> None:
     handlers = [
         change_handler(id="labelled", reason=Reason.CREATE, labels={"a": PRESENT}),
         change_handler(id="sized", reason=Reason.CREATE, field=("spec", "f"), value=1),
@@ -91,7 +91,7 @@ def test_handlers_whose_filters_do_not_match_are_not_chosen() -> None:
     assert selected(handlers, reason=Reason.CREATE, old=None, new=A) == ["sized", "guarded"]
 
 
-def test_one_function_with_one_id_is_chosen_once() -> None:
+def test_one_function_with_one_id_is_selected_once() -> None:
     handlers = [
         change_handler(nothing, id="fn", reason=Reason.CREATE, param=1),
         change_handler(nothing, id="fn", initial=True, param=2),
@@ -101,18 +101,18 @@ def test_one_function_with_one_id_is_chosen_once() -> None:
     assert chosen.param == 2, "the first one that suits"
 
 
-def test_one_function_with_two_ids_is_chosen_twice() -> None:
+def test_one_function_with_two_ids_is_selected_twice() -> None:
     handlers = [update_handler(id="fn/spec", field=("spec",)), update_handler(id="fn/spec.f", field=("spec", "f"))]
     assert selected(handlers, old=A, new=B) == ["fn/spec", "fn/spec.f"]
     assert selected(handlers, old=A, new=C) == ["fn/spec"]
 
 
-def test_two_functions_with_one_id_are_both_chosen() -> None:
+def test_two_functions_with_one_id_are_both_selected() -> None:
     handlers = [update_handler(lambda: 1, id="fn"), update_handler(lambda: 2, id="fn")]
     assert len(selected(handlers, old=A, new=B)) == 2
 
 
-def test_a_bound_method_is_chosen_once_for_each_of_its_instances() -> None:
+def test_a_bound_method_is_selected_once_for_each_instance() -> None:
     class Same:
         def method(self, **_: Any) -> None: ...
 
@@ -138,7 +138,7 @@ def test_event_handlers_are_called_once_for_each_function_and_id() -> None:
     assert [handler.id for handler in chosen] == ["a", "b", "a"]
 
 
-def test_each_decorator_of_an_event_handler_has_filters_of_its_own() -> None:
+def test_each_decorator_of_an_event_handler_has_its_own_filters() -> None:
     handlers = [event_handler(id="a", labels={"x": PRESENT}), event_handler(id="a", labels={"y": PRESENT}, param=2)]
     kind = KindHandlers.of(handlers)
 
@@ -150,7 +150,7 @@ def test_each_decorator_of_an_event_handler_has_filters_of_its_own() -> None:
     assert chosen() == ()
 
 
-def test_a_filter_that_fails_leaves_the_event_to_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_filter_that_raises_skips_only_its_own_event_handler(caplog: pytest.LogCaptureFixture) -> None:
     handlers = [event_handler(id="a", when=lambda spec: spec["nonexistent"]), event_handler(id="b")]
     assert select_event_handlers(KindHandlers.of(handlers), event_cause({})) == (handlers[1],)
     [record] = caplog.records
@@ -158,7 +158,7 @@ def test_a_filter_that_fails_leaves_the_event_to_the_others(caplog: pytest.LogCa
     assert record.exc_info
 
 
-def test_a_filter_that_fails_keeps_a_change_from_being_handled() -> None:
+def test_a_filter_that_raises_stops_the_selection_for_a_change() -> None:
     handlers = [change_handler(id="a", when=lambda spec: spec["nonexistent"]), change_handler(id="b")]
     with pytest.raises(KeyError):
         selected(handlers, old=A, new=B)
@@ -167,7 +167,7 @@ def test_a_filter_that_fails_keeps_a_change_from_being_handled() -> None:
 # ---------------------------------------------------------------------------------------- what a kind needs
 
 
-def test_a_kind_knows_what_its_handlers_are_for() -> None:
+def test_handlers_of_a_kind_are_grouped_by_class() -> None:
     optional = change_handler(id="optional", reason=Reason.DELETE, optional=True)
     event = event_handler(id="event", field=("status", "phase"))
     handlers = KindHandlers.of([*ALL, optional, event])
@@ -180,7 +180,7 @@ def test_a_kind_knows_what_its_handlers_are_for() -> None:
     assert not KindHandlers.of([])
 
 
-def test_a_deletion_is_blocked_for_what_matches_but_for_the_change() -> None:
+def test_delete_handlers_that_prematch_require_the_finalizer() -> None:
     handlers = KindHandlers.of([change_handler(reason=Reason.DELETE, labels={"a": "b"}), UPDATE])
     mine = {"metadata": {"labels": {"a": "b"}}}
     assert requires_finalizer(handlers, change_cause(old=None, new=mine, reason=Reason.CREATE))
@@ -190,14 +190,14 @@ def test_a_deletion_is_blocked_for_what_matches_but_for_the_change() -> None:
     assert not requires_finalizer(optional, change_cause(old=None, new={}))
 
 
-def test_an_object_is_of_interest_if_any_handler_may_ever_be_called_for_it() -> None:
+def test_an_object_prematches_if_any_handler_may_be_called_for_it() -> None:
     labelled = change_handler(reason=Reason.CREATE, labels={"a": "b"})
     cause = change_cause(old=A, new=A, reason=Reason.NOOP)
     assert not prematches_any(KindHandlers.of([labelled]), cause)
     assert prematches_any(KindHandlers.of([labelled, DELETE]), cause)
 
 
-def test_a_handler_of_a_field_that_is_not_there_brings_all_objects_into_view() -> None:
+def test_a_handler_of_a_missing_field_prematches_all_objects() -> None:
     dummy = change_handler(field=("spec", "nonexistent"), needs_change=True)
     assert prematches_any(KindHandlers.of([dummy]), change_cause(old=None, new={"spec": {}}, reason=Reason.CREATE))
     present = change_handler(reason=Reason.CREATE, field=("spec", "nonexistent"))
@@ -219,7 +219,7 @@ def test_a_registry_keeps_handlers_in_order() -> None:
     assert registry.resource_handlers() == (CREATE, UPDATE)
 
 
-def test_an_activity_is_done_once_by_each_function_and_id() -> None:
+def test_activity_handlers_are_called_once_for_each_function_and_id() -> None:
     registry = OperatorRegistry()
     for id in ("a", "b", "a"):
         registry.append(ActivityHandler(fn=nothing, id=id, activity=Activity.STARTUP))
@@ -243,7 +243,7 @@ def test_selectors_are_those_of_all_handlers_of_objects() -> None:
         lambda fn: change_handler(fn, id="my-id"),
     ],
 )
-def test_a_check_finds_arguments_that_there_are_not(make: Any) -> None:
+def test_the_check_finds_unknown_arguments(make: Any) -> None:
     registry = OperatorRegistry()
     registry.append(make(lambda logger, memo, param, retry, started, runtime: None))
     registry.check()
@@ -252,7 +252,7 @@ def test_a_check_finds_arguments_that_there_are_not(make: Any) -> None:
         registry.check()
 
 
-def test_each_sort_of_handler_has_arguments_of_its_own() -> None:
+def test_each_class_of_handlers_has_its_own_arguments() -> None:
     good: list[Any] = [
         ActivityHandler(fn=lambda settings, activity: None, id="a", activity=Activity.STARTUP),
         event_handler(lambda event, type, body, patch, resource: None),  # noqa: A006
@@ -289,7 +289,7 @@ def test_each_sort_of_handler_has_arguments_of_its_own() -> None:
         {"when": lambda retry: True},  # filters are not attempts
     ],
 )
-def test_a_check_looks_at_filters_too(options: Any) -> None:
+def test_the_check_includes_filters(options: Any) -> None:
     registry = OperatorRegistry()
     registry.append(change_handler(id="my-id", **options))
     with pytest.raises(ConfigError, match=r"my-id.*(wrong|retry)"):

@@ -35,17 +35,17 @@ def moments(schedule: Schedule, start: str, count: int) -> list[str]:
         (" @Daily ", ["2026-02-01T00:00:00+00:00", "2026-02-02T00:00:00+00:00", "2026-02-03T00:00:00+00:00"]),
     ],
 )
-def test_a_schedule_gives_one_moment_after_another(expression: str, expected: list[str]) -> None:
+def test_a_schedule_returns_one_time_after_another(expression: str, expected: list[str]) -> None:
     assert moments(parse_schedule(expression), "2026-01-31T22:00:00+00:00", 3) == expected
 
 
-def test_a_moment_of_the_schedule_is_not_its_own_next() -> None:
+def test_a_scheduled_time_is_not_its_own_successor() -> None:
     assert moments(parse_schedule("0 * * * *"), "2026-01-31T22:00:00.000001+00:00", 1) == ["2026-01-31T23:00:00+00:00"]
     assert moments(parse_schedule("0 * * * *"), "2026-01-31T22:00:00+00:00", 1) == ["2026-01-31T23:00:00+00:00"]
 
 
 @pytest.mark.parametrize("timezone", ["Europe/Berlin", BERLIN])
-def test_fixed_hours_are_neither_lost_nor_doubled_when_clocks_change(timezone: str | datetime.tzinfo) -> None:
+def test_daylight_saving_neither_skips_nor_repeats_fixed_hours(timezone: str | datetime.tzinfo) -> None:
     schedule = parse_schedule("30 2 * * *", timezone)
     assert moments(schedule, "2026-03-28T12:00:00+00:00", 2) == [
         "2026-03-29T03:00:00+02:00",
@@ -57,7 +57,7 @@ def test_fixed_hours_are_neither_lost_nor_doubled_when_clocks_change(timezone: s
     ]
 
 
-def test_intervals_go_on_when_clocks_change() -> None:
+def test_intervals_continue_across_daylight_saving() -> None:
     found = moments(parse_schedule("*/30 * * * *", BERLIN), "2026-10-24T23:00:00+00:00", 8)
     instants = [datetime.datetime.fromisoformat(text) for text in found]
     assert all(b - a == datetime.timedelta(minutes=30) for a, b in itertools.pairwise(instants))
@@ -73,30 +73,30 @@ def test_intervals_go_on_when_clocks_change() -> None:
         ("@fortnightly", "Wrong number of fields"),
     ],
 )
-def test_what_is_no_cron_expression_is_refused(expression: str, why: str) -> None:
+def test_an_invalid_cron_expression_is_rejected(expression: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"is not a cron expression .{why}.*five fields"):
         parse_schedule(expression)
 
 
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6 *"])
-def test_a_day_that_never_comes_is_refused(expression: str) -> None:
+def test_a_date_that_never_comes_is_rejected(expression: str) -> None:
     with pytest.raises(ValueError, match="cron expression"):
         parse_schedule(expression)
 
 
 @pytest.mark.parametrize("timezone", ["Europe/Atlantis", "../etc", "", "Europe"])
-def test_a_time_zone_that_is_not_there_is_refused(timezone: str) -> None:
+def test_an_unknown_time_zone_is_rejected(timezone: str) -> None:
     with pytest.raises(ValueError, match=r"Unknown time zone .*Europe/Berlin.*tzdata"):
         parse_schedule("* * * * *", timezone)
 
 
-def test_what_is_no_time_zone_is_refused() -> None:
+def test_a_time_zone_of_a_wrong_type_is_rejected() -> None:
     timezone: Any = 5
     with pytest.raises(TypeError, match=r"time zone .*Europe/Berlin.* not 5\."):
         parse_schedule("* * * * *", timezone)
 
 
 @pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo"])
-def test_there_is_no_moment_after_the_end_of_the_calendar(timezone: str) -> None:
+def test_there_is_no_time_after_the_end_of_the_calendar(timezone: str) -> None:
     end = datetime.datetime.max.replace(tzinfo=datetime.UTC)
     assert parse_schedule("* * * * *", timezone).next_after(end) is None

@@ -23,7 +23,7 @@ EXITING, DELETED = DaemonStoppingReason.OPERATOR_EXITING, DaemonStoppingReason.R
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_flag_is_false_until_there_is_a_reason_and_reasons_add_up(is_async: bool) -> None:
+async def test_a_flag_is_false_until_there_is_a_reason_and_reasons_are_combined(is_async: bool) -> None:
     stopper = Stopper(is_async=is_async)
     stopped = stopper.stopped
     assert isinstance(stopped, AsyncDaemonStopped if is_async else SyncDaemonStopped)
@@ -36,7 +36,7 @@ async def test_a_flag_is_false_until_there_is_a_reason_and_reasons_add_up(is_asy
     assert "OPERATOR_EXITING" in repr(stopped)
 
 
-async def test_an_async_flag_is_awaited_with_or_without_a_limit(autojump_clock: MockClock) -> None:
+async def test_an_async_flag_is_awaited_with_or_without_a_timeout(autojump_clock: MockClock) -> None:
     stopper = Stopper(is_async=True)
     stopped = stopper.stopped
     began = trio.current_time()

@@ -66,20 +66,20 @@ def read_json(stream: Stream) -> list[dict[str, Any]]:
 
 
 class TestLogger:
-    def test_its_name_is_put_under_the_projects(self) -> None:
+    def test_its_name_is_below_that_of_the_project(self) -> None:
         assert get_logger("mine").name == "trioperator.mine"
         assert get_logger("trioperator.kube.client").name == "trioperator.kube.client"
         assert get_logger("trioperator").name == "trioperator"
         assert get_logger("trioperators").name == "trioperator.trioperators"
         assert object_logger(REF).name == "trioperator.objects"
 
-    def test_arguments_are_filled_in(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_arguments_are_interpolated(self, caplog: pytest.LogCaptureFixture) -> None:
         get_logger("x").warning("%s is %d", "one", 1)
         get_logger("x").warning("%(a)s", {"a": 5})
         get_logger("x").warning("100%")
         assert caplog.messages == ["one is 1", "5", "100%"]
 
-    def test_key_values_are_shown_whatever_the_set_up_is(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_key_values_are_logged_with_any_set_up(self, caplog: pytest.LogCaptureFixture) -> None:
         get_logger("x").bind(a=1).warning("%d%%", 5, b="two words", c="word")
         get_logger("x").warning(key="only")
         assert caplog.messages == ["5% a=1 b='two words' c=word", "key=only"]
@@ -128,7 +128,7 @@ class TestLogger:
             ("fatal", "CRITICAL"),
         ],
     )
-    def test_each_method_has_its_level_and_says_who_called_it(
+    def test_each_method_has_its_level_and_records_its_caller(
         self, caplog: pytest.LogCaptureFixture, method: str, level: str
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -139,9 +139,9 @@ class TestLogger:
         [record] = caplog.records
         assert record.levelname == level
         assert (record.pathname, record.lineno) == (__file__, line)
-        assert record.funcName == "test_each_method_has_its_level_and_says_who_called_it"
+        assert record.funcName == "test_each_method_has_its_level_and_records_its_caller"
 
-    def test_log_takes_any_level(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_log_accepts_any_level(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)
         get_logger("x").log(35, "m %d", 1)
         assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(35, "m 1")]
@@ -160,7 +160,7 @@ class TestLogger:
         logger.log(logging.INFO, "%s", Loud(), key=Loud())
         assert not caplog.records
 
-    def test_exceptions_are_taken_in_all_forms(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_exceptions_are_accepted_in_all_forms(self, caplog: pytest.LogCaptureFixture) -> None:
         error = ValueError("bad")
         logger = get_logger("x")
         logger.error("given", exc_info=error)
@@ -189,7 +189,7 @@ class TestLogger:
             structlog.reset_defaults()
         assert structlog.is_configured() is configured
 
-    def test_it_can_be_a_key_and_shown(self) -> None:
+    def test_it_is_hashable_and_has_a_repr(self) -> None:
         logger = object_logger(REF)
         assert {logger: 1}[logger] == 1
         assert logger != object_logger(REF)
@@ -244,7 +244,7 @@ class TestTextFormats:
         assert text.startswith("m\nTraceback (most recent call last):\n")
         assert "\nValueError: bad\nStack (most recent call last):\n" in text
 
-    def test_own_formats_are_taken_and_bad_ones_refused(self, stream: Stream) -> None:
+    def test_custom_formats_are_accepted_and_invalid_ones_rejected(self, stream: Stream) -> None:
         configure(log_format="%(levelname)s: %(message)s", log_prefix=True)
         object_logger(REF).info("seen")
         assert stream.getvalue() == "INFO: [ns/w] seen\n"
@@ -290,7 +290,7 @@ class TestJson:
         get_logger("x").log(level, "m")
         assert [entry["severity"] for entry in read_json(stream)] == [severity]
 
-    def test_what_others_log_is_printed_too(self, stream: Stream) -> None:
+    def test_records_of_other_loggers_are_printed(self, stream: Stream) -> None:
         configure(log_format=LogFormat.JSON)
         logging.getLogger("other").warning("m %d", 1, extra={"request": "r1", "severity": 5})
         [entry] = read_json(stream)
@@ -300,7 +300,7 @@ class TestJson:
         assert entry["severity_"] == 5
         assert set(entry) == {"message", "request", "severity", "severity_", "timestamp"}
 
-    def test_exceptions_are_text(self, stream: Stream) -> None:
+    def test_exceptions_are_strings(self, stream: Stream) -> None:
         configure(log_format=LogFormat.JSON)
         try:
             raise ValueError("bad")
@@ -369,7 +369,7 @@ class TestConfigure:
         assert stream.getvalue() == "once\n"
         assert logging.root.handlers[:-1] == others
 
-    def test_arguments_that_do_not_fit_lose_no_message(self, stream: Stream) -> None:
+    def test_messages_with_wrong_arguments_are_logged(self, stream: Stream) -> None:
         class Rude:
             def __str__(self) -> str:
                 raise RuntimeError
@@ -446,7 +446,7 @@ class TestTrimTraceback:
         assert caught.value.__traceback__ is not None
         assert caught.value.__traceback__.tb_frame.f_code.co_name == "<module>"
 
-    def test_it_is_left_alone_where_there_is_no_such_code(self) -> None:
+    def test_a_traceback_without_the_code_is_unchanged(self) -> None:
         with pytest.raises(ValueError) as caught:
             raise ValueError
         before = caught.value.__traceback__
@@ -454,6 +454,6 @@ class TestTrimTraceback:
         assert caught.value.__traceback__ is before
 
 
-def test_what_the_decorators_promise_is_a_logger() -> None:
+def test_the_logger_has_the_type_of_the_annotations() -> None:
     assert isinstance(get_logger("x"), Logger)
     assert isinstance(object_logger(REF), structlog.BoundLoggerBase)

@@ -46,7 +46,7 @@ def test_a_body_is_a_mapping_like_the_object() -> None:
         body["data"]
 
 
-def test_the_stanzas_are_views() -> None:
+def test_the_sections_are_views() -> None:
     body = Body(RAW)
     assert isinstance(body.spec, Spec)
     assert isinstance(body.status, Status)
@@ -70,7 +70,7 @@ def test_the_stanzas_are_views() -> None:
     assert len(body.spec) == 2
 
 
-def test_the_usual_metadata_are_attributes() -> None:
+def test_the_common_metadata_are_attributes() -> None:
     meta = Body(RAW).meta
     assert (meta.name, meta.namespace, meta.uid) == ("w", "ns", "u-1")
     assert meta.creation_timestamp == "2026-01-02T03:04:05Z"
@@ -78,7 +78,7 @@ def test_the_usual_metadata_are_attributes() -> None:
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": None, "status": None}, {"metadata": {"labels": None}}])
-def test_what_an_object_lacks_is_empty(raw: dict[str, Any]) -> None:
+def test_missing_sections_are_empty(raw: dict[str, Any]) -> None:
     body = Body(raw)
     for view in (body.spec, body.status, body.meta.labels, body.meta.annotations):
         assert view == {}
@@ -95,7 +95,7 @@ def test_what_an_object_lacks_is_empty(raw: dict[str, Any]) -> None:
     assert body.meta.creation_timestamp is None
 
 
-def test_a_stanza_that_is_no_mapping_is_empty() -> None:
+def test_a_section_that_is_not_a_mapping_is_empty() -> None:
     assert Body({"spec": "text", "metadata": ["x"]}).spec == {}
     assert Body({"metadata": ["x"]}).meta.labels == {}
 
@@ -112,7 +112,7 @@ def test_views_follow_their_body_to_a_newer_object() -> None:
     assert spec == {}
 
 
-def test_views_cannot_be_changed() -> None:
+def test_views_are_read_only() -> None:
     body = Body(RAW)
     views: list[Any] = [body, body.spec, body.status, body.meta, body.meta.labels, body.meta.annotations]
     for view in views:
@@ -122,13 +122,13 @@ def test_views_cannot_be_changed() -> None:
             del view["x"]
 
 
-def test_views_have_no_hash_as_they_may_change() -> None:
+def test_views_are_not_hashable() -> None:
     with pytest.raises(TypeError):
         hash(Body(RAW))
     with pytest.raises(TypeError):
         hash(Body(RAW).spec)
 
 
-def test_a_body_has_no_place_for_anything_else() -> None:
+def test_a_body_has_no_other_attributes() -> None:
     with pytest.raises(AttributeError):
         Body(RAW).anything = 1  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ def version(name: str, *, served: bool = True, **options: Any) -> dict[str, Any]
     return {"name": name, "served": served, **options}
 
 
-def test_versions_are_ranked_as_kubernetes_does() -> None:
+def test_versions_are_ranked_as_by_kubernetes() -> None:
     best_first = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
     assert sorted(sorted(best_first), key=version_rank) == best_first
 
@@ -36,7 +36,7 @@ def test_each_served_version_is_a_kind_and_the_best_one_is_preferred() -> None:
     assert {kind.version: kind.preferred for kind in kinds} == {"v1": True, "v2beta1": False, "v1alpha1": False}
 
 
-def test_all_names_and_subresources_are_known() -> None:
+def test_all_names_and_subresources_are_included() -> None:
     (kind,) = resources_of_crd(
         crd(version("v1", subresources={"status": {}}), singular="wi", shortNames=["wd"], categories=["all"])
     )
@@ -54,7 +54,7 @@ def test_a_missing_singular_is_the_kind_in_lower_case() -> None:
     assert kind.singular == "widget"
 
 
-def test_a_kind_may_belong_to_the_whole_cluster() -> None:
+def test_a_kind_may_be_cluster_scoped() -> None:
     definition = crd(version("v1"))
     definition["spec"]["scope"] = "Cluster"
     (kind,) = resources_of_crd(definition)

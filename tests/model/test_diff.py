@@ -42,7 +42,7 @@ def apply(old: dict[str, Any], items: Iterable[DiffItem]) -> Any:
         (1, 2, (("change", (), 1, 2),)),
     ],
 )
-def test_differences_are_told_field_by_field(old: Any, new: Any, items: tuple[Any, ...]) -> None:
+def test_differences_are_computed_field_by_field(old: Any, new: Any, items: tuple[Any, ...]) -> None:
     assert sorted(diff(old, new), key=lambda item: item.field) == sorted(items, key=lambda item: item[1])
 
 
@@ -53,7 +53,7 @@ def test_none_is_the_same_as_absent() -> None:
     assert diff({"a": 1}, {"a": None}) == (("remove", ("a",), 1, None),)
 
 
-def test_lists_are_values() -> None:
+def test_lists_are_compared_as_a_whole() -> None:
     assert diff({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == (("change", ("a",), [1, {"b": 2}], [1, {"b": 3}]),)
 
 
@@ -74,7 +74,7 @@ def test_equal_values_have_no_differences(value: dict[str, Any]) -> None:
 
 @given(objects, objects)
 @untimed
-def test_the_way_back_is_the_way_there_reversed(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_the_reverse_diff_has_the_reverse_operations(old: dict[str, Any], new: dict[str, Any]) -> None:
     opposite = {"add": "remove", "remove": "add", "change": "change"}
     back = {(opposite[item.op], item.field, str(item.new), str(item.old)) for item in diff(new, old)}
     assert back == {(item.op.value, item.field, str(item.old), str(item.new)) for item in diff(old, new)}
@@ -127,10 +127,10 @@ class TestDiff:
         assert hash(items) == hash((("change", ("a",), 1, 2),))
         assert len({items, diff({"a": 1}, {"a": 2})}) == 1
 
-    def test_it_has_a_hash_whatever_is_in_it(self) -> None:
+    def test_it_is_always_hashable(self) -> None:
         assert hash(diff({"a": [1]}, {"a": {}})) == hash(diff({"a": [1]}, {"a": {}}))
 
-    def test_operations_are_texts(self) -> None:
+    def test_operations_are_strings(self) -> None:
         assert str(DiffOperation.ADD) == "add"
         assert DiffOperation.ADD in {"add"}
         assert f"{DiffOperation.CHANGE}" == "change"
@@ -140,11 +140,11 @@ class TestDiff:
         assert not Diff()
         assert diff(1, 2)
 
-    def test_it_cannot_be_changed(self) -> None:
+    def test_it_is_immutable(self) -> None:
         with pytest.raises(TypeError):
             diff(1, 2)[0] = None  # type: ignore[index]
 
-    def test_it_is_shown_as_what_it_says(self) -> None:
+    def test_its_repr_is_that_of_the_tuples(self) -> None:
         assert repr(diff({"a": 1}, {"a": 2})) == "(('change', ('a',), 1, 2),)"
 
 

@@ -25,11 +25,11 @@ def is_digest(value: Any) -> bool:
     return isinstance(value, dict) and list(value) == [DIGEST]
 
 
-def test_what_fits_is_kept_as_it_is() -> None:
+def test_a_value_that_fits_is_unchanged() -> None:
     assert shrink({"b": 1, "a": [1, 2]}, 20) == b'{"b":1,"a":[1,2]}'
 
 
-def test_the_largest_value_goes_first_and_only_as_many_as_needed() -> None:
+def test_the_largest_values_are_replaced_first_and_only_as_many_as_needed() -> None:
     value = {"spec": {"huge": "x" * 5000, "big": "y" * 3000, "small": 1}}
     result = shrunk(value, 4000)
     assert is_digest(result["spec"]["huge"])
@@ -40,13 +40,13 @@ def test_the_largest_value_goes_first_and_only_as_many_as_needed() -> None:
     assert result["spec"]["small"] == 1
 
 
-def test_lists_go_as_a_whole() -> None:
+def test_lists_are_replaced_as_a_whole() -> None:
     result = shrunk({"spec": {"items": list(range(1000)), "size": 1}}, 500)
     assert is_digest(result["spec"]["items"])
     assert result["spec"]["size"] == 1
 
 
-def test_of_many_small_values_the_inner_mappings_go_first() -> None:
+def test_inner_mappings_of_small_values_are_replaced_first() -> None:
     value = {"spec": {"wide": {f"k{number}": "v" * 50 for number in range(500)}, "size": 1}, "data": {"x": "y"}}
     result = shrunk(value, 1000)
     assert is_digest(result["spec"]["wide"])
@@ -54,7 +54,7 @@ def test_of_many_small_values_the_inner_mappings_go_first() -> None:
     assert result["data"] == {"x": "y"}
 
 
-def test_the_whole_goes_if_nothing_else_helps() -> None:
+def test_the_whole_value_is_replaced_if_nothing_else_helps() -> None:
     assert is_digest(shrunk({"a": "x" * 20, "b": "y" * 20, "c": "z" * 20}, 65))
     assert is_digest(shrunk({"a": "x" * 100}, -5))
 
@@ -65,7 +65,7 @@ def test_the_order_of_keys_does_not_matter_for_a_digest() -> None:
     assert one == other
 
 
-def test_unchanged_values_are_put_back_and_changed_ones_stay_digests() -> None:
+def test_unchanged_values_are_restored_and_changed_ones_stay_digests() -> None:
     value = {"spec": {"huge": "x" * 5000, "big": ["y" * 3000], "small": 1}}
     stored = shrunk(value, 500)
     changed = {"spec": {"huge": "x" * 5000, "big": ["z" * 3000], "small": 2}}
@@ -76,7 +76,7 @@ def test_unchanged_values_are_put_back_and_changed_ones_stay_digests() -> None:
 
 
 @pytest.mark.parametrize("present", [None, {}, {"spec": None}, {"spec": 5}, {"spec": {"huge": None}}, "text", [1]])
-def test_a_digest_stays_where_the_value_is_gone(present: Any) -> None:
+def test_a_digest_of_a_removed_value_stays(present: Any) -> None:
     stored = shrunk({"spec": {"huge": "x" * 5000, "small": 1}}, 100)
     assert restore(stored, present) == stored
 
@@ -98,7 +98,7 @@ def size(value: Any) -> int:
     st.integers(400, 1700),
 )
 @untimed
-def test_no_more_is_replaced_than_has_to_be(value: dict[str, str], room: int) -> None:
+def test_no_more_is_replaced_than_necessary(value: dict[str, str], room: int) -> None:
     result = shrunk({"spec": value}, room)["spec"]
     replaced = {key for key in value if is_digest(result[key])}
     if replaced:

@@ -16,7 +16,7 @@ def annotated(**annotations: str) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}}
 
 
-def test_what_systems_write_is_left_out() -> None:
+def test_fields_written_by_systems_are_excluded() -> None:
     body = {
         "apiVersion": "example.com/v1",
         "kind": "Widget",
@@ -54,7 +54,7 @@ def test_what_systems_write_is_left_out() -> None:
         "sub.trioperator.dev/handler",
     ],
 )
-def test_annotations_of_kubectl_and_of_operators_are_left_out(key: str) -> None:
+def test_annotations_of_kubectl_and_operators_are_excluded(key: str) -> None:
     assert build_essence(annotated(**{key: "x", "note": "y"})) == annotated(note="y")
     assert build_essence(annotated(**{key: "x"})) == {}
 
@@ -70,11 +70,11 @@ def test_annotations_of_kubectl_and_of_operators_are_left_out(key: str) -> None:
         "kubectl.kubernetes.io/restartedAt",
     ],
 )
-def test_annotations_of_anybody_else_are_kept(key: str) -> None:
+def test_other_annotations_are_kept(key: str) -> None:
     assert build_essence(annotated(**{key: "x"})) == annotated(**{key: "x"})
 
 
-def test_a_marker_declares_all_annotations_of_its_prefix_to_be_an_operators() -> None:
+def test_a_marker_excludes_all_annotations_of_its_prefix() -> None:
     body = annotated(
         **{
             marker_key("op.dev"): "yes",
@@ -89,7 +89,7 @@ def test_a_marker_declares_all_annotations_of_its_prefix_to_be_an_operators() ->
 @pytest.mark.parametrize(
     "metadata", [None, {}, {"name": "x"}, {"labels": {}, "annotations": {}}, {"labels": None, "annotations": None}]
 )
-def test_empty_metadata_are_left_out(metadata: Any) -> None:
+def test_empty_metadata_are_excluded(metadata: Any) -> None:
     assert build_essence({"metadata": metadata, "spec": {}}) == {"spec": {}}
 
 
@@ -109,7 +109,7 @@ def test_empty_metadata_are_left_out(metadata: Any) -> None:
         ((), {}),
     ],
 )
-def test_extra_fields_are_kept_wherever_they_are(path: FieldPath, added: dict[str, Any]) -> None:
+def test_extra_fields_are_always_included(path: FieldPath, added: dict[str, Any]) -> None:
     body = {
         "kind": "Widget",
         "metadata": {"name": "w", "labels": {"app": "x"}, "annotations": {}},
@@ -121,23 +121,23 @@ def test_extra_fields_are_kept_wherever_they_are(path: FieldPath, added: dict[st
     assert essence == {"metadata": {"labels": {"app": "x"}}, "spec": {"size": 1}} | added
 
 
-def test_several_extra_fields_come_together() -> None:
+def test_several_extra_fields_are_merged() -> None:
     body = {"status": {"a": {"b": 1, "c": 2, "d": 3}}}
     with Untouched(body):
         assert build_essence(body, [("status", "a", "b"), ("status", "a", "c")]) == {"status": {"a": {"b": 1, "c": 2}}}
 
 
-def test_an_empty_stanza_that_is_asked_for_is_left_out() -> None:
+def test_an_empty_section_as_an_extra_field_is_excluded() -> None:
     assert build_essence({"status": {}}, [("status",)]) == {}
     assert build_essence({"metadata": {"annotations": {}}}, [("metadata", "annotations")]) == {}
 
 
-def test_annotations_that_are_asked_for_are_kept_whoevers_they_are() -> None:
+def test_annotations_as_extra_fields_are_always_included() -> None:
     body = annotated(**{"kopf.zalando.org/handler": "x", "note": "y"})
     assert build_essence(body, [("metadata", "annotations")]) == body
 
 
-def test_what_is_kept_is_shared_with_the_object() -> None:
+def test_values_are_shared_with_the_object() -> None:
     body: dict[str, Any] = {"spec": {"big": 1}, "metadata": {"labels": {"a": "b"}}, "status": {"s": {"x": 1}}}
     essence = build_essence(body, [("status", "s")])
     assert essence["spec"] is body["spec"]

@@ -24,11 +24,11 @@ from trioperator.model.fields import FieldPath, FieldSpec, ensure, parse_field, 
         ((), ()),
     ],
 )
-def test_a_field_is_written_as_text_or_as_keys(spec: FieldSpec, path: FieldPath) -> None:
+def test_a_field_is_a_dotted_string_or_a_list_of_keys(spec: FieldSpec, path: FieldPath) -> None:
     assert parse_field(spec) == path
 
 
-def test_what_is_no_field_is_refused() -> None:
+def test_an_invalid_field_is_rejected() -> None:
     with pytest.raises(ValueError, match="5"):
         parse_field(5)  # type: ignore[arg-type]
 
@@ -46,23 +46,23 @@ def test_what_is_no_field_is_refused() -> None:
         (("missing", "size"), "default"),
     ],
 )
-def test_what_is_missing_or_none_on_the_way_gives_the_default(path: FieldPath, found: Any) -> None:
+def test_missing_or_none_values_resolve_to_the_default(path: FieldPath, found: Any) -> None:
     assert resolve({"spec": {"size": 1, "none": None, "list": [1]}}, path, "default") == found
 
 
-def test_a_value_is_put_with_its_missing_parents() -> None:
+def test_a_value_is_set_with_its_missing_parents() -> None:
     target: dict[str, Any] = {"spec": {"a": 1, "scalar": 5}}
     ensure(target, ("spec", "b", "c"), 2)
     ensure(target, ("spec", "scalar", "x"), 3)
     assert target == {"spec": {"a": 1, "b": {"c": 2}, "scalar": {"x": 3}}}
 
 
-def test_a_value_cannot_be_put_into_the_root() -> None:
+def test_the_root_cannot_be_set() -> None:
     with pytest.raises(ValueError, match="root"):
         ensure({}, (), 1)
 
 
-def test_emptied_parents_go_with_what_is_removed() -> None:
+def test_parents_that_become_empty_are_removed() -> None:
     target = {"spec": {"a": {"b": 1}, "c": 2}, "status": {"x": {"y": 1}}}
     remove(target, ("spec", "a", "b"))
     remove(target, ("status", "x", "y"))
@@ -71,7 +71,7 @@ def test_emptied_parents_go_with_what_is_removed() -> None:
 
 @given(objects, fields)
 @untimed
-def test_removing_never_fails_and_leaves_nothing_there(target: dict[str, Any], path: FieldPath) -> None:
+def test_removing_never_fails(target: dict[str, Any], path: FieldPath) -> None:
     remove(target, ())
     remove(target, path)
     assert resolve(target, path) is None
@@ -79,21 +79,21 @@ def test_removing_never_fails_and_leaves_nothing_there(target: dict[str, Any], p
 
 @given(objects, fields, values)
 @untimed
-def test_what_is_put_is_found(target: dict[str, Any], path: FieldPath, value: Any) -> None:
+def test_a_value_that_is_set_is_found(target: dict[str, Any], path: FieldPath, value: Any) -> None:
     ensure(target, path, value)
     assert resolve(target, path) == value
 
 
 @given(objects, fields)
 @untimed
-def test_a_copy_without_a_field_is_what_removing_leaves(source: dict[str, Any], path: FieldPath) -> None:
+def test_a_copy_without_a_field_equals_the_result_of_removing_it(source: dict[str, Any], path: FieldPath) -> None:
     expected = copy.deepcopy(source)
     remove(expected, path)
     with Untouched(source):
         assert without(source, path) == expected
 
 
-def test_a_copy_without_a_field_shares_the_rest_and_is_no_copy_if_there_is_nothing_to_leave_out() -> None:
+def test_a_copy_without_a_field_shares_the_rest_and_a_missing_field_needs_no_copy() -> None:
     source: dict[str, Any] = {"spec": {"big": [1, 2, 3], "a": {"b": 1}}, "data": {"x": 1}}
     reduced = without(source, ("spec", "a", "b"))
     assert reduced == {"spec": {"big": [1, 2, 3]}, "data": {"x": 1}}

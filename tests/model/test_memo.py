@@ -19,7 +19,7 @@ def test_items_are_attributes_and_attributes_are_items() -> None:
     assert "other" not in memo
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_a_missing_item_is_named() -> None:
     memo = Memo()
     with pytest.raises(AttributeError, match="'x'"):
         memo.x  # noqa: B018
@@ -30,7 +30,7 @@ def test_what_is_not_there_is_named() -> None:
     assert not hasattr(memo, "x")
 
 
-def test_a_copy_has_items_of_its_own_but_shares_the_values() -> None:
+def test_a_copy_is_shallow() -> None:
     memo = Memo(queue=[1])
     copied = copy.copy(memo)
     assert isinstance(copied, Memo)

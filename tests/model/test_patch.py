@@ -23,7 +23,7 @@ from trioperator.model.patch import (
 
 
 class TestPatch:
-    def test_it_is_a_dictionary_with_stanzas_that_come_as_they_are_filled(self) -> None:
+    def test_it_is_a_dictionary_whose_sections_are_created_on_demand(self) -> None:
         patch = Patch()
         patch.spec["size"] = 1
         patch.status["a"] = {"b": 2}
@@ -38,7 +38,7 @@ class TestPatch:
             "data": {"x": 1},
         }
 
-    def test_reading_leaves_nothing_behind(self) -> None:
+    def test_reading_creates_no_sections(self) -> None:
         patch = Patch()
         assert patch.status.get("x") is None
         assert patch.meta.labels.get("x", "d") == "d"
@@ -55,13 +55,13 @@ class TestPatch:
         assert patch == {}
         assert not patch
 
-    def test_none_asks_for_a_removal(self) -> None:
+    def test_none_means_removal(self) -> None:
         patch = Patch()
         patch.meta.annotations["k"] = None
         assert patch == {"metadata": {"annotations": {"k": None}}}
         assert patch
 
-    def test_a_stanza_goes_with_its_last_item(self) -> None:
+    def test_a_section_is_removed_with_its_last_item(self) -> None:
         patch = Patch()
         patch.meta.labels["app"] = "x"
         del patch.meta.labels["app"]
@@ -89,19 +89,19 @@ class TestPatch:
         status["b"] = 2
         assert patch == {"status": {"b": 2}}
 
-    def test_it_is_true_if_anything_is_wanted(self) -> None:
+    def test_it_is_true_unless_empty(self) -> None:
         assert not Patch()
         assert Patch({"spec": None})
         assert Patch({"spec": {}})
         assert Patch(fns=[lambda body: None])
 
-    def test_clearing_forgets_the_functions_too(self) -> None:
+    def test_clearing_removes_the_functions(self) -> None:
         patch = Patch({"spec": {}}, fns=[lambda body: None])
         patch.clear()
         assert not patch
         assert patch.fns == []
 
-    def test_each_has_functions_of_its_own(self) -> None:
+    def test_each_patch_has_its_own_functions(self) -> None:
         Patch().fns.append(lambda body: None)
         assert Patch().fns == []
         assert Patch(None) == {}
@@ -141,23 +141,23 @@ class TestApplyingMergePatches:
             ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
         ],
     )
-    def test_they_mean_what_the_standard_says(self, target: Any, patch: Any, result: Any) -> None:
+    def test_merge_patches_are_applied_as_in_the_standard(self, target: Any, patch: Any, result: Any) -> None:
         assert apply_merge(target, patch) == result
 
     @given(objects, objects)
     @untimed
-    def test_nothing_that_is_given_is_changed(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+    def test_applying_changes_no_arguments(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
         with Untouched(body, patch):
             result = apply_merge(body, patch)
             result.clear()
 
     @given(objects, objects)
     @untimed
-    def test_twice_is_the_same_as_once(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+    def test_applying_is_idempotent(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
         once = apply_merge(body, patch)
         assert apply_merge(once, patch) == once
 
-    def test_what_is_not_patched_is_shared(self) -> None:
+    def test_unpatched_values_are_shared(self) -> None:
         body: dict[str, Any] = {"spec": {"big": {"x": 1}, "size": 1}, "data": {"y": 1}}
         result = apply_merge(body, {"spec": {"size": 2}})
         assert result["data"] is body["data"]
@@ -181,7 +181,7 @@ def replaces_a_mapping(first: Any, second: Any) -> bool:
 class TestMergingMergePatches:
     @given(objects, objects, objects)
     @untimed
-    def test_one_does_what_both_do_in_order(
+    def test_a_merged_patch_has_the_effect_of_both_in_order(
         self, body: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     ) -> None:
         assume(not replaces_a_mapping(first, second))
@@ -191,14 +191,14 @@ class TestMergingMergePatches:
 
     @given(objects, objects, objects)
     @untimed
-    def test_one_for_a_known_object_does_so_without_exception(
+    def test_a_merged_patch_for_a_given_object_has_the_effect_of_both_always(
         self, body: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     ) -> None:
         with Untouched(body, first, second):
             merged = merge_patches(first, second, onto=body)
         assert apply_merge(body, merged) == apply_merge(apply_merge(body, first), second)
 
-    def test_a_mapping_in_the_place_of_a_removed_one_replaces_it_in_a_known_object(self) -> None:
+    def test_a_mapping_replaces_a_removed_one_in_a_given_object(self) -> None:
         body = {"spec": {"a": {"x": 1, "y": {"z": 1}}}}
         first, second = {"spec": {"a": None}}, {"spec": {"a": {"y": {"q": 2}}}}
         assert merge_patches(first, second, onto=body) == {"spec": {"a": {"x": None, "y": {"z": None, "q": 2}}}}
@@ -210,23 +210,25 @@ class TestMergingMergePatches:
 
 
 class TestSplitting:
-    def test_the_status_is_parted_from_the_rest(self) -> None:
+    def test_the_status_is_split_off(self) -> None:
         patch = {"spec": {"a": 1}, "status": {"b": 2}}
         with Untouched(patch):
             assert split_status(patch) == ({"spec": {"a": 1}}, {"b": 2})
 
-    def test_no_part_may_be_missing(self) -> None:
+    def test_either_part_may_be_empty(self) -> None:
         assert split_status({}) == ({}, {})
         assert split_status({"status": {"b": 2}}) == ({}, {"b": 2})
         assert split_status({"spec": None}) == ({"spec": None}, {})
 
     @pytest.mark.parametrize("status", [None, "text", [1]])
-    def test_what_is_no_patch_of_a_status_is_not_lost(self, status: Any) -> None:
+    def test_a_status_that_is_not_a_mapping_stays_with_the_object(self, status: Any) -> None:
         assert split_status({"status": status}) == ({"status": status}, {})
 
     @given(objects, objects)
     @untimed
-    def test_both_parts_together_do_what_the_patch_does(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+    def test_both_parts_together_have_the_effect_of_the_patch(
+        self, body: dict[str, Any], patch: dict[str, Any]
+    ) -> None:
         patch = {**patch, "status": patch.get("spec", {})}
         main, status = split_status(patch)
         assert apply_merge(apply_merge(body, main), {"status": status} if status else {}) == apply_merge(
@@ -237,14 +239,14 @@ class TestSplitting:
 class TestJsonPatches:
     @given(objects, objects)
     @untimed
-    def test_a_merge_patch_can_be_said_as_a_json_patch(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+    def test_a_merge_patch_is_converted_to_a_json_patch(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
         with Untouched(body, patch):
             ops = merge_as_json_patch(body, patch)
         assert jsonpatch.apply_patch(copy.deepcopy(body), ops) == apply_merge(body, patch)
 
     @given(objects, objects)
     @untimed
-    def test_what_is_fulfilled_needs_no_operation(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
+    def test_changes_without_effect_need_no_operation(self, body: dict[str, Any], patch: dict[str, Any]) -> None:
         assert merge_as_json_patch(apply_merge(body, patch), patch) == []
 
     def test_names_are_escaped(self) -> None:
@@ -257,19 +259,17 @@ class TestJsonPatches:
             {"op": "add", "path": "/metadata", "value": {"labels": {"a": "b"}}}
         ]
 
-    def test_truth_is_not_the_same_as_one(self) -> None:
+    def test_true_is_not_equal_to_one(self) -> None:
         assert merge_as_json_patch({"a": 1}, {"a": True}) == [{"op": "replace", "path": "/a", "value": True}]
 
     @given(objects, objects)
     @untimed
-    def test_a_json_patch_leads_from_one_object_to_the_other(
-        self, before: dict[str, Any], after: dict[str, Any]
-    ) -> None:
+    def test_a_json_patch_turns_one_object_into_the_other(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         with Untouched(before, after):
             ops = json_patch(before, after)
         assert jsonpatch.apply_patch(copy.deepcopy(before), ops) == after
 
-    def test_no_operation_reaches_from_one_stanza_into_another(self) -> None:
+    def test_no_operation_moves_values_between_sections(self) -> None:
         ops = json_patch({"spec": {"x": {"big": 1}}, "status": {}}, {"spec": {}, "status": {"x": {"big": 1}}})
         assert {op["op"] for op in ops} == {"remove", "add"}
 

@@ -39,7 +39,7 @@ def is_kex(found: Resource) -> bool:
 
 
 class TestResource:
-    def test_it_is_known_by_group_version_and_plural(self) -> None:
+    def test_group_version_and_plural_determine_equality(self) -> None:
         same = Resource(group="kopf.dev", version="v1", plural="kopfexamples", kind="Other")
         assert same == KEX
         assert hash(same) == hash(KEX)
@@ -49,7 +49,7 @@ class TestResource:
         group, version, plural = KEX
         assert (group, version, plural) == ("kopf.dev", "v1", "kopfexamples")
 
-    def test_it_is_shown_as_kubectl_names_it(self) -> None:
+    def test_its_string_is_kubectls_name(self) -> None:
         assert str(KEX) == "kopfexamples.v1.kopf.dev"
         assert str(PODS) == "pods.v1"
 
@@ -58,7 +58,7 @@ class TestResource:
         assert PODS.api_version == "v1"
 
     @pytest.mark.parametrize("name", ["kopfexamples", "kopfexample", "KopfExample", "kex"])
-    def test_it_is_called_by_any_of_its_names(self, name: str) -> None:
+    def test_it_has_several_names(self, name: str) -> None:
         assert KEX.has_name(name)
         assert not PODS.has_name(name)
 
@@ -89,11 +89,11 @@ class TestResource:
         assert kind.get_url(**options) == path
         assert kind.get_url(server="https://host:6443/", **options) == f"https://host:6443{path}"
 
-    def test_an_address_may_have_parameters(self) -> None:
+    def test_a_url_may_have_parameters(self) -> None:
         url = KEX.get_url(server="http://host", params={"watch": "true", "labelSelector": "a=b&c"})
         assert url == "http://host/apis/kopf.dev/v1/kopfexamples?watch=true&labelSelector=a%3Db%26c"
 
-    def test_a_subresource_is_one_of_an_object(self) -> None:
+    def test_a_subresource_needs_an_object(self) -> None:
         with pytest.raises(ValueError, match="name"):
             KEX.get_path(subresource="status")
 
@@ -125,7 +125,7 @@ class TestParsing:
         assert Selector.parse("v1beta1", "pods").group == "v1beta1"
         assert Selector.parse("things.v1x") == Selector.parse("v1x", "things")
 
-    def test_keywords_restrict_what_is_named_by_position(self) -> None:
+    def test_keywords_restrict_positional_selectors(self) -> None:
         assert Selector.parse("kopfexamples", group="kopf.dev") == Selector.parse("kopf.dev", "kopfexamples")
         assert Selector.parse("kopfexamples.kopf.dev", group="kopf.dev") == Selector.parse("kopf.dev", "kopfexamples")
 
@@ -153,7 +153,7 @@ class TestParsing:
             (("pods",), {"nonsense": "x"}),
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def test_invalid_selectors_are_rejected(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         with pytest.raises(TypeError):
             Selector.parse(*args, **options)
 
@@ -171,7 +171,7 @@ class TestParsing:
     def test_a_selector_by_name_is_specific(self, args: Any, options: Any, specific: bool) -> None:
         assert Selector.parse(*args, **options).is_specific is specific
 
-    def test_it_is_shown_as_what_it_selects(self) -> None:
+    def test_its_string_is_what_it_selects(self) -> None:
         assert str(Selector.parse("apps", "v1", "deployments")) == "apps/v1/deployments"
         assert str(Selector.parse(category="all")) == "category=all"
         assert str(Selector.parse("kopf.dev", EVERYTHING)) == "kopf.dev/EVERYTHING"
@@ -210,7 +210,7 @@ class TestSelecting:
             (("events.k8s.io", "events"), {}, {NEW_EVENTS}),
         ],
     )
-    def test_the_kinds_that_are_meant_are_selected(
+    def test_matching_kinds_are_selected(
         self, args: tuple[Any, ...], options: dict[str, Any], expected: set[Resource]
     ) -> None:
         selection = select_resources(Selector.parse(*args, **options), CLUSTER)
@@ -218,13 +218,13 @@ class TestSelecting:
         assert selection.problem is None
 
     @pytest.mark.parametrize("args", [("kopfexample",), ("x",), ("kopf.dev", "v2", "kopfexamples"), ("Kopfexamples",)])
-    def test_what_is_not_in_the_cluster_is_a_problem(self, args: tuple[str, ...]) -> None:
+    def test_a_missing_kind_is_a_problem(self, args: tuple[str, ...]) -> None:
         selection = select_resources(Selector.parse(*args), CLUSTER - {KEX, KEX_BETA})
         assert not selection.resources
         assert selection.problem is not None
         assert args[-1] in selection.problem
 
-    def test_a_version_that_is_not_preferred_has_to_be_named(self) -> None:
+    def test_a_version_that_is_not_preferred_must_be_named(self) -> None:
         assert not select_resources(Selector.parse("kopfexamples"), {KEX_BETA}).resources
 
     def test_an_ambiguous_name_is_not_served_and_the_problem_names_the_kinds(self) -> None:
@@ -251,7 +251,7 @@ class TestSelecting:
         assert selection.resources == {KEX}
         assert selection.problem is not None
 
-    def test_a_selecting_function_is_not_asked_about_other_groups(self) -> None:
+    def test_a_selector_function_is_not_called_for_other_groups(self) -> None:
         asked: list[Resource] = []
 
         def ask(found: Resource) -> bool:
@@ -262,5 +262,5 @@ class TestSelecting:
         assert asked == [DEPLOYMENTS]
 
     @pytest.mark.parametrize("test", [is_kex, lambda found: 1, lambda found: "yes"])
-    def test_matching_gives_a_plain_truth_value(self, test: Callable[[Resource], bool]) -> None:
+    def test_matching_returns_a_bool(self, test: Callable[[Resource], bool]) -> None:
         assert Selector.parse(test).matches(KEX) is True

@@ -16,7 +16,7 @@ from trioperator.apiserver import Cluster
 # ------------------------------------------------------------------------------------------------------------ Arguments
 
 
-async def test_parameters_tell_decorators_apart(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_param_distinguishes_decorators(kex: Cluster, autojump_clock: MockClock) -> None:
     @kopf.on.create("KopfExample", param=1000)
     @kopf.on.resume("KopfExample", param=100)
     @kopf.on.update("KopfExample", param=10, field="spec.field")
@@ -67,7 +67,7 @@ async def test_overlapping_fields_are_two_calls_with_their_own_arguments(
     ]
 
 
-async def test_a_handler_is_told_of_its_retries(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_handler_gets_the_number_of_its_retries(kex: Cluster, autojump_clock: MockClock) -> None:
     attempts: list[Any] = []
 
     @kopf.on.create("kopfexamples")
@@ -87,7 +87,7 @@ async def test_a_handler_is_told_of_its_retries(kex: Cluster, autojump_clock: Mo
 # ----------------------------------------------------------------------------------------------------- Results delivery
 
 
-async def test_results_are_put_into_the_status_under_the_names(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_results_are_stored_in_the_status_under_the_handler_ids(kex: Cluster, autojump_clock: MockClock) -> None:
     @kopf.on.create("kopfexamples", id="create_kex_1")
     async def create_kex_1(**_: Any) -> int:
         return 100
@@ -149,7 +149,7 @@ async def test_handlers_wait_for_the_results_of_others(kex: Cluster, autojump_cl
         ({"timeout": 200, "backoff": 50}, Exception(), [50, 50, 50]),
     ],
 )
-async def test_errors_are_tried_again_as_they_and_the_options_say(
+async def test_errors_are_retried_as_they_and_the_options_specify(
     kex: Cluster, autojump_clock: MockClock, options: dict[str, Any], error: Exception, delays: list[float]
 ) -> None:
     times: list[float] = []
@@ -183,7 +183,7 @@ async def test_an_hour_of_temporary_errors_is_sixty_attempts(kex: Cluster, autoj
     assert attempts == list(range(60))
 
 
-async def test_an_async_handler_that_hangs_is_ended_by_its_timeout(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_an_async_handler_that_hangs_is_cancelled_by_its_timeout(kex: Cluster, autojump_clock: MockClock) -> None:
     ended: list[float] = []
 
     @kopf.on.create("kopfexamples", timeout=60 * 60)

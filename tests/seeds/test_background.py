@@ -34,7 +34,7 @@ def sleep(seconds: float) -> None:
 # ------------------------------------------------------------------------------------------------------------ Daemons
 
 
-async def test_daemons_of_both_styles_accompany_an_object(kex: Cluster) -> None:
+async def test_sync_and_async_daemons_run_beside_an_object(kex: Cluster) -> None:
     checks: list[str] = []
 
     @kopf.daemon("kopfexamples", cancellation_timeout=1)
@@ -57,7 +57,7 @@ async def test_daemons_of_both_styles_accompany_an_object(kex: Cluster) -> None:
         await delete(kex, within=30)
 
 
-async def test_a_sync_daemon_ends_by_its_flag(kex: Cluster) -> None:
+async def test_a_sync_daemon_is_stopped_by_its_flag(kex: Cluster) -> None:
     words: list[str] = []
 
     @kopf.daemon("kopfexamples")
@@ -73,7 +73,7 @@ async def test_a_sync_daemon_ends_by_its_flag(kex: Cluster) -> None:
     assert words == ["We are done. Bye."]
 
 
-async def test_an_async_daemon_ends_by_its_cancellation(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_an_async_daemon_is_stopped_by_cancellation(kex: Cluster, autojump_clock: MockClock) -> None:
     words: list[str] = []
 
     @kopf.daemon("kopfexamples", cancellation_timeout=1.0)
@@ -91,7 +91,7 @@ async def test_an_async_daemon_ends_by_its_cancellation(kex: Cluster, autojump_c
     assert words == ["We are done. Bye."]
 
 
-async def test_a_daemon_has_times_for_the_stages_of_its_end(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_daemon_has_timeouts_for_the_stages_of_stopping(kex: Cluster, autojump_clock: MockClock) -> None:
     @kopf.daemon("kopfexamples", cancellation_backoff=1.0, cancellation_timeout=3.0)
     async def monitor_kex(stopped: Any, **kwargs: Any) -> None:
         while not stopped:  # noqa: ASYNC110
@@ -250,7 +250,7 @@ async def test_a_daemon_runs_for_those_that_match(kex: Cluster, autojump_clock: 
         assert running == {"some-one", "some-other"}
 
 
-async def test_a_daemon_can_be_excluded_for_ever(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_daemon_can_be_excluded_permanently(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @kopf.on.update("kopfexamples", annotations={"update-fn-never-again": kopf.ABSENT})

@@ -78,7 +78,7 @@ async def test_the_operators_memo_populates_those_of_objects(kex: Cluster, autoj
     assert sorted(printed.getvalue().split()) == ["default/one", "default/other"]
 
 
-async def test_a_class_of_ones_own_can_be_one_memo_for_all(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_custom_class_can_be_one_memo_for_all(kex: Cluster, autojump_clock: MockClock) -> None:
     printed = io.StringIO()
 
     @dataclasses.dataclass()

@@ -55,7 +55,7 @@ CREATED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("filters", "made", "expected"), CREATED)
-async def test_filters_decide_who_is_called_at_creation(
+async def test_filters_select_the_handlers_of_a_creation(
     kex: Cluster, autojump_clock: MockClock, filters: dict[str, Any], made: dict[str, Any], expected: bool
 ) -> None:
     calls: list[str] = []
@@ -95,7 +95,7 @@ UPDATED: list[tuple[dict[str, Any], Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize(("filters", "old", "new", "expected"), UPDATED)
-async def test_filters_decide_who_is_called_at_a_change(
+async def test_filters_select_the_handlers_of_a_change(
     kex: Cluster, autojump_clock: MockClock, filters: dict[str, Any], old: Any, new: Any, expected: bool
 ) -> None:
     calls: list[Any] = []
@@ -115,7 +115,7 @@ async def test_filters_decide_who_is_called_at_a_change(
     assert calls == ([(old, new)] if expected else [])
 
 
-async def test_what_matches_no_filter_is_left_alone_and_created_when_it_does(
+async def test_an_object_that_matches_no_filter_is_untouched_and_created_when_it_does(
     kex: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -139,9 +139,7 @@ async def test_what_matches_no_filter_is_left_alone_and_created_when_it_does(
     assert calls == ["create"]
 
 
-async def test_a_handler_of_a_field_that_is_not_there_keeps_all_objects_in_view(
-    kex: Cluster, autojump_clock: MockClock
-) -> None:
+async def test_a_handler_of_a_missing_field_applies_to_all_objects(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @kopf.on.field("kopfexamples", field="spec.nonexistent")

@@ -13,7 +13,9 @@ from tests.seeds.conftest import change, example, operating, rest
 from trioperator.apiserver import Cluster
 
 
-async def test_handlers_of_one_name_are_called_for_what_each_is_for(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_handlers_with_one_name_are_called_each_for_its_own_reason(
+    kex: Cluster, autojump_clock: MockClock
+) -> None:
     calls: list[Any] = []
 
     @kopf.on.create("kopfexamples")
@@ -63,7 +65,7 @@ async def test_sync_handlers_are_called_with_the_same_arguments(kex: Cluster) ->
     assert calls == [("create", "kex-1", {"field": "a"}), ("delete", "kex-1", {"field": "a"})]
 
 
-async def test_bound_methods_know_their_instance(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_bound_methods_get_their_instance(kex: Cluster, autojump_clock: MockClock) -> None:
     class MyCls:
         def __init__(self) -> None:
             self.names: list[str] = []
@@ -81,7 +83,7 @@ async def test_bound_methods_know_their_instance(kex: Cluster, autojump_clock: M
     assert (one.names, other.names) == (["kex-1"], ["kex-1"])
 
 
-async def test_event_handlers_see_every_event_as_it_came(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_event_handlers_get_every_event_as_received(kex: Cluster, autojump_clock: MockClock) -> None:
     events: list[Any] = []
 
     @kopf.on.event("kopfexamples")
@@ -145,7 +147,7 @@ async def test_each_decorator_of_an_event_handler_has_its_own_filters(kex: Clust
     assert sorted(calls) == [("both", "a"), ("one", "a"), ("two", "b")]
 
 
-async def test_a_filter_of_an_event_handler_that_fails_does_no_harm_to_others(
+async def test_a_filter_that_raises_does_not_affect_other_event_handlers(
     kex: Cluster, autojump_clock: MockClock
 ) -> None:
     calls: list[str] = []
@@ -165,9 +167,7 @@ async def test_a_filter_of_an_event_handler_that_fails_does_no_harm_to_others(
     assert calls[:2] == ["event", "create"]
 
 
-async def test_a_handler_that_meddles_with_what_it_gets_changes_nothing(
-    kex: Cluster, autojump_clock: MockClock
-) -> None:
+async def test_a_handler_that_modifies_its_arguments_changes_nothing(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @kopf.on.create("kopfexamples")
@@ -184,7 +184,7 @@ async def test_a_handler_that_meddles_with_what_it_gets_changes_nothing(
     assert calls == []
 
 
-async def test_a_status_is_seen_by_those_who_ask_for_it(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_status_changes_are_detected_with_a_status_field(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @kopf.on.update("kopfexamples", field="status")
@@ -201,7 +201,7 @@ async def test_a_status_is_seen_by_those_who_ask_for_it(kex: Cluster, autojump_c
     assert calls == [(None, {"done": True}), ({"done": True}, {"done": False})]
 
 
-async def test_a_status_is_nothing_to_those_who_do_not(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_status_changes_are_ignored_without_a_status_field(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @kopf.on.update("kopfexamples")
@@ -268,7 +268,7 @@ async def test_resuming_is_mixed_into_an_update_in_the_order_of_declaration(
     assert calls == [("update", "update"), ("resume", "update"), ("update", "update")]
 
 
-async def test_what_was_deleted_meanwhile_is_resumed_only_on_request(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_objects_being_deleted_are_resumed_only_with_deleted(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @kopf.on.delete("kopfexamples")

@@ -20,7 +20,7 @@ def pod(name: str, namespace: str = "default", *containers: str, **labels: str) 
     }
 
 
-async def test_a_timer_looks_up_what_an_index_holds(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_timer_looks_up_values_in_an_index(kex: Cluster, autojump_clock: MockClock) -> None:
     seen: list[Any] = []
 
     @kopf.index("pods")

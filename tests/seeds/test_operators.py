@@ -31,7 +31,7 @@ from trioperator.apiserver import Cluster
         ({"namespaces": ["l*"]}, {"late"}),
     ],
 )
-async def test_an_operator_keeps_to_its_scope(
+async def test_an_operator_stays_within_its_namespaces(
     kex: Cluster, autojump_clock: MockClock, options: dict[str, Any], expected: set[str]
 ) -> None:
     seen: set[str] = set()
@@ -141,7 +141,7 @@ async def handled(cluster: Cluster, *, retries: int = 0) -> dict[str, Any]:
         return await cluster.get("kopfexamples", "kex-1")
 
 
-async def test_the_finalizer_can_be_named(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_finalizer_is_configurable(kex: Cluster, autojump_clock: MockClock) -> None:
     @kopf.on.startup()
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.persistence.finalizer = "my-operator.example.com/kopf-finalizer"
@@ -171,7 +171,7 @@ def to_both(settings: kopf.OperatorSettings) -> None:
     ("setting", "annotated", "in_status"),
     [(to_annotations, True, False), (to_the_status, False, True), (to_both, True, True)],
 )
-async def test_progress_is_kept_where_it_is_wanted(
+async def test_the_storage_of_progress_is_configurable(
     kex: Cluster,
     autojump_clock: MockClock,
     setting: Callable[[kopf.OperatorSettings], None],
@@ -191,7 +191,9 @@ async def test_progress_is_kept_where_it_is_wanted(
         assert json.loads(annotations["my-op.example.com/create_fn"])["message"] == "not yet"
 
 
-async def test_the_last_state_is_kept_where_it_is_wanted(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_storage_of_the_last_handled_configuration_is_configurable(
+    kex: Cluster, autojump_clock: MockClock
+) -> None:
     @kopf.on.startup()
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.persistence.diffbase_storage = kopf.MultiDiffBaseStorage(
@@ -206,7 +208,7 @@ async def test_the_last_state_is_kept_where_it_is_wanted(kex: Cluster, autojump_
     assert json.loads(stored) == json.loads(body["status"]["diff-base"]) == {"spec": {"field": 1}}
 
 
-async def test_the_default_backoff_can_be_set(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_default_backoff_is_configurable(kex: Cluster, autojump_clock: MockClock) -> None:
     times: list[float] = []
 
     @kopf.on.startup()
@@ -243,9 +245,7 @@ async def test_the_settings_of_an_operator_are_its_own(kex: Cluster, autojump_cl
 
 
 @pytest.mark.parametrize("killed", [True, False])
-async def test_handlers_go_on_after_a_restart_where_they_were(
-    kex: Cluster, autojump_clock: MockClock, killed: bool
-) -> None:
+async def test_handlers_continue_after_a_restart(kex: Cluster, autojump_clock: MockClock, killed: bool) -> None:
     calls: list[Any] = []
 
     @kopf.on.create("kopfexamples")
@@ -269,9 +269,7 @@ async def test_handlers_go_on_after_a_restart_where_they_were(
     assert calls == [("good", 0), ("slow", 0), ("slow", 1), ("slow", 2)]
 
 
-async def test_what_happens_while_nobody_looks_is_handled_as_one_change(
-    kex: Cluster, autojump_clock: MockClock
-) -> None:
+async def test_changes_during_downtime_are_handled_as_one_change(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @kopf.on.create("kopfexamples")
@@ -295,7 +293,7 @@ async def test_what_happens_while_nobody_looks_is_handled_as_one_change(
     ]
 
 
-async def test_deleting_waits_for_an_operator_to_come_back(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_deletion_waits_for_the_operator_to_be_restarted(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @kopf.on.delete("kopfexamples")

@@ -92,7 +92,7 @@ async def test_sub_handlers_have_ids_like_those_of_regular_handlers(
         assert caplog.text.count(f"Handler '{id}' succeeded.") == 1
 
 
-async def test_the_parent_is_called_again_and_again_to_register_the_sub_handlers(
+async def test_the_parent_is_called_for_each_retry_to_register_the_sub_handlers(
     kex: Cluster, autojump_clock: MockClock
 ) -> None:
     calls: list[str] = []
@@ -177,7 +177,7 @@ async def test_handlers_that_succeeded_before_a_restart_are_not_called_again(
 # --------------------------------------------------------------------------------------------------- Tips & Tricks
 
 
-async def test_handlers_are_excluded_for_ever_by_an_annotation(kex: Cluster, autojump_clock: MockClock) -> None:
+async def test_handlers_are_excluded_permanently_by_an_annotation(kex: Cluster, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @kopf.on.update("kopfexamples", annotations={"update-fn-never-again": kopf.ABSENT})
