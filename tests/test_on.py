@@ -1,4 +1,4 @@
-"""The decorators: what they register, and what they refuse."""
+"""The decorators: the handlers that they register, and validation of options."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FILTERS: dict[str, Any] = {
 
 @pytest.fixture
 def registry() -> Iterator[OperatorRegistry]:
-    """Collect what the plain decorators register."""
+    """Return a new default registry."""
     before = get_default_registry()
     made = OperatorRegistry()
     set_default_registry(made)
@@ -55,7 +55,7 @@ def fn(**_: Any) -> None: ...
 
 
 def decorate(name: str, *selector: Any, **options: Any) -> Any:
-    """Use a decorator, with what it cannot do without."""
+    """Use a decorator with its required options."""
     if name in RESOURCES and not selector and not set(options) & set(Selector.__dataclass_fields__):
         selector = ("widgets",)
     if name == "field":
@@ -67,7 +67,7 @@ def decorate(name: str, *selector: Any, **options: Any) -> Any:
     return handler
 
 
-# ------------------------------------------------------------------------------------------- what is made
+# ---------------------------------------------------------------------------------------------- handlers
 
 
 @pytest.mark.parametrize("name", ACTIVITIES)
@@ -164,7 +164,7 @@ def test_zero_timeout_and_zero_retries_are_limits() -> None:
     assert (handler.timeout, handler.retries, handler.backoff) == (0, 0, 0)
 
 
-# --------------------------------------------------------------------------------------------- identities
+# --------------------------------------------------------------------------------------------------- ids
 
 
 @pytest.mark.parametrize("name", ["event", *CHANGES])
@@ -201,7 +201,7 @@ def test_an_id_must_be_a_string(name: str, id: Any) -> None:
         decorate(name, id=id)
 
 
-# --------------------------------------------------------------------------------------------- registries
+# -------------------------------------------------------------------------------------------- registries
 
 
 def test_decorators_use_the_default_registry_by_default(registry: OperatorRegistry) -> None:
@@ -261,7 +261,7 @@ def test_functions_of_all_shapes_can_be_decorated(registry: OperatorRegistry) ->
     assert len(list(registry)) == 5
 
 
-# ----------------------------------------------------------------------------------------------- selectors
+# --------------------------------------------------------------------------------------------- selectors
 
 POD = Resource(group="", version="v1", plural="pods", kind="Pod", singular="pod", shortcuts=frozenset({"po"}))
 
@@ -328,7 +328,7 @@ def test_a_decorator_without_parentheses_is_rejected(registry: OperatorRegistry)
     assert list(registry) == []
 
 
-# ------------------------------------------------------------------------------------------------ refusals
+# -------------------------------------------------------------------------------------------- validation
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What holds for the project as a whole: public names, pages that name everything, rights that suffice and no more."""
+"""The project as a whole: public names, complete pages, and the permissions of the deployment."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_help_of_operators_names_all_their_options() -> None:
 
 
 class Rights:
-    """Know what the ClusterRole of the deployment allows, and what of it was used."""
+    """Permissions that the ClusterRole of the deployment grants, and those that were used."""
 
     def __init__(self) -> None:
         documents = yaml.safe_load_all(read("deploy/base/rbac.yaml"))
@@ -167,7 +167,7 @@ async def test_the_deployment_has_the_rights_that_the_operator_uses(cluster: Clu
     async def handle(reason: str) -> str | None:
         if reason != "delete":
             return reason
-        # Somebody changes the object at the same time, and it has to be looked at again.
+        # A conflicting change, so that the object has to be read again.
         await cluster.patch("kex", "kopf-example-1", {"metadata": {"labels": {"in": "between"}}})
         return None
 

@@ -1,4 +1,4 @@
-"""What Kopf's documentation shows is registered here, and means the same: all forms of decorators and settings."""
+"""Decorators and settings in all forms of Kopf's documentation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trioperator.model.resource import select_resources
 
 @pytest.fixture
 def registry() -> Iterator[kopf.OperatorRegistry]:
-    """Collect what the plain decorators register."""
+    """Return a new default registry."""
     before = kopf.get_default_registry()
     made = kopf.OperatorRegistry()
     kopf.set_default_registry(made)
@@ -28,7 +28,7 @@ def registry() -> Iterator[kopf.OperatorRegistry]:
     kopf.set_default_registry(before)
 
 
-# ---------------------------------------------------------------------------------- Handlers and Arguments
+# -------------------------------------------------------------------------------- Handlers and Arguments
 
 
 def plain() -> None:
@@ -104,7 +104,7 @@ def lambdas_and_partials() -> None:
     kopf.on.create("kopfexamples")(functools.partial(create, "item"))
 
 
-# ------------------------------------------------------------------------- Startup, Shutdown, Health-checks
+# ---------------------------------------------------------------------- Startup, Shutdown, Health-checks
 
 
 def activities() -> None:
@@ -176,7 +176,7 @@ def test_lambdas_and_partials_are_handlers(registry: kopf.OperatorRegistry) -> N
     assert ids[1] == "lambdas_and_partials.<locals>.create"
 
 
-# ----------------------------------------------------------------------------------- Resource specification
+# -------------------------------------------------------------------------------- Resource specification
 
 
 def kind(group: str, version: str, plural: str, kind: str, *, short: str = "", **options: Any) -> kopf.Resource:
@@ -283,7 +283,7 @@ def test_overlapping_selectors_call_a_function_once(registry: kopf.OperatorRegis
     assert len(select_event_handlers(handlers, event_cause({}))) == 1
 
 
-# ------------------------------------------------------------------------------------------------ Filtering
+# --------------------------------------------------------------------------------------------- Filtering
 
 
 def check_value(value: str | None, spec: kopf.Spec, **_: Any) -> bool:
@@ -329,7 +329,7 @@ def test_filters_are_declared_as_in_the_documentation(
     assert handler.has_filters
 
 
-# ------------------------------------------------------------------------------------------- Error handling
+# ---------------------------------------------------------------------------------------- Error handling
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_errors_are_raised_as_in_the_documentation() -> None:
     assert not issubclass(kopf.TemporaryError, kopf.PermanentError)
 
 
-# -------------------------------------------------------------------------------------------- Configuration
+# ----------------------------------------------------------------------------------------- Configuration
 
 
 class InfiniteBackoffsWithJitter:

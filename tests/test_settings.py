@@ -72,7 +72,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class Storage:
-    """Look like a storage of either kind."""
+    """Storage of either kind."""
 
     def build(self) -> None: ...
     def fetch(self) -> None: ...
@@ -81,7 +81,7 @@ class Storage:
 
 
 class Endless:
-    """Be an infinite sequence of delays."""
+    """Infinite sequence of delays."""
 
     def __iter__(self) -> Iterator[int]:
         return itertools.repeat(10)

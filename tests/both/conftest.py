@@ -32,7 +32,7 @@ Body = dict[str, Any]
 
 
 class Notes:
-    """Hold what handlers have noted, and let tests wait for it."""
+    """Notes of handlers, which tests can wait for."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -44,14 +44,14 @@ class Notes:
         news.set()
 
     async def until(self, wanted: int | Callable[[list[Any]], bool]) -> list[Any]:
-        """Wait until there are so many notes, or until they are as wanted."""
+        """Wait for a number of notes, or until they satisfy a condition."""
         while not (len(self.all) >= wanted if isinstance(wanted, int) else wanted(self.all)):
             await self._news.wait()
         return self.all
 
 
 class Server:
-    """Know an API server, act on it as a user does, and run operators on it.
+    """API server with methods to act on it as a user, and to run operators.
 
     Names of objects are in ``namespace``, which is the test's own, unless another one is given.
     """
@@ -90,17 +90,17 @@ class Server:
         *,
         namespace: str | None = None,
     ) -> Body:
-        """Wait until an object is there and is as wanted."""
+        """Wait until an object exists and satisfies a condition."""
         found = await self._follow(resource, name, lambda body: body is not None and bool(check(body)), namespace)
         assert found is not None
         return found
 
     async def until_gone(self, resource: Resource, name: str, *, namespace: str | None = None) -> None:
-        """Wait until there is no object of that name."""
+        """Wait until the object does not exist."""
         await self._follow(resource, name, lambda body: body is None, namespace)
 
     async def until_handled(self, resource: Resource, name: str, *, namespace: str | None = None, **spec: Any) -> Body:
-        """Wait until the last-handled state is on an object, and has these fields in its spec."""
+        """Wait until the last-handled configuration is stored and has these fields in its spec."""
 
         def is_handled(body: Body) -> bool:
             last = json.loads(body["metadata"].get("annotations", {}).get(LAST, "null"))
@@ -109,7 +109,7 @@ class Server:
         return await self.until(resource, name, is_handled, namespace=namespace)
 
     async def define(self, definition: Mapping[str, Any]) -> None:
-        """Create a kind, if it is not there, and wait until its objects can be listed."""
+        """Create a kind if it does not exist, and wait until its objects can be listed."""
         with contextlib.suppress(ConflictError):
             await self.create(CRDS, definition)
         await self.until(CRDS, definition["metadata"]["name"], _is_established)
@@ -123,7 +123,7 @@ class Server:
                     await trio.sleep(0.05)
 
     async def create_soon(self, resource: Resource, body: Mapping[str, Any]) -> Body:
-        """Create an object of a kind that is just coming."""
+        """Create an object of a kind that is just being established."""
         while True:
             try:
                 return await self.create(resource, body)
@@ -141,7 +141,7 @@ class Server:
         namespaces: tuple[str, ...] | None = None,
         seconds: float = 60,
     ) -> AsyncIterator[None]:
-        """Run an operator in the block, which may take so many seconds, and stop it in order at the end."""
+        """Run an operator during the block, for at most so many seconds, and stop it in order at the end."""
         stop = trio.Event()
 
         async def operate(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -188,7 +188,7 @@ def _is_established(body: Body) -> bool:
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])
 def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
-    """Have the real control plane where it is wanted; else the embedded server is."""
+    """Return the real control plane if it is requested, None for the embedded server."""
     if request.param == "embedded":
         return None
     started: ControlPlane = request.getfixturevalue("controlplane")
@@ -197,7 +197,7 @@ def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
 
 @pytest.fixture
 async def server(plane: ControlPlane | None, tmp_path: pathlib.Path) -> AsyncIterator[Server]:
-    """Be one of both API servers, with the kinds of these tests and a namespace for the test alone."""
+    """Yield one of both API servers, with the kinds of these tests and a namespace of its own."""
     async with trio.open_nursery() as nursery:
         if plane is None:
             cluster = Cluster()

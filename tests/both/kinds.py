@@ -55,7 +55,7 @@ def define(
     older: tuple[str, ...] = (),
     names: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Make the definition of a kind: *older* versions are served, and not stored; *names* are others of it."""
+    """Return a CRD: *older* versions are served but not stored; *names* are additional ones."""
     assert resource.kind is not None
     subresources: dict[str, Any] = {"subresources": {"status": {}}} if has_status else {}
     versions = [
@@ -91,7 +91,7 @@ DEFINITIONS: Final = (
 
 
 def manifest(resource: Resource, name: str = "one", **spec: Any) -> dict[str, Any]:
-    """Make an object of a custom kind."""
+    """Return an object of a custom kind."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -101,7 +101,7 @@ def manifest(resource: Resource, name: str = "one", **spec: Any) -> dict[str, An
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
-    """Make a ConfigMap that is told from those of the cluster by a label."""
+    """Return a ConfigMap with a label that distinguishes it from those of the cluster."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,4 +1,4 @@
-"""What happens to objects, and which handlers hear of it."""
+"""Handlers of creation, update, deletion, resuming, events and fields."""
 
 from __future__ import annotations
 

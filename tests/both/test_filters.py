@@ -1,4 +1,4 @@
-"""Which objects are handled, and how little is done to those that are not."""
+"""Filters of objects and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indices of Pods, as they are kept while Pods come, change and go; on both servers."""
+"""Indices of Pods, which are created, changed and deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Index = trioperator.Index
 
 
 def pod(name: str, *containers: str, **labels: str) -> Body:
-    """Make a Pod."""
+    """Return a Pod."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -23,7 +23,7 @@ def pod(name: str, *containers: str, **labels: str) -> Body:
 
 
 def plain(index: Index[Any, Any]) -> dict[Any, list[Any]]:
-    """Give what is in an index; its objects are indexed at the same time, so their order is by chance."""
+    """Return the content of an index, sorted: objects are indexed concurrently."""
     return {key: sorted(store, key=str) for key, store in index.items()}
 
 

@@ -1,4 +1,4 @@
-"""Kinds of all sorts: built-in, cluster-scoped, in several versions, coming and going; and namespaces that do."""
+"""Built-in, cluster-scoped and multi-version kinds; kinds and namespaces that are created and deleted."""
 
 from __future__ import annotations
 

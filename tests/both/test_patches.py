@@ -1,4 +1,4 @@
-"""What handlers want stored, and what becomes of it."""
+"""Patches and results of handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers in parts, in their order, anew and refused: on both API servers."""
+"""Sub-handlers, lifecycles, interruptions and rejected patches."""
 
 from __future__ import annotations
 

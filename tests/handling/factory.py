@@ -1,4 +1,4 @@
-"""Handlers and causes to try things on."""
+"""Handlers and causes for tests."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ WIDGETS = Resource(
 
 
 def nothing(**_: Any) -> None:
-    """Be a function that takes everything and does nothing."""
+    """Accept all arguments, and do nothing."""
 
 
 def handler(fn: Any = nothing, **options: Any) -> Handler:
-    """Make a handler of no sort in particular."""
+    """Return a handler of the base class."""
     return Handler(fn=fn, **{"id": "fn", **options})
 
 
 def event_handler(fn: Any = nothing, **options: Any) -> EventHandler:
-    """Make a handler of raw events."""
+    """Return an event handler."""
     return EventHandler(fn=fn, **{"id": "fn", "selector": Selector.parse("widgets"), **options})
 
 
 def change_handler(fn: Any = nothing, **options: Any) -> ChangeHandler:
-    """Make a handler of changes, of any reason if none is given."""
+    """Return a change handler, by default for any reason."""
     return ChangeHandler(fn=fn, **{"id": "fn", "selector": Selector.parse("widgets"), **options})
 
 
 def update_handler(fn: Any = nothing, **options: Any) -> ChangeHandler:
-    """Make a handler of updates."""
+    """Return an update handler."""
     return change_handler(fn, **{"reason": Reason.UPDATE, "needs_change": True, **options})
 
 
 def event_cause(raw: Mapping[str, Any], *, type: str | None = "ADDED", memo: Any = None) -> EventCause:
-    """Make an event."""
+    """Return an event cause."""
     return EventCause(resource=WIDGETS, raw=raw, get_memo=lambda: memo, logger=get_logger("tests"), type=type)
 
 
@@ -58,7 +58,7 @@ def change_cause(
     reason: Reason = Reason.UPDATE,
     initial: bool = False,
 ) -> ChangeCause:
-    """Make a change; the object itself is like its new essence, unless it is given."""
+    """Return a change cause; the object is the new essence unless *raw* is given."""
     return ChangeCause(
         resource=WIDGETS,
         raw=new or {} if raw is None else raw,
@@ -79,7 +79,7 @@ async def invoke(
     ago: float = 0.0,
     **options: Any,
 ) -> Outcome:
-    """Make one attempt, where the first one was begun *ago* seconds before."""
+    """Make one attempt of a handler whose first attempt started *ago* seconds before."""
     made = fn if isinstance(fn, Handler) else handler(fn, **options)
     started = wall_now() - datetime.timedelta(seconds=ago)
     invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
@@ -89,7 +89,7 @@ async def invoke(
 
 
 def raising(error: BaseException, *, sync: bool) -> Callable[..., Any]:
-    """Make a function that raises the error."""
+    """Return a function that raises the error."""
 
     def fn() -> None:
         raise error

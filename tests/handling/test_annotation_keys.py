@@ -1,4 +1,4 @@
-"""The keys of annotations."""
+"""Keys of the annotations that store an operator's state."""
 
 from __future__ import annotations
 

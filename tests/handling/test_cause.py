@@ -1,4 +1,4 @@
-"""Causes: what has happened, and what handlers are told of it."""
+"""Causes: their detection, and the arguments of handlers."""
 
 from __future__ import annotations
 

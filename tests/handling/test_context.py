@@ -1,4 +1,4 @@
-"""The current cause: what helpers find without being told."""
+"""The current cause, for helpers that are called without an object."""
 
 from __future__ import annotations
 

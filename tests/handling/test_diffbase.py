@@ -1,4 +1,4 @@
-"""Where the last-handled state of objects is kept."""
+"""Storages of the last-handled configuration."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stored(storage: DiffBaseStorage, raw: dict[str, Any], essence: BodyEssence |
 def is_current(
     storage: DiffBaseStorage, raw: dict[str, Any], progress: ProgressStorage | None = None, fields: Any = ()
 ) -> bool:
-    """Ask as the operator does for each event."""
+    """Return what the operator checks for each watch event."""
     essence = storage.build(body=Body(raw), extra_fields=fields)
     if progress is not None:
         essence = progress.clear(essence=essence)

@@ -1,4 +1,4 @@
-"""Filters: which objects and which changes a handler wants."""
+"""Filters: matching of objects and changes."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_all_callbacks_of_a_handler_are_found_with_their_options() -> None:
     assert list(callbacks(event_handler())) == []
 
 
-# ------------------------------------------------------------------------------- fields of the one state
+# ---------------------------------------------------------------------------------- fields of the object
 
 NOT_UPDATING: list[dict[str, Any]] = [
     {"reason": Reason.CREATE},

@@ -1,4 +1,4 @@
-"""What is known of a function: its name, its arguments, and whether it is async."""
+"""Handlers: their ids, signatures and kinds of functions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AsyncCallee:
 
 
 def passing(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate as most decorators do."""
+    """Wrap a function as most decorators do."""
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -298,7 +298,7 @@ def test_a_filter_with_unknown_required_arguments_is_rejected_by_name() -> None:
     check_callback(handler(), "when", lambda spec, x=1: True, KNOWN)
 
 
-# ----------------------------------------------------------------------------------------------- handlers
+# ---------------------------------------------------------------------------------------------- handlers
 
 
 def test_handlers_are_immutable() -> None:

@@ -1,4 +1,4 @@
-"""What is remembered of handlers while a cause is not finished."""
+"""States of the handlers of an unfinished cause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def after(seconds: float) -> datetime.datetime:
     return NOW + datetime.timedelta(seconds=seconds)
 
 
-# ------------------------------------------------------------------------------------------------ records
+# ----------------------------------------------------------------------------------------------- records
 
 
 def test_a_record_is_stored_as_kopf_stores_it() -> None:
@@ -108,7 +108,7 @@ def test_invalid_fields_of_a_record_count_as_absent(record: Any, expected: Handl
     assert HandlerState.from_record(record, now=NOW) == expected
 
 
-# ----------------------------------------------------------------------------------------------- settling
+# ---------------------------------------------------------------------------------------------- outcomes
 
 FRESH = HandlerState(started=NOW, purpose="create")
 
@@ -187,7 +187,7 @@ def test_each_attempt_counts_once_and_the_start_stays(delays: list[float]) -> No
     assert state.started == NOW
 
 
-# --------------------------------------------------------------------------------------------- superseding
+# ------------------------------------------------------------------------------------------- superseding
 
 WAITING = HandlerState(started=NOW, purpose="create", delayed=after(60), retries=2, message="wait")
 DONE = HandlerState(started=NOW, purpose="create", stopped=after(1), retries=1, success=True)
@@ -244,7 +244,7 @@ def test_handlers_that_are_not_selected_have_no_state() -> None:
     assert states["b"] is WAITING
 
 
-# ------------------------------------------------------------------------------------------------ results
+# ----------------------------------------------------------------------------------------------- results
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Indices: what is put in and taken out, and what readers see of it."""
+"""In-memory indices: updates, removals, and views for readers."""
 
 from __future__ import annotations
 

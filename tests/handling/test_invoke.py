@@ -1,4 +1,4 @@
-"""The one place where users' functions are called."""
+"""Invocation of handlers."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ async def test_exceptions_that_end_the_process_propagate(error: BaseException, s
 
 
 class Odd(BaseException):
-    """Be an error like those of some extension modules, which are no ``Exception``."""
+    """Error that is not an ``Exception``, as in some extension modules."""
 
 
 class Mute(Exception):
@@ -302,7 +302,7 @@ async def test_an_error_in_a_handlers_nursery_is_an_error_of_the_handler() -> No
     assert (str(outcome.error), outcome.delay) == ("from a child", 3)
 
 
-# --------------------------------------------------------------------------------------------- tracebacks
+# -------------------------------------------------------------------------------------------- tracebacks
 
 
 def deep() -> None:
@@ -357,7 +357,7 @@ async def test_a_traceback_of_a_wrong_call_is_kept(caplog: pytest.LogCaptureFixt
     assert "spec" in record.getMessage()
 
 
-# ----------------------------------------------------------------------------------------------- timeouts
+# ---------------------------------------------------------------------------------------------- timeouts
 
 
 async def test_an_async_attempt_is_cancelled_on_timeout(autojump_clock: MockClock) -> None:
@@ -426,7 +426,7 @@ async def test_the_outcome_of_a_sync_attempt_is_determined_when_it_returns(mock_
     assert isinstance(outcome.error, HandlerTimeoutError)
 
 
-# ------------------------------------------------------------------------------------------- cancellation
+# ------------------------------------------------------------------------------------------ cancellation
 
 
 async def test_cancellation_propagates_through_an_async_function(autojump_clock: MockClock) -> None:

@@ -1,4 +1,4 @@
-"""Lifecycles choose what is called next, and a bad one does no harm."""
+"""Lifecycles: the order of handlers, and failures of custom ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def chosen(lifecycle: Lifecycle, offered: Sequence[ChangeHandler], *retries: int
 
 @pytest.fixture(autouse=True)
 def default() -> Iterator[None]:
-    """Forget what a test has set."""
+    """Restore the default lifecycle after a test."""
     yield
     lifecycles.set_default_lifecycle(None)
 

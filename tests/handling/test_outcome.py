@@ -1,4 +1,4 @@
-"""Outcomes: what follows from how an attempt has ended."""
+"""Outcomes of attempts: errors, retries and limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def decide(error: Exception, *, retry: int = 0, runtime: float = 0.0, backoff: f
     return classify_error(handler(**options), error, retry=retry, runtime=runtime, backoff=backoff)
 
 
-# ---------------------------------------------------------------------------------------- what errors mean
+# ------------------------------------------------------------------------------------------------ errors
 
 
 @pytest.mark.parametrize("delay", [0, 1, 10.5, 60])
@@ -69,7 +69,7 @@ def test_the_backoff_of_the_handler_overrides_the_default(own: float) -> None:
     assert classify_error(handler(backoff=own), TemporaryError("x", delay=3), retry=0, runtime=0, backoff=60).delay == 3
 
 
-# ------------------------------------------------------------------------------------------------- limits
+# ------------------------------------------------------------------------------------------------ limits
 
 
 def test_the_last_retry_fails_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Where the progress of handlers is kept."""
+"""Storages of the progress of handlers."""
 
 from __future__ import annotations
 

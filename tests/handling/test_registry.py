@@ -1,4 +1,4 @@
-"""The registry: which handlers there are, and which of them a cause calls for."""
+"""Registry of handlers, and selection of the handlers for a cause."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def selected(handlers: Iterable[ChangeHandler], **options: Any) -> list[str]:
     return [handler.id for handler in select_handlers(KindHandlers.of(handlers), change_cause(**options))]
 
 
-# ----------------------------------------------------------------------------------------------- choosing
+# --------------------------------------------------------------------------------------------- selection
 
 A: Any = {"spec": {"f": 1}}
 B: Any = {"spec": {"f": 2}}
@@ -164,7 +164,7 @@ def test_a_filter_that_raises_stops_the_selection_for_a_change() -> None:
         selected(handlers, old=A, new=B)
 
 
-# ---------------------------------------------------------------------------------------- what a kind needs
+# ------------------------------------------------------------------------------------ handlers of a kind
 
 
 def test_handlers_of_a_kind_are_grouped_by_class() -> None:
@@ -204,7 +204,7 @@ def test_a_handler_of_a_missing_field_prematches_all_objects() -> None:
     assert not prematches_any(KindHandlers.of([present]), change_cause(old=None, new={}, reason=Reason.CREATE))
 
 
-# --------------------------------------------------------------------------------------------- registering
+# ---------------------------------------------------------------------------------------------- registry
 
 
 def test_a_registry_keeps_handlers_in_order() -> None:

@@ -1,4 +1,4 @@
-"""The moments at which timers with cron= are due."""
+"""Cron schedules of timers."""
 
 from __future__ import annotations
 

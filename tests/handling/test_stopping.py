@@ -1,4 +1,4 @@
-"""The flag by which daemons and timers are told to stop."""
+"""The stop flag of daemons and timers."""
 
 from __future__ import annotations
 

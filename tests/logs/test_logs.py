@@ -29,7 +29,7 @@ REF: ObjectRef = {
 
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
-    """Put the process' logging back as it was."""
+    """Restore the logging of the process."""
     loggers: list[logging.Logger] = [
         logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)
     ]
@@ -45,7 +45,7 @@ def restored_logging() -> Iterator[None]:
 
 
 class Stream:
-    """Give what was written to stderr."""
+    """Return what was written to stderr."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys

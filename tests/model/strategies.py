@@ -1,4 +1,4 @@
-"""What the property tests are fed with: JSON as the API server has it, small and likely to collide."""
+"""Strategies for property tests: JSON objects as from the API server, small and likely to collide."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ fields = st.lists(keys, min_size=1, max_size=3).map(tuple)
 
 
 class Untouched:
-    """Check at the end of the block that nobody has changed the values."""
+    """Check that the block has not changed the values."""
 
     def __init__(self, *watched: Any) -> None:
         self._watched = watched
@@ -36,7 +36,7 @@ class Untouched:
 
 
 def without_nulls(value: Any) -> Any:
-    """Drop the fields that are None, which is the same as absent; lists are left as they are."""
+    """Remove the fields that are None, which counts as absent; keep lists."""
     if not isinstance(value, Mapping):
         return value
     return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition says of its resource kinds."""
+"""Resource kinds of CustomResourceDefinitions."""
 
 from __future__ import annotations
 

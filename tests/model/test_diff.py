@@ -15,7 +15,7 @@ from trioperator.model.fields import FieldPath, ensure, remove, resolve
 
 
 def apply(old: dict[str, Any], items: Iterable[DiffItem]) -> Any:
-    """Do to an object what its differences from another one say."""
+    """Apply a diff to an object."""
     result = copy.deepcopy(old)
     for item in items:
         if not item.field:

@@ -1,4 +1,4 @@
-"""Digests in place of what is too big."""
+"""Digests in place of values that are too big."""
 
 from __future__ import annotations
 

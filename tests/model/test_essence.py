@@ -1,4 +1,4 @@
-"""The essence of objects: what counts as a change."""
+"""Essences of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finalizers, put on objects and taken off them."""
+"""Adding and removing finalizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of namespaces."""
+"""Namespace patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches, as users fill them and as they are merged and applied."""
+"""Patches: the argument of handlers, merging, applying and converting."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class TestApplyingMergePatches:
 
 
 def replaces_a_mapping(first: Any, second: Any) -> bool:
-    """Tell whether one patch takes away what the other one puts a mapping into."""
+    """Return whether one patch removes a field in which the other one sets a mapping."""
     return any(
         isinstance(value, dict)
         and key in first

@@ -1,4 +1,4 @@
-"""Resource kinds, and the selectors that stand for them."""
+"""Resource kinds and selectors."""
 
 from __future__ import annotations
 

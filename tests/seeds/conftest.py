@@ -1,4 +1,4 @@
-"""What the chapters of Kopf's documentation show, run on the embedded cluster in virtual time."""
+"""Examples of Kopf's documentation, on the embedded cluster in virtual time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CRD: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[kopf.OperatorRegistry]:
-    """Collect what the plain decorators register."""
+    """Return a new default registry."""
     before = kopf.get_default_registry()
     made = kopf.OperatorRegistry()
     kopf.set_default_registry(made)
@@ -51,7 +51,7 @@ def registry() -> Iterator[kopf.OperatorRegistry]:
 
 @pytest.fixture
 async def kex(cluster: Cluster) -> Cluster:
-    """Make a cluster that knows the resource kind of the documentation."""
+    """Return a cluster with the resource kind of the documentation."""
     await cluster.apply(CRD)
     return cluster
 
@@ -67,7 +67,7 @@ def example(name: str = "kex-1", *, namespace: str = "default", meta: Any = None
 
 @contextlib.asynccontextmanager
 async def operating(cluster: Cluster, **options: Any) -> AsyncIterator[trio.CancelScope]:
-    """Run an operator with what was decorated; stop it in order at the end. Cancel the scope to kill it."""
+    """Run an operator with the default registry, and stop it in order at the end; cancel the scope to kill it."""
     stop = trio.Event()
     killed = trio.CancelScope()
 
@@ -88,7 +88,7 @@ async def operating(cluster: Cluster, **options: Any) -> AsyncIterator[trio.Canc
 
 
 async def rest(seconds: float = 1.0) -> None:
-    """Let everything happen that can happen now, and then *seconds* pass."""
+    """Wait until all tasks are blocked, then for *seconds*."""
     await trio.testing.wait_all_tasks_blocked()
     await trio.sleep(seconds)
     await trio.testing.wait_all_tasks_blocked()

@@ -17,7 +17,7 @@ from trioperator.apiserver import Cluster
 
 
 async def delete(cluster: Cluster, *, within: float) -> float:
-    """Delete the object, and tell how long it has taken to vanish."""
+    """Delete the object, and return the seconds until it is gone."""
     asked = trio.current_time()
     await cluster.delete("kopfexamples", "kex-1")
     with trio.fail_after(within):
@@ -27,11 +27,11 @@ async def delete(cluster: Cluster, *, within: float) -> float:
 
 
 def sleep(seconds: float) -> None:
-    """Be ``time.sleep()`` in virtual time: a tenth of a second stands for all that a thread sleeps."""
+    """Replace ``time.sleep()``: each sleep of a thread is a tenth of a second of virtual time."""
     time.sleep(min(seconds, 0.1))
 
 
-# ------------------------------------------------------------------------------------------------------------ Daemons
+# -------------------------------------------------------------------------------------------------------------- Daemons
 
 
 async def test_sync_and_async_daemons_run_beside_an_object(kex: Cluster) -> None:
@@ -276,11 +276,11 @@ async def test_a_daemon_can_be_excluded_permanently(kex: Cluster, autojump_clock
     assert calls == ["daemon", "update"]
 
 
-# ------------------------------------------------------------------------------------------------------------ Timers
+# --------------------------------------------------------------------------------------------------------------- Timers
 
 
 class Pings:
-    """Keep the times of calls since the creation of the object."""
+    """Times of calls since the creation of the object."""
 
     def __init__(self) -> None:
         self.created = 0.0

@@ -1,4 +1,4 @@
-"""The chapter In-memory containers: memos of objects and of the operator, and memos of one's own classes."""
+"""The chapter In-memory containers: memos of objects and of the operator, and memos of custom classes."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_daemons_threads_indices_and_filters_get_the_same_memo(kex: Cluste
         operators.append(id(memo))
 
     class Plain:
-        """Be no Memo, and no mapping either."""
+        """Memo that is not a mapping."""
 
     memo = Plain()
     with contextlib.suppress(TimeoutError):

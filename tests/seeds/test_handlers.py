@@ -1,4 +1,4 @@
-"""Handlers: who is called for what."""
+"""Handlers of all reasons."""
 
 from __future__ import annotations
 

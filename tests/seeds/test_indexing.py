@@ -1,4 +1,4 @@
-"""Indices beside timers, probes and each other, as the chapter shows them."""
+"""Chapter In-memory indexing: indices with timers, probes and each other."""
 
 from __future__ import annotations
 

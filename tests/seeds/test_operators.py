@@ -125,7 +125,7 @@ async def test_cleanup_handlers_are_called_last(kex: Cluster, autojump_clock: Mo
 
 
 async def handled(cluster: Cluster, *, retries: int = 0) -> dict[str, Any]:
-    """Have an object created and its handler fail once, and give the object as it is then."""
+    """Create an object whose handler fails once, and return the object after that."""
 
     @kopf.on.delete("kopfexamples")
     async def delete_fn(**_: Any) -> None: ...

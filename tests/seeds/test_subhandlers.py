@@ -1,4 +1,4 @@
-"""The chapters Sub-handlers, Idempotence, Restarts, and Tips & Tricks: their snippets, and what they say."""
+"""The chapters Sub-handlers, Idempotence, Restarts, and Tips & Tricks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trioperator as kopf
 from tests.seeds.conftest import change, example, operating, rest
 from trioperator.apiserver import Cluster
 
-# ----------------------------------------------------------------------------------------- Handlers: Sub-handlers
+# ----------------------------------------------------------------------------------------------- Handlers: Sub-handlers
 
 
 def imperatively(handled: list[Any]) -> None:
@@ -114,7 +114,7 @@ async def test_the_parent_is_called_for_each_retry_to_register_the_sub_handlers(
     assert calls == ["parent", "item1", "item2", "parent", "item2", "parent", "item2"]
 
 
-# --------------------------------------------------------------------------------- Idempotence, Restarts, Downtime
+# -------------------------------------------------------------------------------------- Idempotence, Restarts, Downtime
 
 
 async def test_the_example_of_idempotence_and_its_timing(kex: Cluster, autojump_clock: MockClock) -> None:
@@ -174,7 +174,7 @@ async def test_handlers_that_succeeded_before_a_restart_are_not_called_again(
     assert calls == ["a0", "b0", "b1", "b2", "b3"]
 
 
-# --------------------------------------------------------------------------------------------------- Tips & Tricks
+# -------------------------------------------------------------------------------------------------------- Tips & Tricks
 
 
 async def test_handlers_are_excluded_permanently_by_an_annotation(kex: Cluster, autojump_clock: MockClock) -> None:
