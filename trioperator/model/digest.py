@@ -21,7 +21,7 @@ DIGEST: Final = "trioperator.dev/digest"
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
-# Values up to this size, in bytes, are replaced last.
+# Values up to this size, in bytes, are replaced only together with the mapping that contains them.
 _SMALL = 256
 
 
