@@ -37,7 +37,7 @@ _FRAMEWORK_PACKAGES = frozenset({"trioperator", "trio", "outcome"})
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
-    """One attempt of a handler: ``retry`` attempts were made before, the first of them at ``started``.
+    """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``.
 
     ``after`` is awaited after the function has returned, as a part of the attempt. ``interruption`` cancels this
     attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may be retried.
