@@ -51,7 +51,7 @@ from trioperator.kits.hierarchies import (
     label,
     remove_owner_reference,
 )
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import LogFormat, Logger, configure
 from trioperator.model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
 from trioperator.model.diff import Diff, DiffItem, DiffOperation

@@ -12,7 +12,8 @@ import trio
 from trioperator.errors import ConfigError
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
-from trioperator.kube.connection import ConnectionInfo, load_connection
+from trioperator.kube.connection import load_connection
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.model.memo import Memo
 from trioperator.model.namespaces import NamespacePattern
 from trioperator.runtime.scope import Scope

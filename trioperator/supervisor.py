@@ -39,7 +39,7 @@ from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import get_logger
 from trioperator.runtime.activities import run_activity
 from trioperator.runtime.cache import ObjectState

@@ -20,7 +20,8 @@ from tests.controlplane import ControlPlane
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.errors import ApiError, ConflictError, NotFoundError
 from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import ConnectionInfo, load_connection
+from trioperator.kube.connection import load_connection
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.watch import open_watch
 from trioperator.model.resource import Resource
 from trioperator.settings import OperatorSettings

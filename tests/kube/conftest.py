@@ -17,7 +17,7 @@ import trio
 import trustme
 
 from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.settings import OperatorSettings
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"

@@ -26,7 +26,7 @@ from trioperator.errors import (
     TooManyRequestsError,
 )
 from trioperator.kube.client import JSON_PATCH, Client, build_target, open_client
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://cluster", token="t")
@@ -93,7 +93,7 @@ class TestRetries:
         memory = Memory(hang)
         error = await run(memory, settings)
         assert isinstance(error, ConnectionLostError)
-        assert "GET /x: no answer within 30 s" in str(error)
+        assert "GET /x: no response within 30 s" in str(error)
         assert memory.times == [0, 31]
         assert trio.current_time() == 61
 
@@ -103,7 +103,7 @@ class TestRetries:
             raise AssertionError
 
         error = await run(Memory(hang), settings, timeout=2, backoffs=())
-        assert "no answer within 2 s" in str(error)
+        assert "no response within 2 s" in str(error)
         assert trio.current_time() == 2
 
     async def test_a_post_that_timed_out_is_not_repeated(
@@ -167,7 +167,7 @@ class TestRetries:
         memory = Memory([LOST, status(401), ok()])
         async with open_client(lambda: source, settings=settings, transport=memory) as client:
             await client.request("GET", "/x", params={"continue": "t0ken"})
-        assert "GET /x has failed and is tried again in 1 s: cluster: lost" in caplog.text
+        assert "GET /x failed; retrying in 1 s: cluster: lost" in caplog.text
         assert "s3cret" not in caplog.text
         assert "t0ken" not in caplog.text
 
@@ -198,9 +198,9 @@ class TestRefusals:
     ) -> None:
         memory = Memory([httpx.Response(200, content=content)])
         async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
-            with pytest.raises(ConnectionLostError, match=r"/x: the answer is not"):
+            with pytest.raises(ConnectionLostError, match=r"/x: the response is not"):
                 await client.get("/x")
-            with pytest.raises(ConnectionLostError, match=r"GET /x: the answer is no list"):
+            with pytest.raises(ConnectionLostError, match=r"GET /x: the response is not a list"):
                 await client.list_page("/x")
 
 
@@ -269,7 +269,7 @@ class TestRequests:
         assert (second.items, second.next, second.resource_version) == ([], "", "7")
         assert memory.requests[0].url.params == httpx.QueryParams({"limit": "1"})
         assert memory.requests[1].url.params == httpx.QueryParams({"limit": "1", "continue": "c==&"})
-        assert "GET /pods: an object of the list is left out, it is broken" in caplog.text
+        assert "GET /pods: skipping an invalid object" in caplog.text
 
     async def test_a_list_can_be_whole(self, settings: OperatorSettings) -> None:
         memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": None})])
@@ -368,7 +368,7 @@ class TestSockets:
         other = trustme.CA().cert_pem.bytes()
         with trio.fail_after(60):
             async with client_of(server, settings, ca_data=other) as client:
-                with pytest.raises(ConnectionLostError, match=r"the server's certificate does not fit"):
+                with pytest.raises(ConnectionLostError, match=r"the server's certificate cannot be verified"):
                     await client.get("/x")
         assert server.connections == 1
 
@@ -387,7 +387,7 @@ class TestSockets:
         settings.networking.request_timeout = 0.05
         settings.networking.error_backoffs = ()
         async with client_of(server, settings) as client:
-            with pytest.raises(ConnectionLostError, match=r"no answer within 0.05 s"):
+            with pytest.raises(ConnectionLostError, match=r"no response within 0.05 s"):
                 await client.get("/x")
 
     async def test_a_handshake_without_end_meets_the_connect_timeout(

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from tests.kube.conftest import Memory, ok, status
 from trioperator.errors import ConnectionLostError, ForbiddenError
 from trioperator.kube.client import open_client
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.discovery import discover
 from trioperator.model.resource import Resource
 from trioperator.settings import OperatorSettings
@@ -197,7 +197,7 @@ async def test_one_broken_group_costs_itself_only_and_little_time(
 ) -> None:
     found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": trouble}))
     assert set(found) == {"pods.v1.", "nodes.v1.", "kexes.v1.kopf.dev", "deployments.v1.apps"}
-    assert "/apis/kopf.dev/v2 does not tell what it serves" in caplog.text
+    assert "/apis/kopf.dev/v2 is not available" in caplog.text
     assert trio.current_time() <= 1
 
 
@@ -245,14 +245,14 @@ async def test_a_stale_version_that_is_broken_gives_what_is_known_of_it(
     )
     found = await find(memory)
     assert len(found) == 3 + len(known or ())
-    assert "/apis/metrics.k8s.io/v1beta1 does not tell what it serves" in caplog.text
+    assert "/apis/metrics.k8s.io/v1beta1 is not available" in caplog.text
 
 
 @pytest.mark.parametrize("broken", [{"metadata": None}, [], {"metadata": {"name": "bad.dev"}, "versions": 7}])
 async def test_a_group_with_a_broken_description_is_left_out(caplog: pytest.LogCaptureFixture, broken: Any) -> None:
     found = await find(answers({"/api": aggregated(CORE), "/apis": aggregated(broken, KOPF)}))
     assert len(found) == 3
-    assert "an API group is left out" in caplog.text
+    assert "skipping an invalid API group" in caplog.text
 
 
 async def test_a_broken_resource_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -263,12 +263,12 @@ async def test_a_broken_resource_is_left_out(caplog: pytest.LogCaptureFixture) -
     found = await find(answers({"/api": aggregated(), "/apis": apis}))
     assert set(found) == {"fine.v1.odd.dev"}
     assert found["fine.v1.odd.dev"].verbs == frozenset()
-    assert caplog.text.count("one of /apis/odd.dev/v1 is left out") == 3
+    assert caplog.text.count("skipping an invalid resource of /apis/odd.dev/v1") == 3
     caplog.clear()
     core = ok({"resources": [{"name": 1}, plain("pods", "Pod"), {"name": "kindless"}]})
     found = await find(answers({"/api": PLAIN["/api"], "/api/v1": core}))
     assert set(found) == {"pods.v1."}
-    assert caplog.text.count("one of /api/v1 is left out") == 2
+    assert caplog.text.count("skipping an invalid resource of /api/v1") == 2
 
 
 async def test_what_only_holds_subresources_is_no_resource() -> None:
@@ -283,7 +283,7 @@ async def test_a_server_without_groups_has_none() -> None:
 async def test_trouble_with_the_lists_of_groups_is_told(autojump_clock: MockClock) -> None:
     with pytest.raises(ForbiddenError, match="no way"):
         await find(answers({"/api": status(403, "no way")}))
-    with pytest.raises(ConnectionLostError, match="GET /api: the answer is no list of API groups"):
+    with pytest.raises(ConnectionLostError, match="GET /api: the response is not a list of API groups"):
         await find(answers({"/api": httpx.Response(200, content=b"<html>")}))
     with pytest.raises(ConnectionLostError):
         await find(answers({"/api": httpx.ConnectError("refused")}))

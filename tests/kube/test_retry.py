@@ -1,99 +1,58 @@
-"""Refusals as errors, and the waits that servers ask for."""
+"""Which failed requests are retried, and when."""
 
 from __future__ import annotations
 
-import datetime
-import email.utils
-import json
-from typing import Any
-
 import pytest
 
-from trioperator.clock import wall_now
-from trioperator.errors import ApiError, ConflictError, ExpiredError, ServerError, TooManyRequestsError
-from trioperator.kube.retry import iterate_backoffs, parse_refusal, parse_retry_after, status_error
+from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
+from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
+from trioperator.kube.transport import TransportError
+
+LOST = TransportError("x", reached=True)
+NOT_REACHED = TransportError("x", reached=False)
+UNTRUSTED = TransportError("x", reached=False, final=True)
+SERVER_ERROR = ApiError.of("x", status=500)
+TOO_MANY = ApiError.of("x", status=429, retry_after=7)
 
 
-def body(**fields: Any) -> bytes:
-    return json.dumps({"kind": "Status", "apiVersion": "v1", **fields}).encode()
-
-
-def test_the_servers_message_reason_and_details_are_kept() -> None:
-    error = parse_refusal(409, [], body(message="is old", reason="Conflict", details={"name": "x"}))
-    assert type(error) is ConflictError
-    assert str(error) == "HTTP 409 Conflict: is old"
-    assert error.details == {"name": "x"}
+@pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
+@pytest.mark.parametrize("error", [LOST, NOT_REACHED, SERVER_ERROR, TOO_MANY, ConnectionLostError("x")])
+def test_idempotent_methods_are_retried_after_any_temporary_error(method: str, error: Exception) -> None:
+    assert is_retryable(method, error)
 
 
 @pytest.mark.parametrize(
-    "junk", [b"", b"<html>secret</html>", b'{"kind": "Pod", "message": "secret"}', b"[1]", b"\xff"]
+    ("error", "retryable"),
+    [(LOST, False), (ConnectionLostError("x"), False), (SERVER_ERROR, False), (NOT_REACHED, True), (TOO_MANY, True)],
 )
-def test_only_a_status_is_believed(junk: bytes) -> None:
-    error = parse_refusal(502, [], junk)
-    assert type(error) is ServerError
-    assert str(error) == "HTTP 502: the server gave no reason"
+def test_a_post_is_retried_only_if_the_server_has_not_processed_it(error: Exception, retryable: bool) -> None:
+    assert is_retryable("POST", error) == retryable
 
 
-@pytest.mark.parametrize("bad", [None, 1, [], {}])
-def test_a_status_with_odd_fields_is_survived(bad: Any) -> None:
-    error = parse_refusal(400, [], body(message=bad, reason=bad, details=bad, code=bad))
-    assert (error.status, error.reason, dict(error.details)) == (400, "", {})
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_final_error_is_not_retried(method: str) -> None:
+    assert not is_retryable(method, UNTRUSTED)
 
 
-def test_long_messages_are_cut() -> None:
-    error = parse_refusal(400, [], body(message="x" * 1000))
-    assert error.message == "x" * 255 + "…"
-    assert parse_refusal(400, [], body(message="x" * 256)).message == "x" * 256
-
-
-def test_the_header_says_how_long_to_wait_else_the_details_do() -> None:
-    assert parse_refusal(429, [(b"Retry-After", b"7")], body()).retry_after == 7
-    assert parse_refusal(429, [(b"RETRY-AFTER", b" 7 ")], body(details={"retryAfterSeconds": 3})).retry_after == 7
-    error = parse_refusal(429, [], body(details={"retryAfterSeconds": 3}))
-    assert type(error) is TooManyRequestsError
-    assert error.retry_after == 3
-    assert parse_refusal(429, [], body(details={"retryAfterSeconds": "x"})).retry_after is None
+def test_errors_are_of_the_expected_classes() -> None:
+    assert isinstance(SERVER_ERROR, ServerError)
+    assert isinstance(TOO_MANY, TooManyRequestsError)
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds"),
+    ("delay", "error", "enforce", "adjusted"),
     [
-        (None, None),
-        ("", None),
-        ("soon", None),
-        ("nan", None),
-        ("0", 0),
-        ("1.5", 1.5),
-        ("-3", 0),
-        ("inf", 3600),
-        ("99999999", 3600),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600),
-        ("Fri, 31 Dec 9999 23:59:59", None),
+        (1, TOO_MANY, False, 7),
+        (9, TOO_MANY, False, 9),
+        (9, TOO_MANY, True, 7),
+        (9, SERVER_ERROR, True, 9),
+        (9, LOST, True, 9),
     ],
 )
-async def test_a_wait_is_seconds_or_a_date_and_never_nonsense(value: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(value) == seconds
-
-
-async def test_a_date_is_counted_from_now() -> None:
-    date = email.utils.format_datetime(wall_now() + datetime.timedelta(seconds=100), usegmt=True)
-    seconds = parse_retry_after(date)
-    assert seconds is not None
-    assert 95 < seconds <= 100
-
-
-def test_an_error_line_has_its_code_in_itself() -> None:
-    assert type(status_error(body(code=410, message="too old"), status=0)) is ExpiredError
-    assert status_error(body(code=410), status=0).status == 410
-    for odd in (None, "410", 0, 200, -1):
-        assert status_error(body(code=odd), status=0).status == 500
-    assert status_error(b'{"kind": "Pod"}', status=0).status == 500
-
-
-def test_the_class_follows_the_status_not_the_body() -> None:
-    assert isinstance(parse_refusal(503, [], body(code=404)), ServerError)
-    assert type(parse_refusal(418, [], body())) is ApiError
+def test_retry_after_is_a_lower_bound_or_if_enforced_the_delay(
+    delay: float, error: Exception, enforce: bool, adjusted: float
+) -> None:
+    assert adjust_delay(delay, error, enforce=enforce) == adjusted
 
 
 def test_backoffs_are_a_number_or_something_to_iterate_over() -> None:

@@ -17,8 +17,8 @@ from trio.testing import MockClock
 from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, client_of, ok, status
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, ServerError
 from trioperator.kube.client import open_client
-from trioperator.kube.connection import ConnectionInfo
-from trioperator.kube.watch import MAX_LINE, WatchLine, open_watch
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.watch import MAX_LINE, RawWatchEvent, open_watch
 from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://cluster")
@@ -32,7 +32,7 @@ def event(type: str = "ADDED", name: str = "x", **fields: Any) -> bytes:
 
 async def watch_parts(
     parts: list[bytes | Exception | None], settings: OperatorSettings | None = None
-) -> list[WatchLine]:
+) -> list[RawWatchEvent]:
     """Watch a stream of these parts to its end."""
     streaming = Streaming(Chunks(parts))
     settings = settings or OperatorSettings()
@@ -120,13 +120,13 @@ async def test_what_came_before_a_bad_line_is_given_first() -> None:
         open_watch(client, "/x", resource_version="5") as watch,
     ):
         assert [(await anext(watch)).object.name, (await anext(watch)).object.name] == ["a", "b"]
-        with pytest.raises(ConnectionLostError, match="not JSON"):
+        with pytest.raises(ConnectionLostError, match="invalid JSON"):
             await anext(watch)
 
 
 @pytest.mark.parametrize("tail", [b"{", event()[:-1], b'{"type":"ADDED"'])
 async def test_half_a_line_at_the_end_is_a_lost_connection(tail: bytes) -> None:
-    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods has ended in the middle of a line"):
+    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods ended in the middle of a line"):
         await watch_parts([event(), tail])
 
 
@@ -136,26 +136,26 @@ async def test_white_space_at_the_end_is_nothing() -> None:
 
 @pytest.mark.parametrize("line", [b"<html>\n", b"\xff\xfe\n", b'{"type": }\n', b'{"type":"ADDED","object":{"a":}}\n'])
 async def test_a_line_that_is_no_json_is_a_lost_connection(line: bytes) -> None:
-    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods sends what is not JSON"):
+    with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods sent invalid JSON"):
         await watch_parts([line, event()])
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"[]\n", b"1\n", b'{"type":"ADDED"}\n', b'{"type":1,"object":{}}\n'])
 async def test_a_line_that_is_no_event_is_left_out(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert len(await watch_parts([line, event()])) == 1
-    assert "an event is left out" in caplog.text
+    assert "skipping an event with an invalid object" in caplog.text
 
 
 @pytest.mark.parametrize("obj", [b"null", b"[]", b"{}", b'{"metadata":{"uid":7}}', b'{"metadata":[]}'])
 async def test_an_object_with_no_head_does_not_end_the_stream(obj: bytes, caplog: pytest.LogCaptureFixture) -> None:
     lines = await watch_parts([b'{"type":"ADDED","object":' + obj + b"}\n", event()])
     assert len(lines) == 1
-    assert "Watching /api/v1/pods: an event is left out, its object is broken" in caplog.text
+    assert "Watching /api/v1/pods: skipping an event with an invalid object" in caplog.text
 
 
 async def test_an_unknown_type_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     assert len(await watch_parts([event("SURPRISE"), event()])) == 1
-    assert "an event of the unknown type SURPRISE is left out" in caplog.text
+    assert "skipping an event of the unknown type SURPRISE" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_silence_before_the_response_is_a_lost_connection(
         raise AssertionError
 
     async with open_client(lambda: INFO, settings=settings, transport=Memory(hang)) as client:
-        with pytest.raises(ConnectionLostError, match="no answer within 70 s"):
+        with pytest.raises(ConnectionLostError, match="no response within 70 s"):
             async with open_watch(client, "/x", resource_version="5"):
                 raise AssertionError
     assert trio.current_time() == 70

@@ -50,7 +50,7 @@ FILES = {
 }
 RUN = ("run", "-A")
 CASES = {
-    "401": Case((*RUN, "good.py"), 1, "does not accept the credentials", config="401"),  # it takes longest
+    "401": Case((*RUN, "good.py"), 1, "rejected the credentials", config="401"),  # it takes longest
     "no file": Case((*RUN, "nothing.py"), 2, "The file nothing.py cannot be read: No such file or directory."),
     "no module": Case((*RUN, "-m", "no_such_module"), 2, "There is no module no_such_module"),
     "no option": Case((*RUN, "good.py", "--bogus"), 2, "No such option: --bogus"),
@@ -60,7 +60,7 @@ CASES = {
     "an endpoint": Case((*RUN, "-L", "localhost", "good.py"), 2, "localhost"),
     "a taken endpoint": Case((*RUN, "-L", "http://127.0.0.1:TAKEN/", "good.py"), 2, "127.0.0.1:TAKEN"),
     "bad manifests": Case(("run", "--embedded", "--apply=many.yaml", "good.py"), 2, "Document 1 of many.yaml"),
-    "no kubeconfig": Case((*RUN, "good.py"), 2, "none, which is not there", config="none"),
+    "no kubeconfig": Case((*RUN, "good.py"), 2, "none (from $KUBECONFIG) does not exist", config="none"),
     "no YAML": Case((*RUN, "good.py"), 2, "broken", config="broken"),
     "no context": Case((*RUN, "good.py"), 2, "no-such-context", config="contextless"),
     "no cluster": Case((*RUN, "good.py"), 2, "no-such-cluster", config="clusterless"),

@@ -416,7 +416,7 @@ async def test_a_group_that_cannot_say_what_it_serves_at_the_start_is_served_whe
     async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
         await settle(90)
         assert not seen
-        assert len(warnings(caplog, "/apis/example.com/v1 does not tell what it serves")) == 5
+        assert len(warnings(caplog, "/apis/example.com/v1 is not available")) == 5
         await settle(500)
         assert seen == ["widgets.v1.example.com w"]
         asked = [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"]

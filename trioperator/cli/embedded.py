@@ -12,7 +12,7 @@ import trio
 
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.manifests import Manifest, apply_manifests
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import get_logger
 
 __all__ = ["run_embedded"]

@@ -1,1 +1,1 @@
-"""Talking to a cluster: the only package that does."""
+"""The client of the Kubernetes API: the only package that talks to a cluster."""

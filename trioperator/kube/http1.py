@@ -1,23 +1,23 @@
-"""HTTP/1.1 on one connection: render a request, parse its response. One request at a time, no pipelining.
+"""HTTP/1.1 on one connection: render requests and parse responses. One request at a time, no pipelining.
 
-Parsing is httptools' (llhttp). A response that breaks the protocol breaks its connection, never the process. Nothing
-here knows of pools, retries or Kubernetes; faults are :class:`TransportError` or the wire's ``OSError``.
+Responses are parsed by httptools (llhttp). Protocol errors are raised as :class:`TransportError`, socket errors as
+``OSError``; either makes the connection unusable. Pooling and retries are elseaddress.
 """
 
 from __future__ import annotations
 
 import httptools
 
-from trioperator.kube.exchange import MAX_HEAD, Headers, TransportError
-from trioperator.kube.wire import Wire
+from trioperator.kube.tls_connection import TlsConnection
+from trioperator.kube.transport import MAX_HEAD, Headers, TransportError
 
-__all__ = ["Connection", "render_request"]
+__all__ = ["Http1Connection", "render_request"]
 
 
 def render_request(method: str, target: str, *, host: bytes, headers: Headers, body: bytes | None) -> bytes:
-    """Give a request as it goes over the wire, its body included.
+    """Render a request as bytes, with its body.
 
-    Raises ValueError where the target or a header would end its line early.
+    Raises ValueError if the target or a header contains a character that would break the syntax.
     """
     length = len(body) if body is not None else (0 if method in ("POST", "PUT", "PATCH") else None)
     lines = [f"{method} {target} HTTP/1.1\r\nHost: ".encode("ascii"), host]
@@ -27,15 +27,15 @@ def render_request(method: str, target: str, *, host: bytes, headers: Headers, b
         lines.append(b"\r\nContent-Length: %d" % length)
     head = b"".join(lines)
     if head.count(b"\n") != len(headers) + 1 + (length is not None) or head.count(b" ", 0, head.index(b"\r")) != 2:
-        raise ValueError(f"A line break or a space where none can be, in {method} {target!r} or its headers.")
+        raise ValueError(f"Illegal line break or space in {method} {target!r} or its headers.")
     return b"%b\r\n\r\n%b" % (head, body) if body else head + b"\r\n\r\n"
 
 
-class Connection:
-    """One connection and the response that is being read from it.
+class Http1Connection:
+    """An HTTP/1.1 connection and the response that is being read from it.
 
-    ``used`` tells that it has carried a request before the present one; ``heard`` that a byte of the present response
-    has come; ``complete`` that the response is there to its end. ``shared`` and ``idle_since`` are the pool's.
+    ``used`` is set if the connection has carried an earlier request, ``response_begun`` once a byte of the current
+    response has arrived, ``complete`` when all of it has. ``counted`` and ``idle_since`` belong to the pool.
     """
 
     __slots__ = (
@@ -43,24 +43,24 @@ class Connection:
         "_head_done",
         "_parser",
         "_parts",
-        "_wire",
+        "_stream",
+        "address",
         "complete",
+        "counted",
         "headers",
-        "heard",
         "idle_since",
+        "response_begun",
         "reusable",
-        "shared",
         "status",
         "used",
-        "where",
     )
 
-    def __init__(self, wire: Wire, *, where: str) -> None:
-        self._wire = wire
+    def __init__(self, stream: TlsConnection, *, address: str) -> None:
+        self._stream = stream
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        self.where = where
+        self.address = address
         self.used = False
-        self.shared = True
+        self.counted = True
         self.idle_since = 0.0
         self._reset()
 
@@ -70,21 +70,21 @@ class Connection:
         self._parts: list[bytes] = []
         self._before_head = 0
         self._head_done = False
-        self.heard = False
+        self.response_begun = False
         self.complete = False
         self.reusable = False
 
-    def is_quiet(self) -> bool:
-        """Tell whether this idle connection can take another request."""
-        return self._wire.is_quiet()
+    def is_alive(self) -> bool:
+        """Return whether an idle connection can be reused."""
+        return self._stream.is_alive()
 
     async def start(self, request: bytes) -> None:
-        """Send a request, and read the response's head."""
+        """Send a request and read the status line and headers of its response."""
         self._reset()
         try:
-            await self._wire.send(request)
+            await self._stream.send(request)
         except (BrokenPipeError, ConnectionResetError):
-            # The server has closed before it had the request. It may have said why (400, 408, 413): that is worth more.
+            # The server closed before it had read the request. Its response, if any, says why (400, 408, 413).
             while not self._head_done:
                 await self._feed()
             self.reusable = False
@@ -93,7 +93,7 @@ class Connection:
             await self._feed()
 
     async def receive(self) -> bytes:
-        """Give the next part of the body, ``b""`` at its end."""
+        """Return the next part of the body, ``b""`` at its end."""
         while not self._parts:
             if self.complete:
                 return b""
@@ -104,7 +104,7 @@ class Connection:
         return data
 
     async def read(self, limit: int) -> bytes:
-        """Give the whole rest of the body, *limit* bytes at most."""
+        """Read the rest of the body, *limit* bytes at most."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -113,78 +113,80 @@ class Connection:
             self._parts.clear()
             if size > limit:
                 raise TransportError(
-                    f"{self.where}: the response is bigger than {limit} bytes.", reached=True, final=True
+                    f"{self.address}: the response is larger than {limit} bytes.", reached=True, final=True
                 )
             if self.complete:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             await self._feed()
 
     def close(self) -> None:
-        """Close the connection. It can be called again."""
-        self._parser = None  # the parser and its connection refer to each other
-        self._wire.close()
+        """Close the connection. Idempotent."""
+        self._parser = None  # break the reference cycle of parser and connection
+        self._stream.close()
 
     async def _feed(self) -> None:
-        """Take what has arrived into the parser."""
-        data = await self._wire.receive()
+        """Receive bytes and feed them to the parser."""
+        data = await self._stream.receive()
         parser = self._parser
         if parser is None:
-            raise TransportError(f"{self.where}: the connection was closed by this side.", reached=True)
+            raise TransportError(f"{self.address}: the connection was closed locally.", reached=True)
         if not data:
-            self._finish_at_end()
+            self._finish_at_eof()
             return
-        self.heard = True
+        self.response_begun = True
         if not self._head_done:
             self._before_head += len(data)
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade as exc:
-            message = f"{self.where}: the server switches to another protocol, unasked."
+            message = f"{self.address}: the server switched to another protocol without being asked."
             raise TransportError(message, reached=True) from exc
         except httptools.HttpParserError as exc:
             if isinstance(exc.__context__, TransportError):
                 raise exc.__context__ from None
             reason = str(exc) or type(exc).__name__
-            raise TransportError(f"{self.where}: the answer is not HTTP: {reason}", reached=True) from exc
+            raise TransportError(f"{self.address}: the response is not valid HTTP: {reason}", reached=True) from exc
         if not self._head_done and self._before_head > MAX_HEAD:
-            raise TransportError(f"{self.where}: the response's head is bigger than {MAX_HEAD} bytes.", reached=True)
-
-    def _finish_at_end(self) -> None:
-        """Judge the end of the connection: the end of a body without a length, or a cut."""
-        if not self._head_done:
-            came = "in the middle of the response's head" if self.heard else "without a response"
-            raise TransportError(f"{self.where}: the connection was closed {came}.", reached=True)
-        names = {name.lower() for name, _ in self.headers}
-        if self._wire.truncated or b"content-length" in names or b"transfer-encoding" in names:
             raise TransportError(
-                f"{self.where}: the connection was closed in the middle of the response.", reached=True
+                f"{self.address}: the response's headers are larger than {MAX_HEAD} bytes.", reached=True
+            )
+
+    def _finish_at_eof(self) -> None:
+        """Handle end of file: the end of a body without a length, or a truncated response."""
+        if not self._head_done:
+            when = "in the middle of the response's headers" if self.response_begun else "without a response"
+            raise TransportError(f"{self.address}: the connection was closed {when}.", reached=True)
+        names = {name.lower() for name, _ in self.headers}
+        if self._stream.truncated or b"content-length" in names or b"transfer-encoding" in names:
+            raise TransportError(
+                f"{self.address}: the connection was closed in the middle of the response.", reached=True
             )
         self.complete = True
 
-    # What httptools calls.
+    # Callbacks of httptools.
 
     def on_message_begin(self) -> None:
-        """Take note that a response begins, one that nobody has asked for where one is there already."""
+        """Reject a second response to one request."""
         if self.complete:
-            raise TransportError(f"{self.where}: the server sent more than one response.", reached=True)
+            raise TransportError(f"{self.address}: the server sent more than one response.", reached=True)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, or drop a trailer."""
+        """Store a header; ignore trailers."""
         if not self._head_done:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Keep the status; the head is done unless it is an interim response."""
+        """Store the status; the headers of an interim (1xx) response are not final."""
         assert self._parser is not None
         self.status = self._parser.get_status_code()
         self._head_done = self.status >= 200
 
     def on_body(self, data: bytes) -> None:
-        """Keep a part of the body."""
+        """Store a part of the body."""
         self._parts.append(data)
 
     def on_message_complete(self) -> None:
-        """Take note of the end of the response; of an interim one keep nothing."""
+        """Mark the response as complete; discard an interim one."""
         if not self._head_done:
             self.headers.clear()
             return

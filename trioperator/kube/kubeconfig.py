@@ -1,7 +1,7 @@
-"""Kubeconfig files: read, merged as kubectl merges them, and turned into a :class:`ConnectionInfo`.
+"""Kubeconfig files: parsed, merged as kubectl merges them, and converted into a :class:`ConnectionInfo`.
 
 The first value wins for each named cluster, user and context, and for ``current-context``; relative paths are relative
-to the file that holds them. Whatever is wrong with a file is a ConfigError that names the file and the place.
+to the file that contains them. Any mistake in a file is a ConfigError that names the file and the entry.
 """
 
 from __future__ import annotations
@@ -12,67 +12,67 @@ from pathlib import Path
 from typing import Any
 
 from trioperator.errors import ConfigError
-from trioperator.kube.connection import ConnectionInfo, decode_pem
+from trioperator.kube.connection_info import ConnectionInfo, decode_pem
 
 __all__ = ["load_kubeconfig"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """One named cluster, user or context, and where it was found."""
+    """One named cluster, user or context, and where it is defined."""
 
     value: Mapping[str, Any]
     path: Path
     where: str
 
-    def text(self, key: str) -> str | None:
-        """Give a text, None where it is absent or empty."""
+    def get_string(self, key: str) -> str | None:
+        """Return a string, None if it is absent or empty."""
         value = self.value.get(key)
         if value is None or value == "":
             return None
         if not isinstance(value, str):
             raise ConfigError(
-                f"{self.path}: {key} of {self.where} is not text but {type(value).__name__}: put it in quotes."
+                f"{self.path}: {key} of {self.where} must be a string, not {type(value).__name__}: put it in quotes."
             )
         return value
 
-    def flag(self, key: str) -> bool:
-        """Give a boolean, False where it is absent."""
+    def get_flag(self, key: str) -> bool:
+        """Return a boolean, False if it is absent."""
         value = self.value.get(key)
         if value is None:
             return False
         if not isinstance(value, bool):
-            raise ConfigError(f"{self.path}: {key} of {self.where} is neither true nor false.")
+            raise ConfigError(f"{self.path}: {key} of {self.where} must be true or false.")
         return value
 
-    def file(self, key: str) -> Path | None:
-        """Give a path, relative to the file of the entry. Raises ConfigError where no file is there."""
-        value = self.text(key)
+    def get_file(self, key: str) -> Path | None:
+        """Return a path, resolved relative to the kubeconfig. Raises ConfigError if the file does not exist."""
+        value = self.get_string(key)
         if value is None:
             return None
         path = self.path.parent / value
         if not path.is_file():
-            raise ConfigError(f"{self.path}: {key} of {self.where} names {path}, which is no file.")
+            raise ConfigError(f"{self.path}: {key} of {self.where} refers to {path}, which is not a file.")
         return path
 
-    def pem(self, key: str) -> str | None:
-        """Give PEM text of base64 data."""
-        value = self.text(key)
+    def get_pem(self, key: str) -> str | None:
+        """Return PEM from base64-encoded data."""
+        value = self.get_string(key)
         if value is None:
             return None
         try:
             return decode_pem(value, key)
         except ConfigError as exc:
-            raise ConfigError(f"{self.path}: {key} of {self.where} is not PEM in base64.") from exc
+            raise ConfigError(f"{self.path}: {key} of {self.where} is not base64-encoded PEM.") from exc
 
 
 _Entries = dict[str, _Entry]
 
 
 def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> ConnectionInfo | None:
-    """Give the connection of *context*, by default of the current one; None where no file is there or all are empty.
+    """Return the connection of *context* (default: the current one), or None if all files are absent or empty.
 
-    Raises ConfigError for what is broken or missing in the files.
+    Raises ConfigError for mistakes in the files.
     """
     merged: dict[str, _Entries] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
@@ -81,7 +81,7 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
         if config is None:
             continue
         top = _Entry(value=config, path=path, where="the file")
-        current = current or top.text("current-context")
+        current = current or top.get_string("current-context")
         for section, entries in merged.items():
             entries |= _entries(config, section, path) | entries
     if current is None and not any(merged.values()):
@@ -89,23 +89,23 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
     files = ", ".join(map(str, paths))
     name = context or current
     if name is None:
-        raise ConfigError(f"No context is chosen in {files}: set one with `kubectl config use-context NAME`.")
+        raise ConfigError(f"No current context is set in {files}: set one with `kubectl config use-context NAME`.")
     if name not in merged["contexts"]:
         known = ", ".join(sorted(merged["contexts"])) or "none"
-        raise ConfigError(f"There is no context {name!r} in {files}; there are: {known}.")
+        raise ConfigError(f"There is no context {name!r} in {files}; available: {known}.")
     return _connect(merged["contexts"][name], merged["clusters"], merged["users"])
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Read one file; None where there is none or it is empty."""
-    import yaml  # only programs outside of clusters need it
+    """Parse one file; return None if it is absent or empty."""
+    import yaml  # not needed in a pod
 
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as exc:
-        raise ConfigError(f"{path}: not a kubeconfig: it is not text in UTF-8.") from exc
+        raise ConfigError(f"{path}: not a kubeconfig: not valid UTF-8.") from exc
     except OSError as exc:
         raise ConfigError(f"{path}: cannot be read: {exc.strerror}") from exc
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -116,18 +116,20 @@ def _read(path: Path) -> dict[str, Any] | None:
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ConfigError(f"{path}: not valid YAML: {exc.problem or exc.context}{place}") from exc
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        raise ConfigError(f"{path}: not valid YAML: {str(exc).splitlines()[0] if str(exc) else 'too deep'}") from exc
+        raise ConfigError(
+            f"{path}: not valid YAML: {str(exc).splitlines()[0] if str(exc) else 'nested too deeply'}"
+        ) from exc
     if config is None:
         return None
     if not isinstance(config, dict):
-        raise ConfigError(f"{path}: not a kubeconfig: there is no mapping at its top.")
+        raise ConfigError(f"{path}: not a kubeconfig: the top level is not a mapping.")
     if config.get("kind", "Config") != "Config":
         raise ConfigError(f"{path}: not a kubeconfig but a {config['kind']}.")
     return config
 
 
 def _entries(config: Mapping[str, Any], section: str, path: Path) -> _Entries:
-    """Give the named entries of one section of one file."""
+    """Return the named entries of one section of one file."""
     singular = section[:-1]
     items = config.get(section)
     if items is None:
@@ -138,7 +140,7 @@ def _entries(config: Mapping[str, Any], section: str, path: Path) -> _Entries:
     for index, item in enumerate(items):
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str):
-            raise ConfigError(f"{path}: {section}[{index}] has no name that is text.")
+            raise ConfigError(f"{path}: {section}[{index}] has no name, or one that is not a string.")
         value = item.get(singular)
         if not isinstance(value, dict | None):
             raise ConfigError(f"{path}: {section}[{index}].{singular} is not a mapping.")
@@ -147,15 +149,17 @@ def _entries(config: Mapping[str, Any], section: str, path: Path) -> _Entries:
 
 
 def _connect(context: _Entry, clusters: _Entries, users: _Entries) -> ConnectionInfo:
-    """Put the three parts of a connection together."""
-    cluster_name = context.text("cluster")
+    """Combine a context with its cluster and user."""
+    cluster_name = context.get_string("cluster")
     if cluster_name is None:
-        raise ConfigError(f"{context.path}: {context.where} names no cluster.")
+        raise ConfigError(f"{context.path}: {context.where} has no cluster.")
     if cluster_name not in clusters:
-        raise ConfigError(f"{context.path}: {context.where} names the cluster {cluster_name!r}, which is nowhere.")
-    user_name = context.text("user")
+        raise ConfigError(
+            f"{context.path}: {context.where} refers to the cluster {cluster_name!r}, which is not defined."
+        )
+    user_name = context.get_string("user")
     if user_name is not None and user_name not in users:
-        raise ConfigError(f"{context.path}: {context.where} names the user {user_name!r}, which is nowhere.")
+        raise ConfigError(f"{context.path}: {context.where} refers to the user {user_name!r}, which is not defined.")
     user = users[user_name] if user_name is not None else _Entry(value={}, path=context.path, where="no user")
     fields = _cluster_fields(clusters[cluster_name]) | _user_fields(user)
     server: str = fields.pop("server")
@@ -163,73 +167,73 @@ def _connect(context: _Entry, clusters: _Entries, users: _Entries) -> Connection
         under_tls = fields.keys() & {"ca_path", "ca_data", "certificate_path", "certificate_data", "insecure"}
         server = f"{'https' if under_tls else 'http'}://{server}"
     try:
-        return ConnectionInfo(server=server, default_namespace=context.text("namespace"), **fields)
+        return ConnectionInfo(server=server, default_namespace=context.get_string("namespace"), **fields)
     except ConfigError as exc:
         raise ConfigError(f"{user.path}: {user.where}: {exc}") from exc
 
 
 def _cluster_fields(cluster: _Entry) -> dict[str, Any]:
-    server = cluster.text("server")
+    server = cluster.get_string("server")
     if server is None:
         raise ConfigError(f"{cluster.path}: {cluster.where} has no server.")
     fields: dict[str, Any] = {
         "server": server,
-        "proxy_url": cluster.text("proxy-url"),
-        "tls_server_name": cluster.text("tls-server-name"),
-        "ca_data": cluster.pem("certificate-authority-data"),
+        "proxy_url": cluster.get_string("proxy-url"),
+        "tls_server_name": cluster.get_string("tls-server-name"),
+        "ca_data": cluster.get_pem("certificate-authority-data"),
     }
     if fields["ca_data"] is None:
-        fields["ca_path"] = cluster.file("certificate-authority")
-    if cluster.flag("insecure-skip-tls-verify"):
+        fields["ca_path"] = cluster.get_file("certificate-authority")
+    if cluster.get_flag("insecure-skip-tls-verify"):
         if fields["ca_data"] is not None or fields["ca_path"] is not None:
             raise ConfigError(
                 f"{cluster.path}: {cluster.where} has both a certificate authority and insecure-skip-tls-verify."
             )
         fields["insecure"] = True
-    return _present(fields)
+    return _drop_none(fields)
 
 
 def _user_fields(user: _Entry) -> dict[str, Any]:
     for key in ("as", "as-uid", "as-groups", "as-user-extra"):
         if user.value.get(key):
-            raise ConfigError(f"{user.path}: {user.where} acts as somebody else ({key}), which is not supported.")
+            raise ConfigError(f"{user.path}: {user.where} uses impersonation ({key}), which is not supported.")
     fields: dict[str, Any] = {
-        "username": user.text("username"),
-        "password": user.text("password"),
-        "token": user.text("token"),
-        "token_file": user.file("tokenFile"),
-        "certificate_data": user.pem("client-certificate-data"),
-        "private_key_data": user.pem("client-key-data"),
+        "username": user.get_string("username"),
+        "password": user.get_string("password"),
+        "token": user.get_string("token"),
+        "token_file": user.get_file("tokenFile"),
+        "certificate_data": user.get_pem("client-certificate-data"),
+        "private_key_data": user.get_pem("client-key-data"),
     }
     if fields["certificate_data"] is None:
-        fields["certificate_path"] = user.file("client-certificate")
+        fields["certificate_path"] = user.get_file("client-certificate")
     if fields["private_key_data"] is None:
-        fields["private_key_path"] = user.file("client-key")
-    fields = _present(fields)
+        fields["private_key_path"] = user.get_file("client-key")
+    fields = _drop_none(fields)
     if fields.keys() & {"token", "token_file", "username", "certificate_data", "certificate_path"}:
         return fields
     if user.value.get("exec"):
         raise ConfigError(
-            f"{user.path}: {user.where} gets its credentials from a program (exec), which is not supported yet: "
+            f"{user.path}: {user.where} gets its credentials from an exec plugin, which is not supported yet: "
             f"use a token, a client certificate, or a service account's token."
         )
     if user.value.get("auth-provider"):
-        return fields | {"token": _provided_token(user)}
+        return fields | {"token": _stored_token(user)}
     return fields
 
 
-def _provided_token(user: _Entry) -> str:
-    """Give the token that an authentication provider has left in the file."""
+def _stored_token(user: _Entry) -> str:
+    """Return the token that an auth provider has stored in the file."""
     provider = user.value["auth-provider"]
     config = provider.get("config") if isinstance(provider, dict) else None
     token = config.get("access-token") if isinstance(config, dict) else None
     if not isinstance(token, str) or not token:
         raise ConfigError(
-            f"{user.path}: {user.where} uses an auth-provider that has left no access-token, "
-            f"and providers themselves are not supported: use a token or a client certificate."
+            f"{user.path}: {user.where} uses an auth-provider, which is not supported, "
+            f"and there is no stored access-token: use a token or a client certificate."
         )
     return token
 
 
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Objects as the server sent them: bytes, of which only the head is decoded until somebody wants the rest."""
+"""Objects as the API server sent them: JSON bytes, of which only the identity is decoded until more is needed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _decode_any: Final = msgspec.json.Decoder().decode
 
 
 class RawObject:
-    """One object: its ``raw`` JSON, a copy of its own, and the few fields that the machinery steers by.
+    """An object as ``raw`` JSON, and the few decoded fields that the runtime needs of every object.
 
-    Texts that are absent are ``""``. ``kind`` and ``api_version`` are the list's where the object has none itself.
+    Absent strings are ``""``. ``kind`` and ``api_version`` are the list's if the object has none.
     """
 
     __slots__ = ("api_version", "deleting", "generation", "kind", "name", "namespace", "raw", "resource_version", "uid")
@@ -66,7 +66,7 @@ class RawObject:
         return f"<RawObject {self.kind} {place} at {self.resource_version}>"
 
     def decode(self) -> dict[str, Any]:
-        """Give the whole object, a new one each time, with its kind and API version filled in."""
+        """Decode the whole object, a new one each time, with its kind and API version filled in."""
         try:
             body: dict[str, Any] = _decode_any(self.raw)
         except RecursionError:
@@ -79,9 +79,9 @@ class RawObject:
 
 
 class Page:
-    """One page of a list: its objects, the list's resource version, and the token of the next page, ``""`` at the end.
+    """One page of a list: objects, resource version, and the token of the next page (``""`` for the last page).
 
-    ``broken`` says for each object that could not be taken what is wrong with it.
+    ``broken`` has an error message for each invalid object.
     """
 
     __slots__ = ("broken", "items", "next", "resource_version")
@@ -94,9 +94,9 @@ class Page:
 
 
 def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject:
-    """Take the head of an object. *raw* must be bytes that nobody else holds a view of.
+    """Parse the metadata of an object. *raw* is kept, so it must not be a view of a larger buffer.
 
-    Raises ``msgspec.ValidationError`` for an object with a head that is none, ``msgspec.DecodeError`` for broken JSON.
+    Raises ``msgspec.ValidationError`` for invalid metadata, ``msgspec.DecodeError`` for invalid JSON.
     """
     try:
         head = _decode_head(raw)
@@ -106,7 +106,7 @@ def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObj
 
 
 def parse_page(body: bytes) -> Page:
-    """Take a list apart. Raises ``msgspec.DecodeError`` where it is no list of Kubernetes."""
+    """Parse a list. Raises ``msgspec.DecodeError`` if it is not a Kubernetes list."""
     parsed = _decode_list(body)
     kind = (parsed.kind or "").removesuffix("List")
     items: list[RawObject] = []

@@ -19,7 +19,7 @@ from tests.kube.conftest import ANSWER, Memory, Serve, Talk, answer_all, ok, sta
 from trioperator.clock import wall_now
 from trioperator.errors import ConfigError, ConnectionLostError, LoginError, UnauthorizedError
 from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import ConnectionInfo
+from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.watch import open_watch
 from trioperator.settings import OperatorSettings
 
@@ -92,7 +92,7 @@ async def test_everything_waits_while_one_request_looks_for_credentials(
     # 50 were on their way; then one at a time, with pauses that grow; then all that had to wait.
     troubled = [time for time in memory.times if 5 <= time < 20]
     assert len(troubled) <= 50 + 6
-    assert [time for time in troubled if time > 5] == [5.5, 6.5, 8.5, 13.5]
+    assert [time for time in troubled if time > 5] == [5.5, 6.5, 8.5, 12.5]
 
 
 async def test_a_new_request_waits_too(autojump_clock: MockClock, settings: OperatorSettings) -> None:
@@ -124,7 +124,7 @@ async def test_credentials_that_never_worked_are_told_after_a_few_attempts(
     source = Source()
     memory = accepting(lambda: None)
     async with open_client(source, settings=settings, transport=memory) as client:
-        with pytest.raises(LoginError, match=r"at http://cluster does not accept the credentials: who are you?"):
+        with pytest.raises(LoginError, match=r"at http://cluster rejected the credentials: who are you?"):
             await client.get("/x")
     assert trio.current_time() < 10
     assert 3 <= len(memory.requests) <= 10
@@ -216,7 +216,7 @@ async def test_a_refusal_of_replaced_credentials_is_no_trouble(
             await trio.testing.wait_all_tasks_blocked()  # it is on its way, with the old token
             await client.get("/x")
     assert source.calls == 2
-    assert caplog.text.count("does not accept the credentials") == 1
+    assert caplog.text.count("rejected the credentials") == 1
 
 
 async def test_a_cancelled_search_is_taken_over(autojump_clock: MockClock, settings: OperatorSettings) -> None:
@@ -241,7 +241,7 @@ async def test_a_source_that_fails_leaves_what_there_is(
         source.error = ConfigError("kubeconfig: half a file")
         await trio.sleep(5)
         await client.get("/x")
-    assert "going on with those there are: kubeconfig: half a file" in caplog.text
+    assert "keeping the current ones: kubeconfig: half a file" in caplog.text
 
 
 def test_a_broken_connection_is_told_before_anything_is_sent(settings: OperatorSettings) -> None:
@@ -327,7 +327,7 @@ async def test_refusals_are_logged_without_secrets(
     async with open_client(source, settings=settings, transport=accepting(lambda: "n3w")) as client:
         source.token = "n3w"
         await client.get("/x")
-    assert "does not accept the credentials (HTTP 401); reading them again" in caplog.text
+    assert "rejected the credentials (HTTP 401); reloading them" in caplog.text
     assert "accepts the credentials again" in caplog.text
     assert "s3cret" not in caplog.text
     assert "n3w" not in caplog.text
@@ -385,11 +385,11 @@ class TestSockets:
             async with open_watch(client, "/watch", resource_version="1") as watch:
                 # The server's authority is no longer trusted: new connections tell.
                 path.write_text(trustme.CA().cert_pem.bytes().decode())
-                client._session.renew()
-                with pytest.raises(ConnectionLostError, match=r"certificate does not fit"):
+                client._credentials.reload()
+                with pytest.raises(ConnectionLostError, match=r"certificate cannot be verified"):
                     await client.get("/x")
                 path.write_text(authority_pem)
-                client._session.renew()
+                client._credentials.reload()
                 await client.get("/x")
                 go.set()
                 with trio.fail_after(60):
@@ -405,6 +405,6 @@ class TestSockets:
         async with open_client(lambda: info, settings=settings) as client:
             await client.get("/x")
             path.write_text(authority_pem)
-            client._session.renew()
+            client._credentials.reload()
             await client.get("/x")
         assert server.connections == 1

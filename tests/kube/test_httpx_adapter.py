@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import subprocess
 import sys
 
@@ -11,19 +10,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, answer_all, ok
+from tests.kube.conftest import Chunks, Memory, Streaming, ok
 from trioperator.errors import ConfigError, ConnectionLostError
-from trioperator.kube.bridge import HttpxExchange, PooledTransport
 from trioperator.kube.client import open_client
-from trioperator.kube.connection import ConnectionInfo
-from trioperator.kube.exchange import TransportError
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.httpx_adapter import HttpxTransport
+from trioperator.kube.transport import TransportError
 from trioperator.settings import OperatorSettings
 
 
-class TestHttpxExchange:
+class TestHttpxTransport:
     async def test_a_request_keeps_its_target_and_headers(self) -> None:
         memory = Memory([ok({"a": 1})])
-        exchange = HttpxExchange(memory, origin="https://host:6443")
+        exchange = HttpxTransport(memory, origin="https://host:6443")
         reply = await exchange.send("PATCH", "/a%20b?c=d%26", headers=[(b"X-One", b"1")], body=b"{}")
         assert (reply.status, await reply.read()) == (200, b'{"a":1}')
         (request,) = memory.requests
@@ -33,15 +32,15 @@ class TestHttpxExchange:
 
     async def test_a_body_comes_in_parts(self) -> None:
         chunks = Chunks([b"a", b"", b"b"])
-        reply = await HttpxExchange(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        reply = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
         assert [await reply.receive(), await reply.receive(), await reply.receive()] == [b"a", b"b", b""]
         assert chunks.closed
         assert await reply.receive() == b""
 
     async def test_a_body_beyond_the_limit_is_refused(self) -> None:
         chunks = Chunks([b"abc", b"def"])
-        reply = await HttpxExchange(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
-        with pytest.raises(TransportError, match=r"bigger than 5 bytes") as caught:
+        reply = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        with pytest.raises(TransportError, match=r"larger than 5 bytes") as caught:
             await reply.read(5)
         assert caught.value.final
         assert chunks.closed
@@ -60,62 +59,15 @@ class TestHttpxExchange:
     )
     async def test_errors_tell_whether_the_server_was_reached(self, error: Exception, reached: bool) -> None:
         with pytest.raises(TransportError, match=r"host:81: x") as caught:
-            await HttpxExchange(Memory([error]), origin="http://host:81").send("GET", "/", headers=[])
+            await HttpxTransport(Memory([error]), origin="http://host:81").send("GET", "/", headers=[])
         assert caught.value.reached == reached
 
     async def test_a_cancelled_reader_lets_go(self, autojump_clock: MockClock) -> None:
         chunks = Chunks([None])
-        reply = await HttpxExchange(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        reply = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
         with trio.move_on_after(1):
             await reply.read()
         assert chunks.closed
-
-
-class TestPooledTransport:
-    async def test_a_client_of_httpx_can_use_it(
-        self, serve: Serve, server_tls: ssl.SSLContext, authority_pem: str
-    ) -> None:
-        seen = []
-
-        async def script(talk: Talk) -> None:
-            while (request := await talk.request()) is not None:
-                seen.append(request)
-                await talk.answer({"a": 1}, headers="X-Thing: y\r\n")
-
-        server = await serve(script, tls=server_tls)
-        transport = PooledTransport(ConnectionInfo(server=server.url, ca_data=authority_pem))
-        async with httpx.AsyncClient(transport=transport, base_url=server.url) as client:
-            for _ in range(3):
-                response = await client.post("/x?y=z", json={"b": 2})
-                assert (response.json(), response.headers["x-thing"]) == ({"a": 1}, "y")
-        assert server.connections == 1
-        for request in seen:
-            assert request.head.lower().count(b"\r\nhost:") == 1
-            assert request.head.lower().count(b"\r\ncontent-length:") == 1
-        assert (seen[0].method, seen[0].target, seen[0].body) == ("POST", "/x?y=z", b'{"b":2}')
-
-    async def test_the_client_of_the_project_can_use_it_wrapped(self, serve: Serve) -> None:
-        server = await serve(answer_all)
-        info = ConnectionInfo(server=server.url)
-        async with (
-            PooledTransport(info) as transport,
-            open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client,
-        ):
-            assert await client.get("/x") == {}
-
-    async def test_its_errors_are_those_of_httpx(self, serve: Serve) -> None:
-        async def half(talk: Talk) -> None:
-            await talk.request()
-            await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
-
-        server = await serve(half)
-        async with httpx.AsyncClient(transport=PooledTransport(ConnectionInfo(server=server.url))) as client:
-            with pytest.raises(httpx.ReadError, match=r"closed in the middle"):
-                await client.get(server.url)
-        gone = ConnectionInfo(server="http://127.0.0.1:1")
-        async with httpx.AsyncClient(transport=PooledTransport(gone)) as client:
-            with pytest.raises(httpx.ConnectError, match=r"connection refused"):
-                await client.get(gone.server)
 
 
 async def test_a_proxy_that_is_none_is_a_clear_error() -> None:

@@ -1,13 +1,14 @@
-"""The bytes of one connection: a non-blocking socket, plain or under TLS.
+"""One connection at the level of bytes: a non-blocking socket, with TLS or without.
 
-TLS runs on memory buffers beside the socket, so that one request costs one TLS record, one ``send()`` and one turn of
-Trio's loop: that is a fifth less CPU for each request than :class:`trio.SSLStream`, which is made for everything.
-One task at a time uses a wire. Nothing here knows of HTTP, and nothing waits without a limit set by the caller's scope.
+TLS runs on memory buffers beside the socket, so that one request costs one TLS record, one ``send()`` and one pass of
+Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. A connection is used by one task at a time.
+Timeouts are the caller's cancel scopes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 from typing import Final
@@ -15,18 +16,18 @@ from typing import Final
 import trio
 import trio.lowlevel
 
-__all__ = ["Wire", "open_wire"]
+__all__ = ["TlsConnection", "describe_error", "open_connection"]
 
 _CHUNK: Final = 64 * 1024
-# Seconds: a peer that vanished without a word is noticed by the kernel, even where no time-out of ours is set.
+# Seconds. With TCP keep-alive the kernel detects a dead peer even if no timeout is set.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
-class Wire:
-    """Send and receive bytes, through TLS where there is a context.
+class TlsConnection:
+    """A socket with TLS on top; plain TCP if the SSL context is None.
 
-    A clean end and a cut one both read as ``b""``; ``truncated`` tells that the peer did not say farewell under TLS.
-    Errors are those of the socket and of ``ssl``, untranslated.
+    End of file reads as ``b""``; ``truncated`` is set if the peer closed without TLS ``close_notify``. Errors of the
+    socket and of ``ssl`` are raised as they are.
     """
 
     __slots__ = ("_incoming", "_outgoing", "_sock", "_tls", "truncated")
@@ -41,7 +42,7 @@ class Wire:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
 
     async def handshake(self) -> None:
-        """Agree on TLS with the peer; with no TLS, do nothing. Raises OSError, ``ssl.SSLError`` is one."""
+        """Perform the TLS handshake, if any. Raises OSError, of which ``ssl.SSLError`` is a subclass."""
         tls = self._tls
         if tls is None:
             return
@@ -53,7 +54,7 @@ class Wire:
                 if not await self._fill():
                     raise ConnectionResetError("closed by the server during the TLS handshake") from None
             except ssl.SSLError:
-                with contextlib.suppress(OSError):  # the alert is a courtesy
+                with contextlib.suppress(OSError):  # the TLS alert is best effort
                     self._sock.send(self._outgoing.read())
                 raise
             else:
@@ -61,7 +62,7 @@ class Wire:
         await self._flush()
 
     async def send(self, data: bytes) -> None:
-        """Send all of *data*. It is a checkpoint only where the kernel's buffer is full."""
+        """Send all of *data*. A checkpoint only if the socket's send buffer is full."""
         tls = self._tls
         if tls is None:
             await self._send_raw(data)
@@ -72,7 +73,7 @@ class Wire:
         await self._send_raw(self._outgoing.read())
 
     async def receive(self) -> bytes:
-        """Give what has arrived, at least one byte; ``b""`` at the end."""
+        """Receive at least one byte; ``b""`` at end of file."""
         tls = self._tls
         if tls is None:
             return await self._receive_raw()
@@ -91,8 +92,8 @@ class Wire:
                 self.truncated = True
                 return b""
 
-    def is_quiet(self) -> bool:
-        """Tell whether an idle connection can take another request: it is open, and the peer has said nothing."""
+    def is_alive(self) -> bool:
+        """Return whether an idle connection can be reused: it is open, and the peer has sent no data."""
         try:
             data = self._sock.recv(_CHUNK)
         except BlockingIOError:
@@ -105,13 +106,13 @@ class Wire:
         try:
             self._tls.read(1)
         except ssl.SSLWantReadError:
-            return True  # it was between the two TLS machines only: a session ticket, as a rule
+            return True  # a TLS record without application data, usually a session ticket
         except OSError:
             return False
         return False
 
     def close(self) -> None:
-        """Say farewell if that takes no waiting, and close. It can be called again."""
+        """Send ``close_notify`` if that does not block, and close the socket. Idempotent."""
         if self._sock.fileno() < 0:
             return
         if self._tls is not None:
@@ -154,10 +155,10 @@ class Wire:
                 continue
 
 
-async def open_wire(host: str, port: int, *, context: ssl.SSLContext | None, server_name: str) -> Wire:
-    """Connect, to the first of the host's addresses that answers, and shake hands.
+async def open_connection(host: str, port: int, *, context: ssl.SSLContext | None, server_name: str) -> TlsConnection:
+    """Connect to the first of the host's addresses that accepts, and perform the TLS handshake.
 
-    *server_name* is what the server's certificate has to be made for. Raises OSError.
+    *server_name* is the name that the server's certificate must match. Raises OSError.
     """
     stream = await trio.open_tcp_stream(host, port)
     sock = socket.socket(fileno=stream.socket.detach())
@@ -168,13 +169,36 @@ async def open_wire(host: str, port: int, *, context: ssl.SSLContext | None, ser
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     try:
-        wire = Wire(sock, context, server_name)
+        conn = TlsConnection(sock, context, server_name)
     except BaseException:
         sock.close()
         raise
     try:
-        await wire.handshake()
+        await conn.handshake()
     except BaseException:
-        wire.close()
+        conn.close()
         raise
-    return wire
+    return conn
+
+
+def describe_error(exc: Exception) -> str:
+    """Return a short description of an error while connecting, sending or receiving."""
+    match exc:
+        case ssl.SSLCertVerificationError():
+            return f"the server's certificate cannot be verified: {exc.verify_message}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE"):
+            return "TLS failed: the server does not speak TLS on this port"
+        case ssl.SSLError():
+            return f"TLS failed: {exc.reason or exc}"
+        case socket.gaierror():
+            return f"cannot resolve the host name: {exc.strerror}"
+        case OSError(__cause__=BaseExceptionGroup() as group):
+            return ", ".join(
+                dict.fromkeys(describe_error(each) for each in group.exceptions if isinstance(each, Exception))
+            )
+        case OSError(__cause__=OSError() as cause):
+            return describe_error(cause)
+        case OSError(errno=int(number)):
+            return os.strerror(number).lower()  # str(exc) may be Trio's, which repeats the address
+        case _:
+            return str(exc) or type(exc).__name__

@@ -1,0 +1,137 @@
+"""Connection data: contradicting fields, secrets, and the server's URL."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from trioperator.errors import ConfigError
+from trioperator.kube.connection_info import ConnectionInfo, ServerUrl, decode_pem, parse_server_url
+
+PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize("what", ["ca", "certificate", "private_key"])
+def test_a_path_and_data_for_the_same_thing_are_refused(what: str) -> None:
+    with pytest.raises(ConfigError, match=rf"Both {what}_path and {what}_data"):
+        ConnectionInfo(server="https://x", **{f"{what}_path": "/x", f"{what}_data": PEM})  # type: ignore[arg-type]
+
+
+def test_a_key_without_a_certificate_is_refused_and_so_is_the_opposite() -> None:
+    with pytest.raises(ConfigError, match=r"without its certificate"):
+        ConnectionInfo(server="https://x", private_key_data=PEM)
+    with pytest.raises(ConfigError, match=r"without its private key"):
+        ConnectionInfo(server="https://x", certificate_data=PEM)
+
+
+def test_secrets_are_not_shown() -> None:
+    info = ConnectionInfo(
+        server="https://x",
+        token="s3cret",
+        password="s3cret",
+        username="me",
+        private_key_data="s3cret",
+        certificate_data="s3cret",
+        proxy_url="http://user:s3cret@proxy",
+    )
+    assert "s3cret" not in repr(info)
+    assert "s3cret" not in f"{info}"
+    assert "server='https://x'" in repr(info)
+    assert "username='me'" in repr(info)
+
+
+def test_fields_that_are_not_set_are_not_shown() -> None:
+    assert repr(ConnectionInfo(server="https://x")) == "ConnectionInfo(server='https://x')"
+
+
+def test_a_token_is_a_bearer_token_by_default() -> None:
+    assert ConnectionInfo(server="s", token="abc").authorization() == "Bearer abc"
+    assert ConnectionInfo(server="s", token="abc", scheme="Custom").authorization() == "Custom abc"
+
+
+def test_a_user_and_a_password_are_basic_authorization() -> None:
+    value = ConnectionInfo(server="s", username="ünser", password="p:w").authorization()
+    assert value is not None
+    scheme, _, pair = value.partition(" ")
+    assert scheme == "Basic"
+    assert base64.b64decode(pair).decode() == "ünser:p:w"
+
+
+def test_without_credentials_there_is_no_authorization() -> None:
+    assert ConnectionInfo(server="s").authorization() is None
+    assert ConnectionInfo(server="s", scheme="Negotiate").authorization() == "Negotiate"
+
+
+def test_a_token_file_wins_over_a_token_and_is_read_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one\n")
+    info = ConnectionInfo(server="s", token="old", token_file=path)
+    assert info.authorization() == "Bearer one"
+    path.write_text("two")
+    assert info.authorization() == "Bearer two"
+    path.unlink()
+    assert info.authorization() == "Bearer old"
+
+
+def test_an_unreadable_token_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone.*No such file"):
+        ConnectionInfo(server="s", token_file=tmp_path / "gone").authorization()
+
+
+def test_a_token_cannot_smuggle_headers_in() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ConnectionInfo(server="s", token="s3cret\r\nX-Evil: 1").authorization()
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [PEM, PEM.encode(), base64.b64encode(PEM.encode()), base64.encodebytes(PEM.encode() * 9).decode()]
+)
+def test_data_is_pem_or_base64_text_or_bytes(data: str | bytes) -> None:
+    assert decode_pem(data, "x").startswith(PEM)
+
+
+@pytest.mark.parametrize("data", ["", "???", "YWJj", b"\xff\xfe", base64.b64encode(b"\xff\xff").decode()])
+def test_data_that_is_no_pem_is_refused(data: str | bytes) -> None:
+    with pytest.raises(ConfigError, match=r"neither PEM"):
+        decode_pem(data, "x")
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("https://host", ServerUrl(scheme="https", host="host", port=443, base="")),
+        ("http://host/", ServerUrl(scheme="http", host="host", port=80, base="")),
+        ("https://HOST:6443/k8s/c-1/", ServerUrl(scheme="https", host="host", port=6443, base="/k8s/c-1")),
+        ("https://[fd00::1]:6443", ServerUrl(scheme="https", host="fd00::1", port=6443, base="")),
+        ("https://bücher.example", ServerUrl(scheme="https", host="xn--bcher-kva.example", port=443, base="")),
+    ],
+)
+def test_a_servers_address_is_taken_apart(url: str, server: ServerUrl) -> None:
+    assert parse_server_url(url) == server
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "host:6443",
+        "ftp://host",
+        "https://",
+        "https://host:port",
+        "https://host:99999",
+        "https://[::1",
+        "http://h?x",
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        parse_server_url(url)
+
+
+def test_a_password_in_an_address_is_refused_unseen() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_server_url("https://me:s3cret@host")
+    assert "s3cret" not in str(caught.value)

@@ -1,0 +1,97 @@
+"""Refusals as errors, and the waits that servers ask for."""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import json
+from typing import Any
+
+import pytest
+
+from trioperator.clock import wall_now
+from trioperator.errors import ApiError, ConflictError, ExpiredError, ServerError, TooManyRequestsError
+from trioperator.kube.error_response import parse_error_response, parse_retry_after, parse_status
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"kind": "Status", "apiVersion": "v1", **fields}).encode()
+
+
+def test_the_servers_message_reason_and_details_are_kept() -> None:
+    error = parse_error_response(409, [], body(message="is old", reason="Conflict", details={"name": "x"}))
+    assert type(error) is ConflictError
+    assert str(error) == "HTTP 409 Conflict: is old"
+    assert error.details == {"name": "x"}
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"<html>secret</html>", b'{"kind": "Pod", "message": "secret"}', b"[1]", b"\xff"]
+)
+def test_only_a_status_is_believed(junk: bytes) -> None:
+    error = parse_error_response(502, [], junk)
+    assert type(error) is ServerError
+    assert str(error) == "HTTP 502: the server gave no reason"
+
+
+@pytest.mark.parametrize("bad", [None, 1, [], {}])
+def test_a_status_with_odd_fields_is_survived(bad: Any) -> None:
+    error = parse_error_response(400, [], body(message=bad, reason=bad, details=bad, code=bad))
+    assert (error.status, error.reason, dict(error.details)) == (400, "", {})
+
+
+def test_long_messages_are_cut() -> None:
+    error = parse_error_response(400, [], body(message="x" * 1000))
+    assert error.message == "x" * 255 + "…"
+    assert parse_error_response(400, [], body(message="x" * 256)).message == "x" * 256
+
+
+def test_the_header_says_how_long_to_wait_else_the_details_do() -> None:
+    assert parse_error_response(429, [(b"Retry-After", b"7")], body()).retry_after == 7
+    both = body(details={"retryAfterSeconds": 3})
+    assert parse_error_response(429, [(b"RETRY-AFTER", b" 7 ")], both).retry_after == 7
+    error = parse_error_response(429, [], body(details={"retryAfterSeconds": 3}))
+    assert type(error) is TooManyRequestsError
+    assert error.retry_after == 3
+    assert parse_error_response(429, [], body(details={"retryAfterSeconds": "x"})).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("nan", None),
+        ("0", 0),
+        ("1.5", 1.5),
+        ("-3", 0),
+        ("inf", 3600),
+        ("99999999", 3600),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600),
+        ("Fri, 31 Dec 9999 23:59:59", None),
+    ],
+)
+async def test_a_wait_is_seconds_or_a_date_and_never_nonsense(value: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(value) == seconds
+
+
+async def test_a_date_is_counted_from_now() -> None:
+    date = email.utils.format_datetime(wall_now() + datetime.timedelta(seconds=100), usegmt=True)
+    seconds = parse_retry_after(date)
+    assert seconds is not None
+    assert 95 < seconds <= 100
+
+
+def test_an_error_line_has_its_code_in_itself() -> None:
+    assert type(parse_status(body(code=410, message="too old"), status=0)) is ExpiredError
+    assert parse_status(body(code=410), status=0).status == 410
+    for odd in (None, "410", 0, 200, -1):
+        assert parse_status(body(code=odd), status=0).status == 500
+    assert parse_status(b'{"kind": "Pod"}', status=0).status == 500
+
+
+def test_the_class_follows_the_status_not_the_body() -> None:
+    assert isinstance(parse_error_response(503, [], body(code=404)), ServerError)
+    assert type(parse_error_response(418, [], body())) is ApiError

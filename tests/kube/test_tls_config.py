@@ -1,0 +1,94 @@
+"""Addresses and TLS contexts: what is accepted, what is refused, and how."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from trioperator.errors import ConfigError
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
+
+
+def test_certificates_are_verified_but_not_by_the_strictest_rules(authority_pem: str) -> None:
+    context = build_ssl_context(TlsConfig(ca=authority_pem))
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_only_the_clusters_authority_is_trusted_where_it_is_given(authority_pem: str) -> None:
+    assert len(build_ssl_context(TlsConfig(ca=authority_pem)).get_ca_certs()) == 1
+
+
+def test_an_insecure_connection_needs_no_authority(tmp_path: Path) -> None:
+    material = read_tls_config(ConnectionInfo(server="https://x", insecure=True, ca_path=tmp_path / "gone"))
+    context = build_ssl_context(material)
+    assert context.verify_mode == ssl.CERT_NONE
+    assert not context.check_hostname
+
+
+def test_a_certificate_comes_from_files_or_data_and_leaves_nothing_behind(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = authority.issue_cert("me@example.org")
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    mine.cert_chain_pems[0].write_to_path(certificate)
+    mine.private_key_pem.write_to_path(key)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    by_path = read_tls_config(ConnectionInfo(server="https://x", certificate_path=certificate, private_key_path=key))
+    by_data = read_tls_config(
+        ConnectionInfo(server="https://x", certificate_data=certificate.read_bytes(), private_key_data=key.read_text())
+    )
+    assert by_path == by_data
+    build_ssl_context(by_path)
+    assert list(scratch.iterdir()) == []
+
+
+def test_one_file_can_hold_the_certificate_and_its_key(authority: trustme.CA, tmp_path: Path) -> None:
+    path = tmp_path / "both.pem"
+    authority.issue_cert("me@example.org").private_key_and_cert_chain_pem.write_to_path(path)
+    build_ssl_context(read_tls_config(ConnectionInfo(server="https://x", certificate_path=path)))
+
+
+def test_what_is_broken_is_named(authority: trustme.CA, authority_pem: str, tmp_path: Path) -> None:
+    one, other = authority.issue_cert("me@example.org"), authority.issue_cert("you@example.org")
+    certificate = one.cert_chain_pems[0].bytes().decode()
+    with pytest.raises(ConfigError, match="do not match: KEY_VALUES_MISMATCH"):
+        build_ssl_context(TlsConfig(certificate=certificate, private_key=other.private_key_pem.bytes().decode()))
+    with pytest.raises(ConfigError, match="client certificate or its key is invalid"):
+        build_ssl_context(TlsConfig(certificate=certificate, private_key="-----BEGIN PRIVATE KEY-----\nxx\n"))
+    with pytest.raises(ConfigError, match="certificate authority is not a valid PEM certificate"):
+        build_ssl_context(TlsConfig(ca="-----BEGIN CERTIFICATE-----\nxx\n-----END CERTIFICATE-----\n"))
+    path = tmp_path / "ca.pem"
+    with pytest.raises(ConfigError, match=r"Cannot read the certificate authority .*ca\.pem: No such file"):
+        read_tls_config(ConnectionInfo(server="https://x", ca_path=path))
+    path.write_text("nothing")
+    with pytest.raises(ConfigError, match=r"The certificate authority .*ca\.pem is not valid PEM"):
+        read_tls_config(ConnectionInfo(server="https://x", ca_path=path))
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(authority: trustme.CA) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    mine = authority.issue_cert("me@example.org")
+    key = serialization.load_pem_private_key(mine.private_key_pem.bytes(), password=None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"s3cret"),
+    )
+    with pytest.raises(ConfigError, match="encrypted keys are not supported"):
+        build_ssl_context(
+            TlsConfig(certificate=mine.cert_chain_pems[0].bytes().decode(), private_key=encrypted.decode())
+        )
+
+
+def test_material_is_never_shown() -> None:
+    assert "s3cret" not in repr(TlsConfig(private_key="s3cret"))

@@ -1,0 +1,7 @@
+"""The servers of the client's tests, for transports under test."""
+
+from __future__ import annotations
+
+from tests.kube.conftest import authority, authority_pem, serve, server_tls
+
+__all__ = ["authority", "authority_pem", "serve", "server_tls"]

@@ -1,0 +1,160 @@
+"""The data of one connection: where the API server is, how to verify it, and what to authenticate with.
+
+Nothing here opens a connection. Secrets appear in no message and no ``repr``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import datetime
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from trioperator.errors import ConfigError
+
+__all__ = ["ConnectionInfo", "ServerUrl", "decode_pem", "parse_server_url", "read_secret"]
+
+_SECRETS: Final = frozenset({"password", "token", "private_key_data", "certificate_data", "ca_data", "proxy_url"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConnectionInfo:
+    """Address and credentials of an API server.
+
+    ``*_data`` is PEM or base64-encoded PEM, as a string or bytes; pass either the path or the data of a certificate
+    or key, not both. ``token_file`` is read again every minute and takes precedence over ``token``, which is used
+    while the file cannot be read. ``scheme`` is the scheme of the ``Authorization`` header: ``Bearer`` by default for
+    a token, ``Basic`` for a username. With ``trust_env`` the usual environment variables may name a proxy.
+    ``priority`` is for choosing among several connections. At ``expiration`` (UTC if naive) the connection is loaded
+    again. Raises ConfigError if fields contradict each other.
+    """
+
+    server: str
+    ca_path: str | os.PathLike[str] | None = None
+    ca_data: str | bytes | None = None
+    insecure: bool | None = None
+    username: str | None = None
+    password: str | None = None
+    scheme: str | None = None
+    token: str | None = None
+    token_file: str | os.PathLike[str] | None = None
+    certificate_path: str | os.PathLike[str] | None = None
+    certificate_data: str | bytes | None = None
+    private_key_path: str | os.PathLike[str] | None = None
+    private_key_data: str | bytes | None = None
+    tls_server_name: str | None = None
+    default_namespace: str | None = None
+    proxy_url: str | None = None
+    trust_env: bool = False
+    priority: int = 0
+    expiration: datetime.datetime | None = None
+
+    def __post_init__(self) -> None:
+        for what, path, data in (
+            ("ca", self.ca_path, self.ca_data),
+            ("certificate", self.certificate_path, self.certificate_data),
+            ("private_key", self.private_key_path, self.private_key_data),
+        ):
+            if path is not None and data is not None:
+                raise ConfigError(f"Both {what}_path and {what}_data are set: set only one of them.")
+        has_certificate = self.certificate_path is not None or self.certificate_data is not None
+        has_key = self.private_key_path is not None or self.private_key_data is not None
+        if has_key and not has_certificate:
+            raise ConfigError("A private key is set without its certificate.")
+        if self.certificate_data is not None and not has_key:
+            raise ConfigError("A client certificate is set without its private key.")
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                shown.append(f"{field.name}={'…' if field.name in _SECRETS else repr(value)}")
+        return f"ConnectionInfo({', '.join(shown)})"
+
+    @property
+    def paths(self) -> tuple[str | os.PathLike[str], ...]:
+        """The files that the connection is read from, which may change at any time."""
+        paths = (self.token_file, self.ca_path, self.certificate_path, self.private_key_path)
+        return tuple(path for path in paths if path is not None)
+
+    def authorization(self) -> str | None:
+        """Return the value of the ``Authorization`` header, a secret. Raises ConfigError if a file is unreadable."""
+        token = self.token
+        if self.token_file is not None:
+            try:
+                token = read_secret(self.token_file, "token") or token
+            except ConfigError:
+                if token is None:
+                    raise
+        if token is not None:
+            value = f"{self.scheme or 'Bearer'} {token}"
+        elif self.username is not None:
+            pair = f"{self.username}:{self.password or ''}".encode()
+            value = f"{self.scheme or 'Basic'} {base64.b64encode(pair).decode()}"
+        elif self.scheme is not None:
+            value = self.scheme
+        else:
+            return None
+        if not value.isascii() or not value.isprintable():
+            raise ConfigError(
+                "The token contains characters that are not allowed in an HTTP header, such as a line break."
+            )
+        return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerUrl:
+    """The parts of a server's URL; ``base`` is the prefix of all paths, without a trailing slash."""
+
+    scheme: str
+    host: str
+    port: int
+    base: str
+
+
+def parse_server_url(url: str) -> ServerUrl:
+    """Parse the URL of an API server. Raises ConfigError."""
+    try:
+        parts: SplitResult = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as exc:
+        raise ConfigError(f"The server address {url!r} is not a valid URL: {exc}.") from exc
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(f"The server address {url!r} must be an http:// or https:// URL with a host.")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError("The server address must not contain a user, query or fragment.")
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError as exc:
+            raise ConfigError(f"The server address {url!r} has no valid host name.") from exc
+    port = port or (443 if parts.scheme == "https" else 80)
+    return ServerUrl(scheme=parts.scheme, host=host, port=port, base=parts.path.rstrip("/"))
+
+
+def read_secret(path: str | os.PathLike[str], what: str) -> str:
+    """Return the content of a small text file without surrounding white space. Raises ConfigError."""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not valid UTF-8"
+        raise ConfigError(f"Cannot read the {what} file {os.fspath(path)}: {reason}") from exc
+
+
+def decode_pem(data: str | bytes, what: str) -> str:
+    """Return PEM as a string, from PEM or base64-encoded PEM. Raises ConfigError."""
+    raw = data.encode() if isinstance(data, str) else data
+    try:
+        if b"-----BEGIN" not in raw:
+            raw = base64.b64decode(b"".join(raw.split()), validate=True)
+        text = raw.decode("ascii")
+    except (binascii.Error, UnicodeDecodeError) as exc:
+        raise ConfigError(f"The {what} data is neither PEM nor base64-encoded PEM.") from exc
+    if "-----BEGIN" not in text:
+        raise ConfigError(f"The {what} data is neither PEM nor base64-encoded PEM.")
+    return text

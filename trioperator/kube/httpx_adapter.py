@@ -1,0 +1,156 @@
+"""An adapter that lets the client use any httpx transport: in memory, with injected faults, or through a proxy.
+
+This is the only module of ``kube`` that imports httpx, and it is imported only when needed: httpx takes 8 MiB.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpx
+import trio
+
+from trioperator.errors import ConfigError
+from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
+from trioperator.kube.tls_config import build_ssl_context, read_tls_config
+from trioperator.kube.transport import MAX_BODY, Headers, Response, TransportError
+
+__all__ = ["HttpxTransport", "open_proxy_transport"]
+
+# Errors that httpx raises before it sends the request.
+_NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+# Seconds for closing a response when its reader is cancelled.
+_CLOSE_TIMEOUT: Final = 1.0
+
+
+class HttpxTransport:
+    """A :class:`Transport` over an httpx transport, which is closed with it only if it is *owned*."""
+
+    def __init__(
+        self, transport: httpx.AsyncBaseTransport, *, origin: str, server_name: str | None = None, owned: bool = False
+    ) -> None:
+        self._transport = transport
+        self._origin = httpx.URL(origin)
+        # The same URLs are requested again and again, and parsing one costs as much as sending the request.
+        self._url_of = functools.lru_cache(maxsize=1024)(self._make_url)
+        self._server_name = server_name
+        self._owned = owned
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Headers,
+        body: bytes | None = None,
+        streaming: bool = False,
+        connect_timeout: float | None = None,
+    ) -> Response:
+        """See :meth:`Transport.send`."""
+        extensions: dict[str, Any] = {
+            "timeout": {"connect": connect_timeout, "read": None, "write": None, "pool": None}
+        }
+        if self._server_name:
+            extensions["sni_hostname"] = self._server_name
+        host = self._origin.netloc
+        sent = [(b"Host", host), *headers]
+        request = httpx.Request(method, self._url_of(target), headers=sent, content=body, extensions=extensions)
+        try:
+            response = await self._transport.handle_async_request(request)
+        except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
+            raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
+        return _HttpxResponse(self, response)
+
+    def _make_url(self, target: str) -> httpx.URL:
+        return self._origin.copy_with(raw_path=target.encode("ascii"))
+
+    def retire(self) -> bool:
+        """Do nothing: httpx manages its connections itself."""
+        return not self._owned
+
+    async def aclose(self) -> None:
+        """Close the transport if it is owned."""
+        if self._owned:
+            await self._transport.aclose()
+
+    def _error(self, exc: Exception, *, reached: bool = True) -> TransportError:
+        where = f"{self._origin.host}:{self._origin.port or ''}".rstrip(":")
+        if isinstance(exc, TransportError):
+            return exc
+        return TransportError(f"{where}: {str(exc) or type(exc).__name__}", reached=reached)
+
+
+class _HttpxResponse:
+    """An httpx response, read as it arrives."""
+
+    __slots__ = ("_adapter", "_parts", "_response", "headers", "repeated", "status")
+
+    def __init__(self, transport: HttpxTransport, response: httpx.Response) -> None:
+        self._adapter = transport
+        self._response = response
+        self._parts: AsyncIterator[bytes] | None = None
+        self.status = response.status_code
+        self.headers: Headers = response.headers.raw
+        self.repeated = False  # httpx sends nothing twice on its own
+
+    async def receive(self) -> bytes:
+        if self._parts is None:
+            stream = self._response.stream
+            if not isinstance(stream, httpx.AsyncByteStream):
+                raise TypeError(
+                    f"The transport's response must have an async byte stream, not {type(stream).__name__}."
+                )
+            self._parts = aiter(stream)
+        try:
+            while True:
+                data = await anext(self._parts, None)
+                if data is None:
+                    await self._response.aclose()
+                    return b""
+                if data:
+                    return data
+        except (httpx.TransportError, httpx.StreamError, OSError, trio.BrokenResourceError) as exc:
+            await self.aclose()
+            raise self._adapter._error(exc) from exc
+
+    async def read(self, limit: int = MAX_BODY) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while data := await self.receive():
+                parts.append(data)
+                size += len(data)
+                if size > limit:
+                    raise TransportError(f"The response is larger than {limit} bytes.", reached=True, final=True)
+        except BaseException:
+            await self.aclose()
+            raise
+        return b"".join(parts)
+
+    async def aclose(self) -> None:
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            parts, self._parts = self._parts, None
+            close = getattr(parts, "aclose", None)
+            if close is not None:
+                await close()
+            await self._response.aclose()
+
+
+def open_proxy_transport(info: ConnectionInfo, proxy_url: str) -> HttpxTransport:
+    """Return a transport through a proxy, which is httpx's own. Raises ConfigError."""
+    server = parse_server_url(info.server)
+    verify = build_ssl_context(read_tls_config(info)) if server.scheme == "https" else False
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=25)
+    try:
+        transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)
+    except (ImportError, ValueError, httpx.InvalidURL) as exc:
+        raise ConfigError(f"The proxy of {info.server} cannot be used: {exc}") from exc
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    return HttpxTransport(
+        transport,
+        origin=f"{server.scheme}://{host}:{server.port}",
+        server_name=info.tls_server_name,
+        owned=True,
+    )
