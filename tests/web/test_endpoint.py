@@ -78,5 +78,5 @@ async def test_a_port_that_is_taken_is_refused() -> None:
 
 
 async def test_a_host_that_is_not_known_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Cannot listen on http://no-such-host\.invalid:80/: the host is not known"):
+    with pytest.raises(ConfigError, match=r"Cannot listen on http://no-such-host\.invalid:80/: unknown host"):
         await open_sockets(parse_endpoint("http://no-such-host.invalid/"))

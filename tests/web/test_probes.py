@@ -106,7 +106,7 @@ class TestProber:
         assert await prober.get() is report
         await trio.sleep(10)
         assert await prober.get() == ProbeReport(healthy=True, content=b"{}")
-        assert caplog.messages == ["The health probe has failed: the probe handlers have failed"]
+        assert caplog.messages == ["The health probe failed: the probe handlers have failed"]
         assert not caplog.records[0].exc_info
 
     async def test_an_unexpected_error_is_a_report_and_has_its_traceback_in_the_logs(

@@ -1,1 +1,1 @@
-"""What an operator serves by HTTP, on quart-trio and Hypercorn. It is imported only where something is to be served."""
+"""The operator's HTTP servers, on quart-trio and Hypercorn. Imported only if something is served."""

@@ -1,6 +1,6 @@
-"""Health probes: what a kubelet is told about the operator.
+"""Health probes: an HTTP endpoint for the kubelet.
 
-A GET of the endpoint gives the results of the probe handlers as JSON, with HTTP 200, or what is wrong, with HTTP 500.
+GET returns the results of the probe handlers as JSON with HTTP 200, or an error message with HTTP 500.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ import trio
 
 from trioperator.errors import TrioperatorError
 from trioperator.logs import get_logger
+from trioperator.pulse import Pulse
 from trioperator.web.endpoint import parse_endpoint
 
 __all__ = ["Probe", "ProbeReport", "Prober", "serve_probes"]
 
-# Give the results of the probe handlers by their ids, or raise what says that the operator is not well.
+# Returns the results of the probe handlers by their ids, or raises if the operator is unhealthy.
 Probe: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 
-# Seconds for which a report is good, so that many probes are no more work than a few (Kopf, "Probe handlers").
+# Seconds for which a report is cached, so that frequent probes cost no more than rare ones (as in Kopf).
 _MAX_AGE: Final = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
-    """Say how the operator is: ``content`` is JSON."""
+    """Health of the operator; ``content`` is JSON."""
 
     healthy: bool
     content: bytes
 
 
 class Prober:
-    """Make reports when they are asked for, at most one at a time and one in ten seconds.
+    """A cache of reports: probes on request, one at a time, at most once in ten seconds.
 
-    Probing is a task of its own, so that a prober which does not wait long enough finds the report the next time.
+    Probing is a separate task: if a request times out before its report is ready, the next one gets the report.
     """
 
     def __init__(self, probe: Probe) -> None:
@@ -45,35 +46,34 @@ class Prober:
         self._logger = get_logger(__name__)
         self._report: ProbeReport | None = None
         self._made_at = -math.inf
-        self._asked = trio.Event()
-        self._made = trio.Event()
+        self._requested = Pulse()
+        self._finished = Pulse()
 
     async def get(self) -> ProbeReport:
-        """Give the newest report, or wait for the next one if it is too old."""
+        """Return the newest report; wait for the next one if it is too old."""
         while self._report is None or trio.current_time() - self._made_at >= _MAX_AGE:
-            self._asked.set()
-            await self._made.wait()
+            self._requested.set()
+            await self._finished.wait()
         return self._report
 
     async def serve(self) -> None:
-        """Make reports. It ends by cancellation only."""
+        """Probe on request, until cancelled."""
         while True:
-            await self._asked.wait()
-            report = await self._make()
-            self._asked = trio.Event()  # who has asked meanwhile gets this report too
-            self._report, self._made_at = report, trio.current_time()
-            made, self._made = self._made, trio.Event()
-            made.set()
+            await self._requested.wait()
+            self._report = await self._probe_once()
+            self._made_at = trio.current_time()
+            self._requested.clear()  # requests in the meantime get this report too
+            self._finished.set()
 
-    async def _make(self) -> ProbeReport:
+    async def _probe_once(self) -> ProbeReport:
         try:
             results = await self._probe()
             return ProbeReport(healthy=True, content=msgspec.json.encode(results, enc_hook=str))
         except TrioperatorError as error:
-            self._logger.warning("The health probe has failed: %s", error)
+            self._logger.warning("The health probe failed: %s", error)
             message = str(error)
         except Exception as error:
-            self._logger.exception("The health probe has failed.")
+            self._logger.exception("The health probe failed.")
             message = repr(error)
         return ProbeReport(
             healthy=False, content=msgspec.json.encode({"error": message.encode(errors="replace").decode()})
@@ -83,23 +83,23 @@ class Prober:
 async def serve_probes(
     endpoint: str, probe: Probe, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve the operator's health at *endpoint*, such as ``http://0.0.0.0:8080/healthz``.
+    """Serve health probes at *endpoint*, such as ``http://0.0.0.0:8080/healthz``.
 
-    It has started when it listens, and tells its URL. *probe* is called when a report is asked for, and its result is
-    good for ten seconds. Ends by cancellation only, within two seconds. Raises ConfigError where it cannot listen.
+    Started once it is listening, with the URL as the value. *probe* is called on request; its result is cached for ten
+    seconds. Ends by cancellation only, within two seconds. Raises ConfigError if it cannot listen.
     """
     from trioperator.web.server import serve_app
 
-    place = parse_endpoint(endpoint)
+    parsed = parse_endpoint(endpoint)
     prober = Prober(probe)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(prober.serve, name="prober")
-        url = str(await nursery.start(serve_app, _make_app(place.path, prober), place, name="probes"))
+        url = str(await nursery.start(serve_app, _build_app(parsed.path, prober), parsed, name="probes"))
         get_logger(__name__).info("Serving health status at %s", url)
         task_status.started(url)
 
 
-def _make_app(path: str, prober: Prober) -> Any:
+def _build_app(path: str, prober: Prober) -> Any:
     import quart_trio
 
     app = quart_trio.QuartTrio(__name__, static_folder=None)

@@ -1,7 +1,7 @@
-"""Serving an ASGI application on Hypercorn, as one service of a nursery tree.
+"""ASGI applications on Hypercorn, as a service in the nursery tree.
 
-It ends by cancellation only, within seconds, and leaves no connection open. Hypercorn handles no signals here, and its
-logs are the process' own: from WARNING on, unless they are asked for.
+A server ends only by cancellation, within seconds, and closes all connections. Hypercorn handles no signals here, and
+logs through the process's own handlers: warnings and errors only, unless more is enabled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 AsgiApp: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
-# Seconds: what is under way when it is to stop is answered at once, so that only slow receivers need any time.
+# Seconds. At shutdown all requests in progress are answered at once, so only slow receivers need any time.
 _GRACE: Final = 1.0
 
 
@@ -33,31 +33,21 @@ async def serve_app(
     *,
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* at *endpoint*; it has started when it listens, and tells the port that it has got.
+    """Serve *app* at *endpoint*; started once it is listening, with the actual port as the value.
 
-    Guarantees: cancelled, it is gone within two seconds; a request that is under way then gets an HTTP 500.
-    Assumes: responses are small. Hypercorn does not let itself be cancelled while a client does not read what fills the
-    buffers of its socket. Raises ConfigError where it cannot listen.
+    Guarantees: it ends within two seconds of its cancellation; requests in progress are answered with HTTP 500.
+    Assumes: responses are small. Hypercorn cannot be cancelled while a client does not read a response that fills the
+    socket's send buffer. Raises ConfigError if it cannot listen.
     """
     endpoint, sockets = await open_sockets(endpoint)
-    config = _make_config([f"fd://{sock.detach()}" for sock in sockets])
+    config = _build_config([f"fd://{sock.detach()}" for sock in sockets])
     stopping = trio.Event()
-    # Cancelled, Hypercorn leaves its connections to the garbage collector; told to stop, it closes them. So it is told,
-    # and cancelled only if it takes too long.
+    # A cancelled Hypercorn leaves its connections to the garbage collector; one that is shut down closes them. So it is
+    # shut down, and cancelled only if that takes too long.
     limit = trio.CancelScope(shield=True)
-
-    async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        with limit:
-            until: Any = _until(stopping, app)  # Hypercorn knows the messages of ASGI in more detail
-            await hypercorn.trio.serve(
-                until, config, mode="asgi", shutdown_trigger=stopping.wait, task_status=task_status
-            )
-        if not stopping.is_set():
-            raise RuntimeError(f"The web server at {endpoint} has ended by itself.")
-
     async with trio.open_nursery() as nursery:
         try:
-            await nursery.start(run, name="hypercorn")
+            await nursery.start(_run_hypercorn, app, config, stopping, limit, name="hypercorn")
             task_status.started(endpoint)
             await trio.sleep_forever()
         finally:
@@ -65,22 +55,39 @@ async def serve_app(
             limit.deadline = trio.current_time() + 2 * _GRACE
 
 
-def _make_config(binds: list[str]) -> hypercorn.Config:
+async def _run_hypercorn(
+    app: AsgiApp,
+    config: hypercorn.Config,
+    stopping: trio.Event,
+    limit: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[Any],
+) -> None:
+    with limit:
+        wrapped: Any = _cancel_requests_when(stopping, app)  # Hypercorn's types of ASGI messages are more precise
+        await hypercorn.trio.serve(
+            wrapped, config, mode="asgi", shutdown_trigger=stopping.wait, task_status=task_status
+        )
+    if not stopping.is_set():
+        raise RuntimeError("The web server stopped unexpectedly.")
+
+
+def _build_config(binds: list[str]) -> hypercorn.Config:
     config = hypercorn.Config()
     config.bind = binds
     config.graceful_timeout = _GRACE
     config.startup_timeout = config.shutdown_timeout = _GRACE
     config.include_server_header = False
-    # Loggers of these names, so that Hypercorn sets none up by itself. An access log costs a copy of the environment
-    # for each request, whether it is printed or not.
+    # With loggers given, Hypercorn configures none of its own. Access logging costs a copy of the environment for each
+    # request, whether the record is emitted or not.
     config.errorlog = logging.getLogger("hypercorn.error")
     access = logging.getLogger("hypercorn.access")
     config.accesslog = access if access.isEnabledFor(logging.INFO) else None
     return config
 
 
-def _until(stopping: trio.Event, app: AsgiApp) -> AsgiApp:
-    """Have the application give up its requests when the server is to stop."""
+def _cancel_requests_when(stopping: trio.Event, app: AsgiApp) -> AsgiApp:
+    """Wrap an application so that its requests are cancelled when the server is stopping."""
 
     async def run(scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
@@ -89,7 +96,7 @@ def _until(stopping: trio.Event, app: AsgiApp) -> AsgiApp:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stopping, nursery.cancel_scope)
             await app(scope, receive, send)
-            nursery.cancel_scope.cancel(reason="the request is answered")
+            nursery.cancel_scope.cancel(reason="the request has been answered")
 
     return run
 
