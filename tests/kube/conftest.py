@@ -1,4 +1,4 @@
-"""Servers at the socket seam, each as good or as bad as its test wants it, and transports in memory."""
+"""Scripted servers on real sockets, and httpx transports in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What a server has got."""
+    """A request as a server received it."""
 
     method: str
     target: str
@@ -35,7 +35,7 @@ class Request:
 
 
 class Talk:
-    """One connection, from the server's side."""
+    """One connection from the server's side."""
 
     def __init__(self, stream: trio.abc.Stream, sock: trio.socket.SocketType) -> None:
         self._stream = stream
@@ -43,7 +43,7 @@ class Talk:
         self._buffer = b""
 
     async def request(self) -> Request | None:
-        """Read one request, None at the connection's end."""
+        """Read one request; return None at the end of the connection."""
         while b"\r\n\r\n" not in self._buffer:
             if not await self._fill():
                 return None
@@ -71,7 +71,7 @@ class Talk:
         await self.send(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
 
     def reset(self) -> None:
-        """Close the connection as a crash does."""
+        """Reset the connection, as a crash does."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._sock.close()
 
@@ -81,7 +81,7 @@ Script: TypeAlias = Callable[[Talk], Awaitable[None]]
 
 @dataclasses.dataclass(slots=True)
 class Server:
-    """A server that plays a script on each connection."""
+    """A server that runs a script for each connection."""
 
     port: int
     tls: bool
@@ -137,26 +137,26 @@ async def serve(nursery: trio.Nursery) -> Serve:
 
 
 async def answer_all(talk: Talk) -> None:
-    """Be a good server: answer each request with an empty object."""
+    """Respond to each request with an empty object."""
     while await talk.request() is not None:
         await talk.send(ANSWER)
 
 
 @pytest.fixture(scope="session")
-def authority() -> trustme.CA:
+def ca() -> trustme.CA:
     return trustme.CA()
 
 
 @pytest.fixture(scope="session")
-def authority_pem(authority: trustme.CA) -> str:
-    return authority.cert_pem.bytes().decode()
+def ca_pem(ca: trustme.CA) -> str:
+    return ca.cert_pem.bytes().decode()
 
 
 @pytest.fixture(scope="session")
-def server_tls(authority: trustme.CA) -> ssl.SSLContext:
+def server_tls(ca: trustme.CA) -> ssl.SSLContext:
     """TLS of a server whose certificate is for 127.0.0.1, ::1 and kubernetes.default."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1", "::1", "kubernetes.default").configure_cert(context)
+    ca.issue_cert("127.0.0.1", "::1", "kubernetes.default").configure_cert(context)
     return context
 
 
@@ -179,7 +179,7 @@ Respond: TypeAlias = Callable[[httpx.Request], Answer | Awaitable[Answer]]
 
 
 class Memory(httpx.AsyncBaseTransport):
-    """A server in memory: it answers by a function, or from a list whose last answer repeats."""
+    """A server in memory; responses come from a function, or from a list whose last item repeats."""
 
     def __init__(self, answers: Respond | list[Answer]) -> None:
         self.requests: list[httpx.Request] = []
@@ -200,7 +200,7 @@ class Memory(httpx.AsyncBaseTransport):
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, httpx.Response)
-        # A response is read once: one that repeats is made anew.
+        # A response can be read once only, so one that repeats is copied.
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
     async def aclose(self) -> None:
@@ -208,7 +208,7 @@ class Memory(httpx.AsyncBaseTransport):
 
 
 def status(code: int, message: str = "no", *, reason: str = "", details: Any = None, **headers: str) -> httpx.Response:
-    """Give a refusal as the API server sends it."""
+    """Return an error response as the API server sends it."""
     body = {"kind": "Status", "code": code, "message": message, "reason": reason, "details": details}
     return httpx.Response(code, json=body, headers={key.replace("_", "-"): value for key, value in headers.items()})
 
@@ -218,7 +218,7 @@ def ok(value: Any = None) -> httpx.Response:
 
 
 class Chunks(httpx.AsyncByteStream):
-    """A body that comes in parts; an exception among them is raised, ``None`` is silence for ever."""
+    """A body in parts; exceptions among them are raised, ``None`` is silence for ever."""
 
     def __init__(self, parts: list[bytes | Exception | None]) -> None:
         self._parts = parts
@@ -238,7 +238,7 @@ class Chunks(httpx.AsyncByteStream):
 
 
 class Streaming(httpx.AsyncBaseTransport):
-    """A server in memory that answers every request with the next of several streams."""
+    """A server in memory that responds to each request with the next of several streams."""
 
     def __init__(self, *streams: Chunks) -> None:
         self.requests: list[httpx.Request] = []
@@ -252,7 +252,7 @@ class Streaming(httpx.AsyncBaseTransport):
 
 @pytest.fixture
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the proxies of the machine."""
+    """Hide the proxies of the environment."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -1,4 +1,4 @@
-"""The client: what is retried and when, what is not, and what is told. Time is virtual unless sockets matter."""
+"""The client: what is retried and when, and which errors are raised. Time is virtual unless sockets matter."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://cluster", token="t")
 LOST = httpx.ReadError("lost")
-UNREACHED = httpx.ConnectError("refused")
+NOT_REACHED = httpx.ConnectError("refused")
 
 
 async def run(
     memory: Memory, settings: OperatorSettings, method: str = "GET", **kw: Any
 ) -> bytes | ConnectionLostError | ServerError | TooManyRequestsError:
-    """Send one request through *memory*; give its result, or the error that can be retried."""
+    """Send one request through *memory*; return its result, or the error that could be retried."""
     async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
         try:
             return await client.request(method, "/x", **kw)
@@ -47,8 +47,8 @@ async def run(
 
 class TestRetries:
     @pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
-    @pytest.mark.parametrize("trouble", [LOST, UNREACHED, status(500), status(503), status(429), OSError("x")])
-    async def test_what_can_pass_is_tried_again_by_the_backoffs(
+    @pytest.mark.parametrize("trouble", [LOST, NOT_REACHED, status(500), status(503), status(429), OSError("x")])
+    async def test_temporary_errors_are_retried_after_the_backoffs(
         self, autojump_clock: MockClock, settings: OperatorSettings, method: str, trouble: Answer
     ) -> None:
         settings.networking.error_backoffs = (1, 2, 5)
@@ -56,7 +56,7 @@ class TestRetries:
         assert await run(memory, settings, method) == b"{}"
         assert memory.times == [0, 1, 3, 8]
 
-    async def test_the_last_error_is_told_when_the_backoffs_are_used_up(
+    async def test_the_last_error_is_raised_after_the_last_backoff(
         self, autojump_clock: MockClock, settings: OperatorSettings
     ) -> None:
         settings.networking.error_backoffs = (1, 2)
@@ -72,8 +72,8 @@ class TestRetries:
         assert len(memory.times) == 9
         assert memory.times[-1] == 54
 
-    @pytest.mark.parametrize(("trouble", "attempts"), [(LOST, 1), (status(500), 1), (UNREACHED, 2), (status(429), 2)])
-    async def test_a_post_is_repeated_only_where_it_was_surely_not_acted_on(
+    @pytest.mark.parametrize(("trouble", "attempts"), [(LOST, 1), (status(500), 1), (NOT_REACHED, 2), (status(429), 2)])
+    async def test_a_post_is_retried_only_if_it_was_certainly_not_processed(
         self, autojump_clock: MockClock, settings: OperatorSettings, trouble: Answer, attempts: int
     ) -> None:
         memory = Memory([trouble, ok()])
@@ -81,7 +81,7 @@ class TestRetries:
         assert len(memory.requests) == attempts
         assert (result == b"{}") == (attempts == 2)
 
-    async def test_a_silent_server_is_given_up_and_tried_again(
+    async def test_a_request_that_times_out_is_retried(
         self, autojump_clock: MockClock, settings: OperatorSettings
     ) -> None:
         async def hang(_: httpx.Request) -> httpx.Response:
@@ -97,7 +97,9 @@ class TestRetries:
         assert memory.times == [0, 31]
         assert trio.current_time() == 61
 
-    async def test_a_timeout_of_its_own_wins(self, autojump_clock: MockClock, settings: OperatorSettings) -> None:
+    async def test_the_timeout_of_a_request_overrides_the_settings(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
         async def hang(_: httpx.Request) -> httpx.Response:
             await trio.sleep_forever()
             raise AssertionError
@@ -106,7 +108,7 @@ class TestRetries:
         assert "no response within 2 s" in str(error)
         assert trio.current_time() == 2
 
-    async def test_a_post_that_timed_out_is_not_repeated(
+    async def test_a_post_that_timed_out_is_not_retried(
         self, autojump_clock: MockClock, settings: OperatorSettings
     ) -> None:
         async def hang(_: httpx.Request) -> httpx.Response:
@@ -121,7 +123,7 @@ class TestRetries:
         ("enforce", "own", "wanted", "waited"),
         [(False, 1, 7, 7), (False, 9, 7, 9), (True, 9, 7, 7), (True, 1, 7, 7), (True, 4, None, 4)],
     )
-    async def test_the_servers_wish_is_a_floor_or_if_set_the_rule(
+    async def test_retry_after_is_a_lower_bound_or_if_enforced_the_delay(
         self,
         autojump_clock: MockClock,
         settings: OperatorSettings,
@@ -133,12 +135,12 @@ class TestRetries:
         settings.networking.error_backoffs = (own,)
         settings.networking.enforce_retry_after = enforce
         for code in (429, 503):
-            refusal = status(code, Retry_After=str(wanted)) if wanted is not None else status(code)
-            memory = Memory([refusal, ok()])
+            error = status(code, Retry_After=str(wanted)) if wanted is not None else status(code)
+            memory = Memory([error, ok()])
             await run(memory, settings)
             assert memory.times[1] - memory.times[0] == waited
 
-    async def test_the_details_can_ask_for_a_wait_too(
+    async def test_the_details_of_a_status_can_set_the_delay_too(
         self, autojump_clock: MockClock, settings: OperatorSettings
     ) -> None:
         memory = Memory([status(429, details={"retryAfterSeconds": 20}), ok()])
@@ -172,11 +174,11 @@ class TestRetries:
         assert "t0ken" not in caplog.text
 
 
-class TestRefusals:
+class TestErrorResponses:
     @pytest.mark.parametrize(
         ("code", "kind"), [(403, ForbiddenError), (404, NotFoundError), (409, ConflictError), (422, InvalidError)]
     )
-    async def test_what_will_not_pass_is_told_at_once(
+    async def test_permanent_errors_are_raised_at_once(
         self, autojump_clock: MockClock, settings: OperatorSettings, code: int, kind: type[Exception]
     ) -> None:
         memory = Memory([status(code, "because", reason="Why", details={"name": "x"})])
@@ -193,7 +195,7 @@ class TestRefusals:
         assert len(memory.requests) == 1
 
     @pytest.mark.parametrize("content", [b"<html>", b"[]", b"", b"\xff", b"1"])
-    async def test_a_success_that_is_no_object_is_a_lost_connection(
+    async def test_a_successful_response_that_is_not_an_object_is_a_lost_connection(
         self, settings: OperatorSettings, content: bytes
     ) -> None:
         memory = Memory([httpx.Response(200, content=content)])
@@ -214,7 +216,7 @@ class TestRequests:
         async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
             yield client
 
-    async def test_each_says_who_asks_and_what_for(self, memory: Memory, client: Client) -> None:
+    async def test_a_request_has_the_expected_url_and_headers(self, memory: Memory, client: Client) -> None:
         assert await client.get("/api/v1/pods", {"limit": 5, "watch": True, "none": None}) == {"a": 1}
         (request,) = memory.requests
         assert str(request.url) == "http://cluster/api/v1/pods?limit=5&watch=true"
@@ -234,7 +236,7 @@ class TestRequests:
         ]
         assert {each.headers["content-type"] for each in memory.requests} == {"application/json"}
 
-    async def test_a_patch_gives_bytes_and_says_its_type(self, memory: Memory, client: Client) -> None:
+    async def test_a_patch_has_its_content_type_and_returns_bytes(self, memory: Memory, client: Client) -> None:
         assert await client.patch("/x", {"spec": None}) == b'{"a":1}'
         assert await client.patch("/x", [{"op": "test"}], content_type=JSON_PATCH) == b'{"a":1}'
         merge, ops = memory.requests
@@ -308,7 +310,7 @@ class TestSockets:
             await client.get("/x")
         await server.all_closed()
 
-    async def test_a_lost_answer_is_asked_for_again(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_a_request_whose_response_is_lost_is_retried(self, serve: Serve, settings: OperatorSettings) -> None:
         settings.networking.error_backoffs = (0.01, 0.01, 0.01)
 
         async def script(talk: Talk) -> None:
@@ -328,7 +330,7 @@ class TestSockets:
             assert await client.get("/x") == {}
         assert server.connections == 4
 
-    async def test_a_refusal_tells_that_the_request_was_sent_before_on_a_connection_that_was_lost(
+    async def test_an_error_response_to_a_request_that_was_sent_twice_is_marked_as_repeated(
         self, serve: Serve, settings: OperatorSettings
     ) -> None:
         async def script(talk: Talk) -> None:
@@ -348,7 +350,7 @@ class TestSockets:
                     await client.patch("/x", [{"op": "test", "path": "/a", "value": 1}], content_type=JSON_PATCH)
                 assert caught.value.repeated is repeated
 
-    async def test_a_post_whose_answer_is_lost_is_not_repeated(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_a_post_whose_response_is_lost_is_not_retried(self, serve: Serve, settings: OperatorSettings) -> None:
         settings.networking.error_backoffs = (0.01,)
 
         async def script(talk: Talk) -> None:
@@ -360,7 +362,7 @@ class TestSockets:
                 await client.post("/x", {})
         assert server.connections == 1
 
-    async def test_a_certificate_that_does_not_fit_is_told_at_once(
+    async def test_an_untrusted_certificate_is_an_error_at_once(
         self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext
     ) -> None:
         settings.networking.error_backoffs = (3600,)
@@ -372,11 +374,11 @@ class TestSockets:
                     await client.get("/x")
         assert server.connections == 1
 
-    async def test_a_name_for_tls_can_be_given(
-        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, authority_pem: str
+    async def test_the_tls_server_name_can_be_set(
+        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str
     ) -> None:
         server = await serve(answer_all, tls=server_tls)
-        async with client_of(server, settings, ca_data=authority_pem, tls_server_name="kubernetes.default") as client:
+        async with client_of(server, settings, ca_data=ca_pem, tls_server_name="kubernetes.default") as client:
             assert await client.get("/x") == {}
 
     async def test_silence_meets_the_time_out(self, serve: Serve, settings: OperatorSettings) -> None:
@@ -445,7 +447,9 @@ class TestSockets:
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         assert await count(trust_env=True) == (1, 2)
 
-    async def test_a_proxy_that_refuses_is_a_lost_connection(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_an_error_response_of_a_proxy_is_a_lost_connection(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
         async def script(talk: Talk) -> None:
             await talk.request()
             await talk.answer(b"no", status=407)
@@ -458,7 +462,7 @@ class TestSockets:
                 await client.get("/x")
 
     async def test_a_tunnel_of_a_proxy_leads_to_the_server(
-        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, authority_pem: str
+        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str
     ) -> None:
         target = await serve(answer_all, tls=server_tls)
 
@@ -483,13 +487,13 @@ class TestSockets:
 
         server = await serve(proxy)
         info = ConnectionInfo(
-            server=target.url, proxy_url=server.url, ca_data=authority_pem, tls_server_name="kubernetes.default"
+            server=target.url, proxy_url=server.url, ca_data=ca_pem, tls_server_name="kubernetes.default"
         )
         async with open_client(lambda: info, settings=settings) as client:
             assert await client.get("/x") == {}
         assert target.connections == 1
 
-    async def test_an_unreachable_server_is_told_with_its_address(self, settings: OperatorSettings) -> None:
+    async def test_the_error_of_an_unreachable_server_has_its_address(self, settings: OperatorSettings) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listeners[0].socket.getsockname()[1]
         await listeners[0].aclose()

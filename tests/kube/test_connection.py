@@ -34,7 +34,7 @@ def test_paths_come_before_the_environment(tmp_path: Path, pod: Path) -> None:
     assert info.server == "https://from-file:6443"
 
 
-def test_paths_that_are_not_there_are_an_error(tmp_path: Path, pod: Path) -> None:
+def test_absent_paths_are_an_error(tmp_path: Path, pod: Path) -> None:
     with pytest.raises(ConfigError, match=r"no kubeconfig at .*absent"):
         load_connection([tmp_path / "absent"], environ={}, service_account=pod)
 
@@ -63,7 +63,7 @@ def test_in_a_pod_it_is_the_service_account(tmp_path: Path, pod: Path) -> None:
     assert set(info.paths) == {pod / "token", pod / "ca.crt"}
 
 
-def test_the_service_account_works_with_ipv6_and_with_no_variables(pod: Path) -> None:
+def test_the_service_account_works_with_ipv6_and_without_variables(pod: Path) -> None:
     info = load_service_account(pod, environ={"KUBERNETES_SERVICE_HOST": "fd00::1"})
     assert info.server == "https://[fd00::1]:443"
     assert load_service_account(pod, environ={}).server == "https://kubernetes.default.svc:443"
@@ -78,13 +78,13 @@ def test_a_service_account_needs_a_token(pod: Path) -> None:
         load_service_account(pod, environ={})
 
 
-def test_nothing_at_all_is_said_clearly(tmp_path: Path) -> None:
+def test_no_configuration_at_all_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"No cluster is configured: there is no .*/config; and there is no service"):
         load_connection(environ={"HOME": str(tmp_path)}, service_account=tmp_path / "sa")
     with pytest.raises(ConfigError, match=r"/nowhere \(from \$KUBECONFIG\) does not exist"):
         load_connection(environ={"KUBECONFIG": "/nowhere"}, service_account=tmp_path / "sa")
 
 
-def test_a_context_is_not_looked_for_in_a_pod(tmp_path: Path, pod: Path) -> None:
+def test_a_context_is_never_replaced_by_the_service_account(tmp_path: Path, pod: Path) -> None:
     with pytest.raises(ConfigError):
         load_connection(context="prod", environ={"HOME": str(tmp_path)}, service_account=pod)

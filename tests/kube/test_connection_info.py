@@ -14,12 +14,12 @@ PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
 @pytest.mark.parametrize("what", ["ca", "certificate", "private_key"])
-def test_a_path_and_data_for_the_same_thing_are_refused(what: str) -> None:
+def test_a_path_and_data_for_the_same_thing_are_rejected(what: str) -> None:
     with pytest.raises(ConfigError, match=rf"Both {what}_path and {what}_data"):
         ConnectionInfo(server="https://x", **{f"{what}_path": "/x", f"{what}_data": PEM})  # type: ignore[arg-type]
 
 
-def test_a_key_without_a_certificate_is_refused_and_so_is_the_opposite() -> None:
+def test_a_key_without_a_certificate_is_rejected_and_vice_versa() -> None:
     with pytest.raises(ConfigError, match=r"without its certificate"):
         ConnectionInfo(server="https://x", private_key_data=PEM)
     with pytest.raises(ConfigError, match=r"without its private key"):
@@ -80,7 +80,7 @@ def test_an_unreadable_token_file_is_named(tmp_path: Path) -> None:
         ConnectionInfo(server="s", token_file=tmp_path / "gone").authorization()
 
 
-def test_a_token_cannot_smuggle_headers_in() -> None:
+def test_a_token_cannot_inject_headers() -> None:
     with pytest.raises(ConfigError) as caught:
         ConnectionInfo(server="s", token="s3cret\r\nX-Evil: 1").authorization()
     assert "s3cret" not in str(caught.value)
@@ -89,12 +89,12 @@ def test_a_token_cannot_smuggle_headers_in() -> None:
 @pytest.mark.parametrize(
     "data", [PEM, PEM.encode(), base64.b64encode(PEM.encode()), base64.encodebytes(PEM.encode() * 9).decode()]
 )
-def test_data_is_pem_or_base64_text_or_bytes(data: str | bytes) -> None:
+def test_data_is_pem_or_base64_as_a_string_or_bytes(data: str | bytes) -> None:
     assert decode_pem(data, "x").startswith(PEM)
 
 
 @pytest.mark.parametrize("data", ["", "???", "YWJj", b"\xff\xfe", base64.b64encode(b"\xff\xff").decode()])
-def test_data_that_is_no_pem_is_refused(data: str | bytes) -> None:
+def test_data_that_is_not_pem_is_rejected(data: str | bytes) -> None:
     with pytest.raises(ConfigError, match=r"neither PEM"):
         decode_pem(data, "x")
 
@@ -109,7 +109,7 @@ def test_data_that_is_no_pem_is_refused(data: str | bytes) -> None:
         ("https://bücher.example", ServerUrl(scheme="https", host="xn--bcher-kva.example", port=443, base="")),
     ],
 )
-def test_a_servers_address_is_taken_apart(url: str, server: ServerUrl) -> None:
+def test_a_server_url_is_parsed(url: str, server: ServerUrl) -> None:
     assert parse_server_url(url) == server
 
 
@@ -126,12 +126,12 @@ def test_a_servers_address_is_taken_apart(url: str, server: ServerUrl) -> None:
         "http://h?x",
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_server_url_is_rejected(url: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         parse_server_url(url)
 
 
-def test_a_password_in_an_address_is_refused_unseen() -> None:
+def test_a_password_in_a_server_url_is_rejected_and_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_server_url("https://me:s3cret@host")
     assert "s3cret" not in str(caught.value)

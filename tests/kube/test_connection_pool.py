@@ -1,4 +1,4 @@
-"""The transport on real sockets and real TLS: what is kept, what is replaced, and how each fault reads."""
+"""The connection pool on real sockets, with TLS and without: reuse, replacement, limits, and every kind of failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OpenTransport = Callable[..., ConnectionPool]
 
 @pytest.fixture
 async def open_transport() -> AsyncIterator[OpenTransport]:
-    """Open transports to servers; they are closed at the end."""
+    """Open pools to servers, which are closed at the end."""
     opened: list[ConnectionPool] = []
 
     def open_one(
@@ -39,21 +39,21 @@ async def open_transport() -> AsyncIterator[OpenTransport]:
 
 
 @pytest.fixture
-def client_tls(authority: trustme.CA, authority_pem: str) -> ssl.SSLContext:
-    return build_ssl_context(read_tls_config(ConnectionInfo(server="https://x", ca_data=authority_pem)))
+def client_tls(ca: trustme.CA, ca_pem: str) -> ssl.SSLContext:
+    return build_ssl_context(read_tls_config(ConnectionInfo(server="https://x", ca_data=ca_pem)))
 
 
 async def fetch(
     transport: ConnectionPool, method: str = "GET", target: str = "/", *, body: bytes | None = None
 ) -> bytes:
-    """Send one request, and read its response."""
+    """Send one request and read its response."""
     with trio.fail_after(60):
-        reply = await transport.send(method, target, headers=[(b"Accept", b"*/*")], body=body)
-        return await reply.read()
+        response = await transport.send(method, target, headers=[(b"Accept", b"*/*")], body=body)
+        return await response.read()
 
 
 def sends(*parts: bytes, end: bool = True) -> Script:
-    """Make a script that answers the first request with some bytes, one part after the other, and closes."""
+    """Return a script that responds to the first request with these parts, and closes the connection."""
 
     async def script(talk: Talk) -> None:
         await talk.request()
@@ -66,7 +66,7 @@ def sends(*parts: bytes, end: bool = True) -> Script:
     return script
 
 
-async def test_a_request_reaches_the_server_as_it_was_meant(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_request_arrives_unchanged(serve: Serve, open_transport: OpenTransport) -> None:
     seen = []
 
     async def script(talk: Talk) -> None:
@@ -77,10 +77,10 @@ async def test_a_request_reaches_the_server_as_it_was_meant(serve: Serve, open_t
     server = await serve(script)
     transport = open_transport(server)
     with trio.fail_after(60):
-        reply = await transport.send("PATCH", "/a/b?c=d", headers=[(b"X-One", b"1"), (b"X-Two", b"2")], body=b"{1}")
-        assert reply.status == 200
-        assert find_header(reply.headers, b"content-type") == "application/json"
-        assert await reply.read() == b"{}"
+        response = await transport.send("PATCH", "/a/b?c=d", headers=[(b"X-One", b"1"), (b"X-Two", b"2")], body=b"{1}")
+        assert response.status == 200
+        assert find_header(response.headers, b"content-type") == "application/json"
+        assert await response.read() == b"{}"
     await fetch(transport, "POST")
     await fetch(transport, "GET")
     request, empty, bare = seen
@@ -96,7 +96,7 @@ async def test_a_request_reaches_the_server_as_it_was_meant(serve: Serve, open_t
 
 
 @pytest.mark.parametrize(("target", "value"), [("/a b", b"x"), ("/a\r\nX: y", b"x"), ("/a", b"x\r\nY: z")])
-async def test_nothing_can_be_smuggled_into_a_request(
+async def test_nothing_can_be_injected_into_a_request(
     serve: Serve, open_transport: OpenTransport, target: str, value: bytes
 ) -> None:
     server = await serve(answer_all)
@@ -139,7 +139,9 @@ async def test_big_bodies_go_both_ways(
     assert server.connections == 1
 
 
-async def test_a_server_that_says_close_is_believed(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_connection_that_the_server_will_close_is_not_reused(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
     async def script(talk: Talk) -> None:
         while await talk.request() is not None:
             await talk.answer({}, headers="Connection: close\r\n")
@@ -168,7 +170,7 @@ async def test_an_idle_connection_closed_by_the_server_is_replaced(
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
-async def test_a_connection_that_dies_under_a_request_is_replaced_once(
+async def test_a_connection_that_is_lost_during_a_request_is_replaced_once(
     serve: Serve, open_transport: OpenTransport, method: str
 ) -> None:
     async def script(talk: Talk) -> None:
@@ -217,7 +219,7 @@ async def test_the_replacement_is_a_new_connection_not_another_old_one(
 
 
 @pytest.mark.parametrize(("idle", "connections"), [(55, 1), (65, 2)])
-async def test_a_connection_that_was_idle_for_long_is_not_trusted(
+async def test_a_connection_that_was_idle_for_too_long_is_not_reused(
     serve: Serve, open_transport: OpenTransport, mock_clock: MockClock, idle: float, connections: int
 ) -> None:
     server = await serve(answer_all)
@@ -228,7 +230,9 @@ async def test_a_connection_that_was_idle_for_long_is_not_trusted(
     assert server.connections == connections
 
 
-async def test_a_post_on_a_connection_that_dies_is_not_sent_again(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_post_on_a_connection_that_is_lost_is_not_sent_again(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         await talk.send(ANSWER)
@@ -243,14 +247,14 @@ async def test_a_post_on_a_connection_that_dies_is_not_sent_again(serve: Serve, 
     assert server.connections == 1
 
 
-async def test_a_new_connection_that_dies_is_not_replaced(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_new_connection_that_is_lost_is_not_replaced(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends())
     with pytest.raises(TransportError, match=r"127.0.0.1:\d+: the connection was closed without a response"):
         await fetch(open_transport(server))
     assert server.connections == 1
 
 
-async def test_chunks_are_put_together_however_they_come(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_chunks_are_joined_however_they_arrive(serve: Serve, open_transport: OpenTransport) -> None:
     raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\nTrail: er\r\n\r\n"
 
     async def script(talk: Talk) -> None:
@@ -268,7 +272,7 @@ async def test_chunks_are_put_together_however_they_come(serve: Serve, open_tran
     assert server.connections == 1
 
 
-async def test_a_streaming_reply_gives_parts_as_they_come(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_streaming_response_returns_parts_as_they_arrive(serve: Serve, open_transport: OpenTransport) -> None:
     go = trio.Event()
 
     async def script(talk: Talk) -> None:
@@ -282,21 +286,21 @@ async def test_a_streaming_reply_gives_parts_as_they_come(serve: Serve, open_tra
     server = await serve(script)
     transport = open_transport(server)
     with trio.fail_after(60):
-        reply = await transport.send("GET", "/", headers=[], streaming=True)
-        assert await reply.receive() == b"ab"
+        response = await transport.send("GET", "/", headers=[], streaming=True)
+        assert await response.receive() == b"ab"
         go.set()
-        assert await reply.receive() == b"c"
-        assert await reply.receive() == b""
-        assert await reply.receive() == b""
+        assert await response.receive() == b"c"
+        assert await response.receive() == b""
+        assert await response.receive() == b""
 
 
-async def test_interim_responses_are_passed_over(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_interim_responses_are_skipped(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", ANSWER))
     with trio.fail_after(60):
-        reply = await open_transport(server).send("GET", "/", headers=[])
-        assert reply.status == 200
-        assert find_header(reply.headers, b"link") is None
-        assert await reply.read() == b"{}"
+        response = await open_transport(server).send("GET", "/", headers=[])
+        assert response.status == 200
+        assert find_header(response.headers, b"link") is None
+        assert await response.read() == b"{}"
 
 
 async def test_a_response_without_a_body_is_empty(serve: Serve, open_transport: OpenTransport) -> None:
@@ -309,7 +313,7 @@ async def test_a_body_without_a_length_ends_with_its_connection(serve: Serve, op
     assert await fetch(open_transport(server)) == b"abcdef"
 
 
-async def test_under_tls_a_cut_is_not_an_end(
+async def test_a_tls_stream_without_close_notify_is_truncated(
     serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     async def script(talk: Talk) -> None:
@@ -338,7 +342,7 @@ async def test_under_tls_a_cut_is_not_an_end(
         ([b"HTTP/1.1 200 OK\r\n" + b"X: yyyyyyyy\r\n" * 100_000], "headers are larger than"),
     ],
 )
-async def test_what_is_no_whole_response_is_an_error(
+async def test_an_invalid_or_incomplete_response_is_an_error(
     serve: Serve, open_transport: OpenTransport, parts: list[bytes], message: str
 ) -> None:
     server = await serve(sends(*parts))
@@ -348,15 +352,15 @@ async def test_what_is_no_whole_response_is_an_error(
     assert not caught.value.final
 
 
-async def test_a_second_response_that_nobody_asked_for_costs_the_connection(
-    serve: Serve, open_transport: OpenTransport
-) -> None:
+async def test_a_second_response_to_one_request_is_an_error(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(ANSWER + ANSWER, end=False))
     with pytest.raises(TransportError, match="more than one response"):
         await fetch(open_transport(server))
 
 
-async def test_a_stray_response_is_never_taken_for_the_next_one(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_an_unexpected_response_is_never_taken_for_the_next_one(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
     read, strayed = trio.Event(), trio.Event()
 
     async def script(talk: Talk) -> None:
@@ -379,15 +383,17 @@ async def test_a_stray_response_is_never_taken_for_the_next_one(serve: Serve, op
     assert await fetch(transport) == b'{"connection": 2}'
 
 
-async def test_a_body_beyond_the_limit_is_refused_for_good(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_body_above_the_limit_is_a_final_error(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000))
-    reply = await open_transport(server).send("GET", "/", headers=[])
+    response = await open_transport(server).send("GET", "/", headers=[])
     with pytest.raises(TransportError, match="larger than 4096 bytes") as caught:
-        await reply.read(4096)
+        await response.read(4096)
     assert caught.value.final
 
 
-async def test_a_refused_connection_says_so_and_has_reached_nobody(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_refused_connection_is_a_clear_error_and_has_not_reached_the_server(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
@@ -397,20 +403,20 @@ async def test_a_refused_connection_says_so_and_has_reached_nobody(serve: Serve,
     assert not caught.value.final
 
 
-async def test_an_unknown_host_says_so() -> None:
+async def test_an_unknown_host_is_a_clear_error() -> None:
     transport = ConnectionPool(Origin(host="nowhere.invalid", port=443))
     with pytest.raises(TransportError, match=r"Cannot connect to nowhere.invalid:443: cannot resolve the host name"):
         await fetch(transport)
 
 
 @pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b"])
-async def test_what_is_no_host_name_is_final(host: str) -> None:
+async def test_an_invalid_host_name_is_a_final_error(host: str) -> None:
     with pytest.raises(TransportError, match="Cannot connect to") as caught:
         await fetch(ConnectionPool(Origin(host=host, port=443)))
     assert not caught.value.reached
 
 
-async def test_an_unknown_authority_is_a_clear_and_final_error(
+async def test_an_unknown_ca_is_a_clear_and_final_error(
     serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext
 ) -> None:
     server = await serve(answer_all, tls=server_tls)
@@ -422,7 +428,7 @@ async def test_an_unknown_authority_is_a_clear_and_final_error(
     assert not caught.value.reached
 
 
-async def test_a_wrong_host_name_is_a_clear_error_and_the_right_one_can_be_given(
+async def test_a_wrong_host_name_is_a_clear_error_and_the_right_one_can_be_set(
     serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     server = await serve(answer_all, tls=server_tls)
@@ -431,7 +437,7 @@ async def test_a_wrong_host_name_is_a_clear_error_and_the_right_one_can_be_given
     assert await fetch(open_transport(server, context=client_tls, server_name="kubernetes.default")) == b"{}"
 
 
-async def test_an_insecure_connection_asks_for_no_certificate(
+async def test_an_insecure_connection_verifies_no_certificate(
     serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext
 ) -> None:
     server = await serve(answer_all, tls=server_tls)
@@ -451,7 +457,7 @@ async def test_tls_to_a_server_without_it_is_a_clear_error(
         await fetch(open_transport(server, context=client_tls))
 
 
-async def test_a_server_that_hangs_up_in_the_handshake_is_a_clear_error(
+async def test_a_connection_closed_during_the_handshake_is_a_clear_error(
     serve: Serve, open_transport: OpenTransport, client_tls: ssl.SSLContext
 ) -> None:
     async def script(talk: Talk) -> None:
@@ -463,7 +469,7 @@ async def test_a_server_that_hangs_up_in_the_handshake_is_a_clear_error(
     assert not caught.value.reached
 
 
-async def test_a_handshake_that_does_not_end_meets_the_connect_timeout(
+async def test_the_connect_timeout_covers_the_handshake(
     serve: Serve, open_transport: OpenTransport, client_tls: ssl.SSLContext
 ) -> None:
     async def script(talk: Talk) -> None:
@@ -477,28 +483,28 @@ async def test_a_handshake_that_does_not_end_meets_the_connect_timeout(
     assert not caught.value.reached
 
 
-async def test_a_client_certificate_is_shown(
-    serve: Serve, open_transport: OpenTransport, authority: trustme.CA, authority_pem: str
+async def test_a_client_certificate_is_presented(
+    serve: Serve, open_transport: OpenTransport, ca: trustme.CA, ca_pem: str
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.configure_trust(context)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
     server = await serve(answer_all, tls=context)
-    mine = authority.issue_cert("me@example.org")
+    mine = ca.issue_cert("me@example.org")
     info = ConnectionInfo(
         server="https://x",
-        ca_data=authority_pem,
+        ca_data=ca_pem,
         certificate_data=b"".join(blob.bytes() for blob in mine.cert_chain_pems),
         private_key_data=mine.private_key_pem.bytes(),
     )
     assert await fetch(open_transport(server, context=build_ssl_context(read_tls_config(info)))) == b"{}"
-    bare = build_ssl_context(read_tls_config(ConnectionInfo(server="https://x", ca_data=authority_pem)))
+    bare = build_ssl_context(read_tls_config(ConnectionInfo(server="https://x", ca_data=ca_pem)))
     with pytest.raises(TransportError, match=r"TLS failed: .*CERTIFICATE_REQUIRED|reset|broken pipe|closed"):
         await fetch(open_transport(server, context=bare))
 
 
-async def test_requests_beyond_the_limit_wait_for_their_turn(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_requests_above_the_limit_wait(serve: Serve, open_transport: OpenTransport) -> None:
     under_way = 0
     most = 0
     full = trio.Event()
@@ -547,7 +553,7 @@ async def test_a_burst_opens_few_connections_at_a_time(
     assert server.connections < 60
 
 
-async def test_streams_take_no_place_from_requests(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_streams_do_not_count_against_the_limit(serve: Serve, open_transport: OpenTransport) -> None:
     async def script(talk: Talk) -> None:
         while (request := await talk.request()) is not None:
             if request.target == "/watch":
@@ -558,14 +564,14 @@ async def test_streams_take_no_place_from_requests(serve: Serve, open_transport:
     server = await serve(script)
     transport = open_transport(server, max_connections=1)
     with trio.fail_after(60):
-        replies = [await transport.send("GET", "/watch", headers=[], streaming=True) for _ in range(5)]
+        responses = [await transport.send("GET", "/watch", headers=[], streaming=True) for _ in range(5)]
         assert await fetch(transport) == b"{}"
-        for reply in replies:
-            await reply.aclose()
+        for response in responses:
+            await response.aclose()
         assert await fetch(transport) == b"{}"
 
 
-async def test_a_cancelled_request_gives_its_place_back(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_a_cancelled_request_releases_its_place(serve: Serve, open_transport: OpenTransport) -> None:
     hanging = trio.Event()
 
     async def script(talk: Talk) -> None:
@@ -591,7 +597,7 @@ async def test_a_cancelled_request_gives_its_place_back(serve: Serve, open_trans
     assert await fetch(transport) == b"{}"
 
 
-async def test_a_failed_dial_gives_its_place_back(open_transport: OpenTransport) -> None:
+async def test_a_failed_connection_attempt_releases_its_place(open_transport: OpenTransport) -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
@@ -610,19 +616,19 @@ async def test_a_failed_dial_gives_its_place_back(open_transport: OpenTransport)
     assert failures == 20
 
 
-async def test_a_response_left_half_read_costs_its_connection_only(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_an_abandoned_response_closes_its_connection_only(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(answer_all)
     transport = open_transport(server, max_connections=1)
-    reply = await transport.send("GET", "/", headers=[])
-    await reply.aclose()
-    await reply.aclose()
-    assert await reply.receive() == b""
-    assert await reply.read() == b""
+    response = await transport.send("GET", "/", headers=[])
+    await response.aclose()
+    await response.aclose()
+    assert await response.receive() == b""
+    assert await response.read() == b""
     assert await fetch(transport) == b"{}"
     assert server.connections == 2
 
 
-async def test_the_server_may_refuse_a_body_before_it_has_it(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_the_server_may_reject_a_body_before_it_has_read_it(serve: Serve, open_transport: OpenTransport) -> None:
     async def script(talk: Talk) -> None:
         await talk._fill()
         await talk.answer({"kind": "Status"}, status=413, headers="Connection: close\r\n")
@@ -631,11 +637,11 @@ async def test_the_server_may_refuse_a_body_before_it_has_it(serve: Serve, open_
                 pass
 
     server = await serve(script)
-    reply = await open_transport(server).send("PUT", "/", headers=[], body=b"x" * 10_000_000)
-    assert reply.status == 413
+    response = await open_transport(server).send("PUT", "/", headers=[], body=b"x" * 10_000_000)
+    assert response.status == 413
 
 
-async def test_a_retired_transport_ends_streams_with_no_haste_and_keeps_nothing(
+async def test_a_retired_pool_lets_streams_finish_and_keeps_no_connections(
     serve: Serve, open_transport: OpenTransport
 ) -> None:
     go = trio.Event()
@@ -660,10 +666,10 @@ async def test_a_retired_transport_ends_streams_with_no_haste_and_keeps_nothing(
         await server.all_closed()
 
 
-async def test_closing_ends_what_is_under_way(serve: Serve, open_transport: OpenTransport) -> None:
+async def test_closing_ends_responses_in_progress(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", end=False))
     transport = open_transport(server)
-    reply = await transport.send("GET", "/", headers=[], streaming=True)
+    response = await transport.send("GET", "/", headers=[], streaming=True)
 
     async def close() -> None:
         await trio.testing.wait_all_tasks_blocked()
@@ -673,7 +679,7 @@ async def test_closing_ends_what_is_under_way(serve: Serve, open_transport: Open
         async with trio.open_nursery() as nursery:
             nursery.start_soon(close)
             with pytest.raises(TransportError):
-                await reply.receive()
+                await response.receive()
 
 
 async def test_ipv6_addresses_work(nursery: trio.Nursery) -> None:

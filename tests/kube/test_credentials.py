@@ -1,4 +1,4 @@
-"""Credentials: read again when they are refused or old, by one request while all others wait."""
+"""Credentials: reloaded when they are rejected or old, by one request while all others wait."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def token_of(request: httpx.Request) -> str:
 
 
 def accepting(good: Callable[[], str | None]) -> Memory:
-    """Make a server that accepts the token that *good* gives at that moment."""
+    """Return a server that accepts the token that *good* returns at that moment."""
     return Memory(lambda request: ok() if token_of(request) == good() else status(401, "who are you?"))
 
 
-async def test_a_refused_token_is_read_again_at_once(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+async def test_a_rejected_token_is_reloaded_at_once(autojump_clock: MockClock, settings: OperatorSettings) -> None:
     source = Source()
     memory = accepting(lambda: "two")
     async with open_client(source, settings=settings, transport=memory) as client:
@@ -61,7 +61,7 @@ async def test_a_refused_token_is_read_again_at_once(autojump_clock: MockClock, 
     assert source.calls == 2
 
 
-async def test_a_hundred_refusals_at_a_time_read_the_credentials_once(
+async def test_a_hundred_concurrent_rejections_reload_the_credentials_once(
     autojump_clock: MockClock, settings: OperatorSettings
 ) -> None:
     source = Source()
@@ -77,7 +77,7 @@ async def test_a_hundred_refusals_at_a_time_read_the_credentials_once(
     assert len(memory.requests) == 1 + 100 + 100
 
 
-async def test_everything_waits_while_one_request_looks_for_credentials(
+async def test_all_requests_wait_while_one_retries_with_fresh_credentials(
     autojump_clock: MockClock, settings: OperatorSettings
 ) -> None:
     source = Source()
@@ -109,7 +109,7 @@ async def test_a_new_request_waits_too(autojump_clock: MockClock, settings: Oper
     assert "/second" in {request.url.path for request in memory.requests}
 
 
-async def test_seconds_of_refusals_end_nothing(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+async def test_seconds_of_rejections_are_survived(autojump_clock: MockClock, settings: OperatorSettings) -> None:
     memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 40 else None)
     async with open_client(Source(), settings=settings, transport=memory) as client:
         await client.get("/x")
@@ -118,7 +118,7 @@ async def test_seconds_of_refusals_end_nothing(autojump_clock: MockClock, settin
         assert 40 < trio.current_time() <= 50
 
 
-async def test_credentials_that_never_worked_are_told_after_a_few_attempts(
+async def test_credentials_that_were_never_accepted_are_an_error_after_a_few_attempts(
     autojump_clock: MockClock, settings: OperatorSettings
 ) -> None:
     source = Source()
@@ -130,16 +130,16 @@ async def test_credentials_that_never_worked_are_told_after_a_few_attempts(
     assert 3 <= len(memory.requests) <= 10
 
 
-async def test_all_who_wait_are_told_of_credentials_that_never_worked(
+async def test_all_waiting_requests_fail_if_credentials_were_never_accepted(
     autojump_clock: MockClock, settings: OperatorSettings
 ) -> None:
-    told = 0
+    failed = 0
 
     async def ask(client: Client) -> None:
-        nonlocal told
+        nonlocal failed
         with pytest.raises(LoginError):
             await client.get("/x")
-        told += 1
+        failed += 1
 
     async with (
         open_client(Source(), settings=settings, transport=accepting(lambda: None)) as client,
@@ -147,13 +147,11 @@ async def test_all_who_wait_are_told_of_credentials_that_never_worked(
     ):
         for _ in range(5):
             requests.start_soon(ask, client)
-    assert told == 5
+    assert failed == 5
     assert trio.current_time() < 10
 
 
-async def test_a_forbidden_request_is_a_login_all_the_same(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
+async def test_a_forbidden_request_counts_as_a_login(autojump_clock: MockClock, settings: OperatorSettings) -> None:
     answers = Memory([status(403), status(401), status(401), status(401), status(401), status(401), status(401), ok()])
     async with open_client(Source(), settings=settings, transport=answers) as client:
         with pytest.raises(Exception, match=r"403"):
@@ -161,7 +159,7 @@ async def test_a_forbidden_request_is_a_login_all_the_same(
         assert await client.get("/x") == {}
 
 
-async def test_one_endpoint_that_refuses_everybody_does_not_stop_the_others(
+async def test_one_endpoint_that_rejects_all_credentials_does_not_stop_the_others(
     autojump_clock: MockClock, settings: OperatorSettings
 ) -> None:
     memory = Memory(lambda request: status(401, "not here") if request.url.path == "/broken" else ok())
@@ -197,7 +195,7 @@ async def test_one_request_does_not_wait_for_ever(autojump_clock: MockClock, set
         assert 40 <= trio.current_time() <= 120
 
 
-async def test_a_refusal_of_replaced_credentials_is_no_trouble(
+async def test_a_rejection_of_replaced_credentials_is_ignored(
     autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = Source()
@@ -219,7 +217,9 @@ async def test_a_refusal_of_replaced_credentials_is_no_trouble(
     assert caplog.text.count("rejected the credentials") == 1
 
 
-async def test_a_cancelled_search_is_taken_over(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+async def test_another_request_takes_over_from_a_cancelled_one(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
     memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 12 else None)
     async with open_client(Source(), settings=settings, transport=memory) as client:
         await client.get("/x")
@@ -231,7 +231,7 @@ async def test_a_cancelled_search_is_taken_over(autojump_clock: MockClock, setti
         assert trio.current_time() < 25
 
 
-async def test_a_source_that_fails_leaves_what_there_is(
+async def test_a_source_that_fails_leaves_the_current_credentials(
     autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = Source()
@@ -244,7 +244,7 @@ async def test_a_source_that_fails_leaves_what_there_is(
     assert "keeping the current ones: kubeconfig: half a file" in caplog.text
 
 
-def test_a_broken_connection_is_told_before_anything_is_sent(settings: OperatorSettings) -> None:
+def test_an_invalid_connection_is_an_error_before_any_request(settings: OperatorSettings) -> None:
     async def open_it() -> None:
         async with open_client(lambda: ConnectionInfo(server="nonsense"), settings=settings):
             raise AssertionError
@@ -253,7 +253,7 @@ def test_a_broken_connection_is_told_before_anything_is_sent(settings: OperatorS
         trio.run(open_it)
 
 
-async def test_a_token_file_is_read_again_each_minute_and_not_sooner(
+async def test_a_token_file_is_read_again_after_a_minute_and_not_before(
     autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
 ) -> None:
     path = tmp_path / "token"
@@ -270,7 +270,7 @@ async def test_a_token_file_is_read_again_each_minute_and_not_sooner(
     assert [token_of(request) for request in memory.requests] == ["one", "one", "two"]
 
 
-async def test_a_token_file_that_is_gone_for_a_moment_harms_nothing(
+async def test_a_token_file_that_is_absent_for_a_moment_does_no_harm(
     autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
 ) -> None:
     path = tmp_path / "token"
@@ -297,7 +297,7 @@ async def test_a_source_without_files_is_not_asked_again(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("naive", [False, True])
-async def test_an_expired_connection_is_asked_for_again(
+async def test_an_expired_connection_is_loaded_again(
     autojump_clock: MockClock, settings: OperatorSettings, naive: bool
 ) -> None:
     calls = 0
@@ -319,7 +319,7 @@ async def test_an_expired_connection_is_asked_for_again(
         assert calls == 2
 
 
-async def test_refusals_are_logged_without_secrets(
+async def test_rejections_are_logged_without_secrets(
     autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -355,11 +355,11 @@ class TestSockets:
         assert tokens == ["Bearer one", "Bearer two"]
         assert server.connections == 1
 
-    async def test_a_rotated_authority_means_new_connections_and_running_watches_go_on(
+    async def test_a_rotated_ca_means_new_connections_and_running_watches_continue(
         self,
         serve: Serve,
         settings: OperatorSettings,
-        authority_pem: str,
+        ca_pem: str,
         server_tls: ssl.SSLContext,
         tmp_path: Path,
     ) -> None:
@@ -378,33 +378,33 @@ class TestSockets:
 
         server = await serve(script, tls=server_tls)
         path = tmp_path / "ca.pem"
-        path.write_text(authority_pem)
+        path.write_text(ca_pem)
         info = ConnectionInfo(server=server.url, ca_path=path)
         async with open_client(lambda: info, settings=settings) as client:
             await client.get("/x")
             async with open_watch(client, "/watch", resource_version="1") as watch:
-                # The server's authority is no longer trusted: new connections tell.
+                # The server's CA is no longer trusted, as new connections show.
                 path.write_text(trustme.CA().cert_pem.bytes().decode())
                 client._credentials.reload()
                 with pytest.raises(ConnectionLostError, match=r"certificate cannot be verified"):
                     await client.get("/x")
-                path.write_text(authority_pem)
+                path.write_text(ca_pem)
                 client._credentials.reload()
                 await client.get("/x")
                 go.set()
                 with trio.fail_after(60):
                     assert [line.object.name async for line in watch] == ["x"]
 
-    async def test_an_unchanged_authority_keeps_the_connections(
-        self, serve: Serve, settings: OperatorSettings, authority_pem: str, server_tls: ssl.SSLContext, tmp_path: Path
+    async def test_an_unchanged_ca_keeps_the_connections(
+        self, serve: Serve, settings: OperatorSettings, ca_pem: str, server_tls: ssl.SSLContext, tmp_path: Path
     ) -> None:
         server = await serve(answer_all, tls=server_tls)
         path = tmp_path / "ca.pem"
-        path.write_text(authority_pem)
+        path.write_text(ca_pem)
         info = ConnectionInfo(server=server.url, ca_path=path)
         async with open_client(lambda: info, settings=settings) as client:
             await client.get("/x")
-            path.write_text(authority_pem)
+            path.write_text(ca_pem)
             client._credentials.reload()
             await client.get("/x")
         assert server.connections == 1

@@ -1,4 +1,4 @@
-"""Discovery: aggregated, plain, and of clusters of which a part is broken."""
+"""Discovery: aggregated, plain, and of clusters with unavailable groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
 def resource(plural: str, kind: str, *, subresources: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-    """Give a resource in aggregated form."""
+    """Return a resource as in aggregated discovery."""
     return {
         "resource": plural,
         "responseKind": {"group": "", "version": "", "kind": kind},
@@ -33,7 +33,7 @@ def resource(plural: str, kind: str, *, subresources: tuple[str, ...] = (), **fi
 
 
 def group(name: str, /, **versions: Any) -> dict[str, Any]:
-    """Give a group in aggregated form: lists are resources, dicts are versions as they are."""
+    """Return a group as in aggregated discovery; lists are resources, dicts are versions."""
     return {
         "metadata": {"name": name} if name else {"creationTimestamp": None},
         "versions": [
@@ -58,7 +58,7 @@ KOPF = group(
 
 
 def plain(name: str, kind: str, **fields: Any) -> dict[str, Any]:
-    """Give a resource in the form of a group version of its own."""
+    """Return a resource as in plain discovery."""
     return {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": VERBS} | fields
 
 
@@ -79,7 +79,7 @@ def paths(memory: Memory) -> list[str]:
     return sorted(request.url.path for request in memory.requests)
 
 
-async def test_two_requests_tell_all_where_discovery_is_aggregated() -> None:
+async def test_aggregated_discovery_takes_two_requests() -> None:
     memory = answers({"/api": aggregated(CORE), "/apis": aggregated(KOPF)})
     found = await find(memory)
     assert paths(memory) == ["/api", "/apis"]
@@ -99,7 +99,7 @@ async def test_two_requests_tell_all_where_discovery_is_aggregated() -> None:
     assert older.singular == "kex"
 
 
-async def test_aggregated_discovery_is_asked_for_in_both_its_versions() -> None:
+async def test_aggregated_discovery_is_requested_in_both_versions() -> None:
     memory = answers({"/api": aggregated(), "/apis": aggregated()})
     assert await find(memory) == {}
     for request in memory.requests:
@@ -140,7 +140,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
-async def test_each_group_version_is_asked_where_discovery_is_plain() -> None:
+async def test_plain_discovery_requests_each_group_version() -> None:
     memory = answers(PLAIN)
     found = await find(memory)
     assert paths(memory) == sorted(PLAIN)
@@ -178,21 +178,21 @@ async def test_each_group_version_is_asked_where_discovery_is_plain() -> None:
         (set(), []),
     ],
 )
-async def test_only_needed_groups_are_asked(groups: set[str], asked: list[str]) -> None:
+async def test_only_needed_groups_are_requested(groups: set[str], asked: list[str]) -> None:
     memory = answers(PLAIN)
     found = await find(memory, frozenset(groups))
     assert paths(memory) == asked
     assert {each.group for each in found.values()} == groups - {"elsewhere.dev"}
 
 
-async def test_only_needed_groups_are_given_where_discovery_is_aggregated() -> None:
+async def test_aggregated_discovery_returns_only_needed_groups() -> None:
     memory = answers({"/api": aggregated(CORE), "/apis": aggregated(KOPF, group("apps", v1=[resource("d", "D")]))})
     assert set(await find(memory, frozenset({"apps"}))) == {"d.v1.apps"}
     assert paths(memory) == ["/apis"]
 
 
 @pytest.mark.parametrize("trouble", [status(503), status(500), status(403), httpx.ReadError("x"), ok([])])
-async def test_one_broken_group_costs_itself_only_and_little_time(
+async def test_one_unavailable_group_costs_little_time_and_no_other_group(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, trouble: Any
 ) -> None:
     found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": trouble}))
@@ -201,7 +201,7 @@ async def test_one_broken_group_costs_itself_only_and_little_time(
     assert trio.current_time() <= 1
 
 
-async def test_a_silent_group_does_not_hold_up_the_rest_for_long(autojump_clock: MockClock) -> None:
+async def test_a_silent_group_does_not_delay_the_others_for_long(autojump_clock: MockClock) -> None:
     async def respond(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/apis/kopf.dev/v2":
             await trio.sleep_forever()
@@ -213,13 +213,13 @@ async def test_a_silent_group_does_not_hold_up_the_rest_for_long(autojump_clock:
     assert trio.current_time() <= 25
 
 
-async def test_a_group_version_that_is_gone_is_empty_and_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_group_version_that_is_not_found_is_empty_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": status(404)}))
     assert "kexes.v2.kopf.dev" not in found
     assert caplog.text == ""
 
 
-async def test_a_stale_version_is_asked_for_itself() -> None:
+async def test_a_stale_version_is_requested_separately() -> None:
     stale = group("metrics.k8s.io", v1beta1={"freshness": "Stale", "resources": [resource("old", "Old")]})
     memory = answers(
         {
@@ -236,7 +236,7 @@ async def test_a_stale_version_is_asked_for_itself() -> None:
 
 
 @pytest.mark.parametrize("known", [[], [resource("old", "Old")], None])
-async def test_a_stale_version_that_is_broken_gives_what_is_known_of_it(
+async def test_a_stale_version_that_is_unavailable_has_the_remembered_resources(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, known: Any
 ) -> None:
     stale = group("metrics.k8s.io", v1beta1={"freshness": "Stale", "resources": known})
@@ -249,13 +249,13 @@ async def test_a_stale_version_that_is_broken_gives_what_is_known_of_it(
 
 
 @pytest.mark.parametrize("broken", [{"metadata": None}, [], {"metadata": {"name": "bad.dev"}, "versions": 7}])
-async def test_a_group_with_a_broken_description_is_left_out(caplog: pytest.LogCaptureFixture, broken: Any) -> None:
+async def test_an_invalid_group_is_skipped(caplog: pytest.LogCaptureFixture, broken: Any) -> None:
     found = await find(answers({"/api": aggregated(CORE), "/apis": aggregated(broken, KOPF)}))
     assert len(found) == 3
     assert "skipping an invalid API group" in caplog.text
 
 
-async def test_a_broken_resource_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_resource_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     odd = [{"resource": 1}, None, resource("x", "X", verbs="all")]
     apis = aggregated(
         group("odd.dev", v1=[*odd, resource("fine", "Fine", verbs=None, shortNames=None, categories=None)])
@@ -271,7 +271,7 @@ async def test_a_broken_resource_is_left_out(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count("skipping an invalid resource of /api/v1") == 2
 
 
-async def test_what_only_holds_subresources_is_no_resource() -> None:
+async def test_an_entry_with_subresources_only_is_not_a_resource() -> None:
     apis = aggregated(group("odd.dev", v1=[resource("x", "X", responseKind=None)]))
     assert await find(answers({"/api": aggregated(), "/apis": apis})) == {}
 
@@ -280,7 +280,7 @@ async def test_a_server_without_groups_has_none() -> None:
     assert set(await find(answers({"/api": aggregated(CORE)}))) == {"pods.v1."}
 
 
-async def test_trouble_with_the_lists_of_groups_is_told(autojump_clock: MockClock) -> None:
+async def test_errors_of_the_lists_of_groups_are_raised(autojump_clock: MockClock) -> None:
     with pytest.raises(ForbiddenError, match="no way"):
         await find(answers({"/api": status(403, "no way")}))
     with pytest.raises(ConnectionLostError, match="GET /api: the response is not a list of API groups"):

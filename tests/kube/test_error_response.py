@@ -1,4 +1,4 @@
-"""Refusals as errors, and the waits that servers ask for."""
+"""Error responses as exceptions, and the delays that servers ask for."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_the_servers_message_reason_and_details_are_kept() -> None:
 @pytest.mark.parametrize(
     "junk", [b"", b"<html>secret</html>", b'{"kind": "Pod", "message": "secret"}', b"[1]", b"\xff"]
 )
-def test_only_a_status_is_believed(junk: bytes) -> None:
+def test_only_a_status_is_quoted(junk: bytes) -> None:
     error = parse_error_response(502, [], junk)
     assert type(error) is ServerError
     assert str(error) == "HTTP 502: the server gave no reason"
 
 
 @pytest.mark.parametrize("bad", [None, 1, [], {}])
-def test_a_status_with_odd_fields_is_survived(bad: Any) -> None:
+def test_a_status_with_invalid_fields_is_accepted(bad: Any) -> None:
     error = parse_error_response(400, [], body(message=bad, reason=bad, details=bad, code=bad))
     assert (error.status, error.reason, dict(error.details)) == (400, "", {})
 
@@ -46,7 +46,7 @@ def test_long_messages_are_cut() -> None:
     assert parse_error_response(400, [], body(message="x" * 256)).message == "x" * 256
 
 
-def test_the_header_says_how_long_to_wait_else_the_details_do() -> None:
+def test_the_header_sets_the_delay_else_the_details_do() -> None:
     assert parse_error_response(429, [(b"Retry-After", b"7")], body()).retry_after == 7
     both = body(details={"retryAfterSeconds": 3})
     assert parse_error_response(429, [(b"RETRY-AFTER", b" 7 ")], both).retry_after == 7
@@ -73,7 +73,7 @@ def test_the_header_says_how_long_to_wait_else_the_details_do() -> None:
         ("Fri, 31 Dec 9999 23:59:59", None),
     ],
 )
-async def test_a_wait_is_seconds_or_a_date_and_never_nonsense(value: str | None, seconds: float | None) -> None:
+async def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
     assert parse_retry_after(value) == seconds
 
 
@@ -84,7 +84,7 @@ async def test_a_date_is_counted_from_now() -> None:
     assert 95 < seconds <= 100
 
 
-def test_an_error_line_has_its_code_in_itself() -> None:
+def test_an_error_event_has_its_code_in_the_status() -> None:
     assert type(parse_status(body(code=410, message="too old"), status=0)) is ExpiredError
     assert parse_status(body(code=410), status=0).status == 410
     for odd in (None, "410", 0, 200, -1):

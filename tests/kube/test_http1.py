@@ -1,4 +1,4 @@
-"""Requests as they go over the wire. Responses are tested on real connections, with the transport."""
+"""Requests as bytes. Responses are tested on real connections, with the connection pool."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ def test_a_request_is_one_block_of_bytes() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
-def test_a_body_that_could_be_there_has_a_length(method: str) -> None:
+def test_methods_with_a_body_always_have_a_length(method: str) -> None:
     rendered = render_request(method, "/", host=b"h", headers=[], body=None)
     assert rendered == f"{method} / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-def test_a_request_without_a_body_says_nothing_of_it() -> None:
+def test_a_request_without_a_body_has_no_length() -> None:
     assert render_request("GET", "/", host=b"h", headers=[], body=None) == b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
     assert b"Content-Length: 0\r\n" in render_request("DELETE", "/", host=b"h", headers=[], body=b"")
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/a\n", "/ü"])
-def test_a_target_that_is_none_is_refused(target: str) -> None:
+def test_an_invalid_target_is_rejected(target: str) -> None:
     with pytest.raises(ValueError):
         render_request("GET", target, host=b"h", headers=[], body=None)
 
 
 @pytest.mark.parametrize("header", [(b"A\n", b"b"), (b"A", b"b\r\nC: d"), (b"A", b"\n")])
-def test_a_header_that_is_two_is_refused(header: tuple[bytes, bytes]) -> None:
+def test_a_header_with_a_line_break_is_rejected(header: tuple[bytes, bytes]) -> None:
     with pytest.raises(ValueError):
         render_request("GET", "/", host=b"h", headers=[header], body=None)

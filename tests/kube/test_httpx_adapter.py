@@ -1,4 +1,4 @@
-"""httpx on both sides of the seam."""
+"""Any httpx transport as a transport of the client."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trioperator.settings import OperatorSettings
 class TestHttpxTransport:
     async def test_a_request_keeps_its_target_and_headers(self) -> None:
         memory = Memory([ok({"a": 1})])
-        exchange = HttpxTransport(memory, origin="https://host:6443")
-        reply = await exchange.send("PATCH", "/a%20b?c=d%26", headers=[(b"X-One", b"1")], body=b"{}")
-        assert (reply.status, await reply.read()) == (200, b'{"a":1}')
+        transport = HttpxTransport(memory, origin="https://host:6443")
+        response = await transport.send("PATCH", "/a%20b?c=d%26", headers=[(b"X-One", b"1")], body=b"{}")
+        assert (response.status, await response.read()) == (200, b'{"a":1}')
         (request,) = memory.requests
         assert request.url.raw_path == b"/a%20b?c=d%26"
         assert (request.method, request.content) == ("PATCH", b"{}")
@@ -32,16 +32,16 @@ class TestHttpxTransport:
 
     async def test_a_body_comes_in_parts(self) -> None:
         chunks = Chunks([b"a", b"", b"b"])
-        reply = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
-        assert [await reply.receive(), await reply.receive(), await reply.receive()] == [b"a", b"b", b""]
+        response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        assert [await response.receive(), await response.receive(), await response.receive()] == [b"a", b"b", b""]
         assert chunks.closed
-        assert await reply.receive() == b""
+        assert await response.receive() == b""
 
-    async def test_a_body_beyond_the_limit_is_refused(self) -> None:
+    async def test_a_body_above_the_limit_is_an_error(self) -> None:
         chunks = Chunks([b"abc", b"def"])
-        reply = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
         with pytest.raises(TransportError, match=r"larger than 5 bytes") as caught:
-            await reply.read(5)
+            await response.read(5)
         assert caught.value.final
         assert chunks.closed
 
@@ -57,27 +57,27 @@ class TestHttpxTransport:
             (trio.BrokenResourceError("x"), True),
         ],
     )
-    async def test_errors_tell_whether_the_server_was_reached(self, error: Exception, reached: bool) -> None:
+    async def test_errors_show_whether_the_server_was_reached(self, error: Exception, reached: bool) -> None:
         with pytest.raises(TransportError, match=r"host:81: x") as caught:
             await HttpxTransport(Memory([error]), origin="http://host:81").send("GET", "/", headers=[])
         assert caught.value.reached == reached
 
-    async def test_a_cancelled_reader_lets_go(self, autojump_clock: MockClock) -> None:
+    async def test_a_cancelled_reader_closes_the_response(self, autojump_clock: MockClock) -> None:
         chunks = Chunks([None])
-        reply = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
         with trio.move_on_after(1):
-            await reply.read()
+            await response.read()
         assert chunks.closed
 
 
-async def test_a_proxy_that_is_none_is_a_clear_error() -> None:
+async def test_an_invalid_proxy_is_a_clear_error() -> None:
     info = ConnectionInfo(server="https://host", proxy_url="ftp://proxy")
     with pytest.raises(ConfigError, match=r"The proxy of https://host cannot be used"):
         async with open_client(lambda: info, settings=OperatorSettings()):
             raise AssertionError
 
 
-async def test_a_proxy_that_is_not_there_is_a_lost_connection() -> None:
+async def test_an_unreachable_proxy_is_a_lost_connection() -> None:
     settings = OperatorSettings()
     settings.networking.error_backoffs = ()
     info = ConnectionInfo(server="https://host", proxy_url="http://127.0.0.1:1", insecure=True)
@@ -86,7 +86,7 @@ async def test_a_proxy_that_is_not_there_is_a_lost_connection() -> None:
             await client.get("/x")
 
 
-def test_httpx_is_not_imported_where_it_is_not_needed() -> None:
+def test_httpx_is_not_imported_unless_it_is_needed() -> None:
     code = (
         "import sys, types\n"
         "import trioperator.kube.client, trioperator.kube.watch, trioperator.kube.discovery\n"

@@ -1,4 +1,4 @@
-"""Kubeconfig files: merged as kubectl does, and every fault named."""
+"""Kubeconfig files: merged as kubectl does, and every mistake reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = base64.b64encode(PEM.encode()).decode()
 
 
 def config(*, cluster: Any = None, user: Any = None, context: Any = None, **top: Any) -> dict[str, Any]:
-    """Give a kubeconfig of one context."""
+    """Return a kubeconfig with one context."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -38,7 +38,7 @@ def load(tmp_path: Path, value: Any, *, context: str | None = None) -> Connectio
     return info
 
 
-def test_the_current_context_is_taken(tmp_path: Path) -> None:
+def test_the_current_context_is_used(tmp_path: Path) -> None:
     info = load(tmp_path, config(user={"token": "t"}, context={"namespace": "ns"}))
     assert info == ConnectionInfo(server="https://host:6443", token="t", default_namespace="ns")
 
@@ -50,7 +50,7 @@ def test_another_context_can_be_chosen(tmp_path: Path) -> None:
     assert load(tmp_path, value, context="c2").server == "https://second"
 
 
-def test_no_files_or_empty_files_are_none(tmp_path: Path) -> None:
+def test_absent_and_empty_files_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# nothing\n")
     (tmp_path / "hollow").write_text("kind: Config\nclusters: []\nusers: null\ncontexts: []\ncurrent-context: ''\n")
     assert load_kubeconfig([tmp_path / "absent", tmp_path / "empty", tmp_path / "hollow"]) is None
@@ -86,7 +86,7 @@ def test_within_one_file_the_first_of_a_name_wins_too(tmp_path: Path) -> None:
     assert load(tmp_path, value).server == "https://host:6443"
 
 
-def test_paths_are_relative_to_the_file_that_holds_them(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file_that_contains_them(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     (one / "pki").mkdir(parents=True)
     two.mkdir()
@@ -118,7 +118,7 @@ def test_data_wins_over_paths(tmp_path: Path) -> None:
     assert (info.ca_path, info.certificate_path, info.private_key_path) == (None, None, None)
 
 
-def test_all_that_a_cluster_can_say(tmp_path: Path) -> None:
+def test_all_fields_of_a_cluster_are_used(tmp_path: Path) -> None:
     cluster = {
         "server": "https://h",
         "insecure-skip-tls-verify": True,
@@ -148,14 +148,14 @@ def test_json_is_yaml(tmp_path: Path) -> None:
     assert load(tmp_path, json.dumps(config())).server == "https://host:6443"
 
 
-def test_an_auth_providers_token_is_taken(tmp_path: Path) -> None:
+def test_an_auth_providers_token_is_used(tmp_path: Path) -> None:
     user = {"auth-provider": {"name": "gcp", "config": {"access-token": "t"}}}
     assert load(tmp_path, config(user=user)).token == "t"
     with pytest.raises(ConfigError, match=r"user 'u'.*auth-provider.*no stored access-token"):
         load(tmp_path, config(user={"auth-provider": {"name": "oidc"}}))
 
 
-def test_a_program_for_credentials_is_refused_unless_there_are_others(tmp_path: Path) -> None:
+def test_an_exec_plugin_is_rejected_unless_there_are_other_credentials(tmp_path: Path) -> None:
     program = {"exec": {"command": "aws", "apiVersion": "client.authentication.k8s.io/v1"}}
     with pytest.raises(ConfigError, match=r"config: user 'u' gets its credentials from an exec plugin"):
         load(tmp_path, config(user=program))
@@ -206,14 +206,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_is_named_with_its_file(tmp_path: Path, name: str) -> None:
+def test_mistakes_are_reported_with_the_file(tmp_path: Path, name: str) -> None:
     value, message = BROKEN[name]
     with pytest.raises(ConfigError, match=message) as caught:
         load(tmp_path, value)
     assert str(tmp_path / "config") in str(caught.value)
 
 
-def test_a_file_that_is_not_text_and_a_folder_are_named(tmp_path: Path) -> None:
+def test_a_binary_file_and_a_folder_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(ConfigError, match=r"binary: not a kubeconfig"):

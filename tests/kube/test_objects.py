@@ -1,4 +1,4 @@
-"""Objects as bytes: their heads, their own copies, and pages of them."""
+"""Objects as JSON bytes: their metadata, their copies, and pages of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def page(*items: Any, **fields: Any) -> bytes:
     return json.dumps(value | fields).encode()
 
 
-def test_the_head_is_there_without_decoding_the_rest() -> None:
+def test_the_metadata_is_available_without_decoding_the_rest() -> None:
     value = {"kind": "Pod", "apiVersion": "v1"} | pod(
         namespace="ns", generation=3, deletionTimestamp="2020-01-01T00:00:00Z", finalizers=["x"]
     )
@@ -33,7 +33,7 @@ def test_the_head_is_there_without_decoding_the_rest() -> None:
     assert "Pod ns/p at 5" in repr(obj)
 
 
-def test_what_is_absent_is_empty() -> None:
+def test_absent_fields_are_empty() -> None:
     obj = parse_object(b'{"metadata": {"name": null}}')
     assert (obj.uid, obj.name, obj.namespace, obj.resource_version, obj.kind, obj.api_version) == ("",) * 6
     assert obj.generation is None
@@ -42,7 +42,7 @@ def test_what_is_absent_is_empty() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"null", b"{}", b'{"metadata": null}', b'{"metadata": {"uid": 5}}'])
-def test_an_object_with_no_head_is_told_from_broken_json(raw: bytes) -> None:
+def test_invalid_metadata_is_distinguished_from_invalid_json(raw: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         parse_object(raw)
     with pytest.raises(msgspec.DecodeError) as caught:
@@ -50,7 +50,7 @@ def test_an_object_with_no_head_is_told_from_broken_json(raw: bytes) -> None:
     assert not isinstance(caught.value, msgspec.ValidationError)
 
 
-def test_decoding_gives_a_new_object_each_time() -> None:
+def test_decoding_returns_a_new_object_each_time() -> None:
     obj = parse_object(json.dumps(pod()).encode())
     obj.decode()["spec"]["a"].append(2)
     assert obj.decode()["spec"] == {"a": [1]}
@@ -76,7 +76,7 @@ def test_kind_and_version_are_filled_in_from_the_list() -> None:
     assert own.decode()["apiVersion"] == "x/v2"
 
 
-def test_an_object_does_not_hold_its_page() -> None:
+def test_an_object_does_not_keep_its_page_in_memory() -> None:
     body = page(pod("a"), pod("b"))
     parsed = parse_page(body)
     for obj in parsed.items:
@@ -85,13 +85,13 @@ def test_an_object_does_not_hold_its_page() -> None:
         assert json.loads(obj.raw)["metadata"]["name"] == obj.name
 
 
-def test_a_broken_object_does_not_break_its_page() -> None:
+def test_an_invalid_object_does_not_invalidate_its_page() -> None:
     parsed = parse_page(page(pod("a"), {"metadata": {"uid": 1}}, None, pod("b")))
     assert [obj.name for obj in parsed.items] == ["a", "b"]
     assert len(parsed.broken) == 2
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind": "PodList"}', page(items={})])
-def test_what_is_no_list_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_a_list_is_rejected(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         parse_page(body)

@@ -1,4 +1,4 @@
-"""Addresses and TLS contexts: what is accepted, what is refused, and how."""
+"""Certificates, keys and SSL contexts."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
 
 
-def test_certificates_are_verified_but_not_by_the_strictest_rules(authority_pem: str) -> None:
-    context = build_ssl_context(TlsConfig(ca=authority_pem))
+def test_certificates_are_verified_but_not_by_the_strictest_rules(ca_pem: str) -> None:
+    context = build_ssl_context(TlsConfig(ca=ca_pem))
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_only_the_clusters_authority_is_trusted_where_it_is_given(authority_pem: str) -> None:
-    assert len(build_ssl_context(TlsConfig(ca=authority_pem)).get_ca_certs()) == 1
+def test_only_the_clusters_ca_is_trusted_if_it_is_set(ca_pem: str) -> None:
+    assert len(build_ssl_context(TlsConfig(ca=ca_pem)).get_ca_certs()) == 1
 
 
-def test_an_insecure_connection_needs_no_authority(tmp_path: Path) -> None:
-    material = read_tls_config(ConnectionInfo(server="https://x", insecure=True, ca_path=tmp_path / "gone"))
-    context = build_ssl_context(material)
+def test_an_insecure_connection_needs_no_ca(tmp_path: Path) -> None:
+    config = read_tls_config(ConnectionInfo(server="https://x", insecure=True, ca_path=tmp_path / "gone"))
+    context = build_ssl_context(config)
     assert context.verify_mode == ssl.CERT_NONE
     assert not context.check_hostname
 
 
 def test_a_certificate_comes_from_files_or_data_and_leaves_nothing_behind(
-    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = authority.issue_cert("me@example.org")
+    mine = ca.issue_cert("me@example.org")
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     mine.cert_chain_pems[0].write_to_path(certificate)
     mine.private_key_pem.write_to_path(key)
@@ -51,14 +51,14 @@ def test_a_certificate_comes_from_files_or_data_and_leaves_nothing_behind(
     assert list(scratch.iterdir()) == []
 
 
-def test_one_file_can_hold_the_certificate_and_its_key(authority: trustme.CA, tmp_path: Path) -> None:
+def test_one_file_can_contain_the_certificate_and_its_key(ca: trustme.CA, tmp_path: Path) -> None:
     path = tmp_path / "both.pem"
-    authority.issue_cert("me@example.org").private_key_and_cert_chain_pem.write_to_path(path)
+    ca.issue_cert("me@example.org").private_key_and_cert_chain_pem.write_to_path(path)
     build_ssl_context(read_tls_config(ConnectionInfo(server="https://x", certificate_path=path)))
 
 
-def test_what_is_broken_is_named(authority: trustme.CA, authority_pem: str, tmp_path: Path) -> None:
-    one, other = authority.issue_cert("me@example.org"), authority.issue_cert("you@example.org")
+def test_invalid_certificates_are_reported(ca: trustme.CA, ca_pem: str, tmp_path: Path) -> None:
+    one, other = ca.issue_cert("me@example.org"), ca.issue_cert("you@example.org")
     certificate = one.cert_chain_pems[0].bytes().decode()
     with pytest.raises(ConfigError, match="do not match: KEY_VALUES_MISMATCH"):
         build_ssl_context(TlsConfig(certificate=certificate, private_key=other.private_key_pem.bytes().decode()))
@@ -74,10 +74,10 @@ def test_what_is_broken_is_named(authority: trustme.CA, authority_pem: str, tmp_
         read_tls_config(ConnectionInfo(server="https://x", ca_path=path))
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(authority: trustme.CA) -> None:
+def test_an_encrypted_key_is_rejected_without_a_password_prompt(ca: trustme.CA) -> None:
     from cryptography.hazmat.primitives import serialization
 
-    mine = authority.issue_cert("me@example.org")
+    mine = ca.issue_cert("me@example.org")
     key = serialization.load_pem_private_key(mine.private_key_pem.bytes(), password=None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
@@ -90,5 +90,5 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(author
         )
 
 
-def test_material_is_never_shown() -> None:
+def test_a_tls_config_shows_no_secrets() -> None:
     assert "s3cret" not in repr(TlsConfig(private_key="s3cret"))

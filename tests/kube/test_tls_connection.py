@@ -26,10 +26,10 @@ class Connector:
 
 
 @pytest.fixture(params=["plain", "TLS"])
-def connect(request: pytest.FixtureRequest, serve: Serve, server_tls: ssl.SSLContext, authority_pem: str) -> Connector:
+def connect(request: pytest.FixtureRequest, serve: Serve, server_tls: ssl.SSLContext, ca_pem: str) -> Connector:
     if request.param == "plain":
         return Connector(serve, None, None)
-    return Connector(serve, server_tls, build_ssl_context(TlsConfig(ca=authority_pem)))
+    return Connector(serve, server_tls, build_ssl_context(TlsConfig(ca=ca_pem)))
 
 
 async def echo(talk: Talk) -> None:

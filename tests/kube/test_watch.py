@@ -1,4 +1,4 @@
-"""Watches: every line arrives whole, and every end of a stream has its meaning."""
+"""Watches: lines arrive complete, and every kind of end is distinguished."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INFO = ConnectionInfo(server="http://cluster")
 
 
 def event(type: str = "ADDED", name: str = "x", **fields: Any) -> bytes:
-    """Give a line as kube-apiserver writes it."""
+    """Return a line as kube-apiserver writes it."""
     obj = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "uid": "u", "resourceVersion": "7"}, **fields}
     return json.dumps({"type": type, "object": obj}, separators=(",", ":")).encode() + b"\n"
 
@@ -56,7 +56,7 @@ async def test_lines_become_events_of_objects() -> None:
     assert lines[0].object.decode() == json.loads(event("ADDED", "a"))["object"]
 
 
-async def test_a_bookmark_needs_no_more_than_a_version() -> None:
+async def test_a_bookmark_needs_a_resource_version_only() -> None:
     (line,) = await watch_parts(
         [b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"12746"}}}\n']
     )
@@ -73,19 +73,19 @@ async def test_a_bookmark_needs_no_more_than_a_version() -> None:
         b'{"type":"ADDED","object":{"metadata":{"name":"x"}}}\r\n',
     ],
 )
-async def test_lines_may_be_written_in_any_way(line: bytes) -> None:
+async def test_lines_may_be_formatted_in_any_way(line: bytes) -> None:
     (event,) = await watch_parts([line])
     assert (event.type, event.object.name) == ("ADDED", "x")
     assert event.object.decode() == {"metadata": {"name": "x"}}
 
 
-async def test_many_small_lines_may_come_at_once() -> None:
+async def test_many_small_lines_may_arrive_at_once() -> None:
     lines = await watch_parts([b"".join(event(name=f"n{number}") for number in range(5000))])
     assert [line.object.name for line in lines] == [f"n{number}" for number in range(5000)]
 
 
 @given(data=st.data())
-def test_lines_are_whole_however_they_are_cut(data: st.DataObject) -> None:
+def test_lines_are_complete_however_they_are_split(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.text(max_size=5), max_size=6))
     raw = b"".join(event(name=name) for name in names)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
@@ -94,7 +94,7 @@ def test_lines_are_whole_however_they_are_cut(data: st.DataObject) -> None:
     assert [line.object.name for line in trio.run(watch_parts, parts)] == names
 
 
-async def test_a_long_line_in_small_parts_is_put_together_in_linear_time() -> None:
+async def test_a_long_line_in_small_parts_is_joined_in_linear_time() -> None:
     line = event(data="y" * 8_000_000)
     parts: list[bytes | Exception | None] = [line[at : at + 512] for at in range(0, len(line), 512)]
     (got,) = await watch_parts(parts)
@@ -107,13 +107,13 @@ async def test_the_limit_is_for_each_line_not_for_the_stream() -> None:
     assert len(await watch_parts([line[:10], *parts, line[10:]])) == 21
 
 
-async def test_a_line_without_end_is_refused() -> None:
+async def test_a_line_without_end_is_an_error() -> None:
     part = b"y" * 1_000_000
     with pytest.raises(ConnectionLostError, match=f"a line longer than {MAX_LINE} bytes"):
         await watch_parts([b'{"type":"ADDED","object":{"data":"', *([part] * 17), None])
 
 
-async def test_what_came_before_a_bad_line_is_given_first() -> None:
+async def test_events_before_an_invalid_line_are_returned_first() -> None:
     streaming = Streaming(Chunks([event(name="a") + event(name="b") + b"{nonsense\n"]))
     async with (
         open_client(lambda: INFO, settings=OperatorSettings(), transport=streaming) as client,
@@ -125,35 +125,37 @@ async def test_what_came_before_a_bad_line_is_given_first() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"{", event()[:-1], b'{"type":"ADDED"'])
-async def test_half_a_line_at_the_end_is_a_lost_connection(tail: bytes) -> None:
+async def test_a_truncated_line_at_the_end_is_a_lost_connection(tail: bytes) -> None:
     with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods ended in the middle of a line"):
         await watch_parts([event(), tail])
 
 
-async def test_white_space_at_the_end_is_nothing() -> None:
+async def test_white_space_at_the_end_is_ignored() -> None:
     assert len(await watch_parts([event(), b"\n\n \r", b"  "])) == 1
 
 
 @pytest.mark.parametrize("line", [b"<html>\n", b"\xff\xfe\n", b'{"type": }\n', b'{"type":"ADDED","object":{"a":}}\n'])
-async def test_a_line_that_is_no_json_is_a_lost_connection(line: bytes) -> None:
+async def test_a_line_that_is_not_json_is_a_lost_connection(line: bytes) -> None:
     with pytest.raises(ConnectionLostError, match="The watch of /api/v1/pods sent invalid JSON"):
         await watch_parts([line, event()])
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"[]\n", b"1\n", b'{"type":"ADDED"}\n', b'{"type":1,"object":{}}\n'])
-async def test_a_line_that_is_no_event_is_left_out(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_line_that_is_not_an_event_is_skipped(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert len(await watch_parts([line, event()])) == 1
     assert "skipping an event with an invalid object" in caplog.text
 
 
 @pytest.mark.parametrize("obj", [b"null", b"[]", b"{}", b'{"metadata":{"uid":7}}', b'{"metadata":[]}'])
-async def test_an_object_with_no_head_does_not_end_the_stream(obj: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_object_with_invalid_metadata_does_not_end_the_stream(
+    obj: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     lines = await watch_parts([b'{"type":"ADDED","object":' + obj + b"}\n", event()])
     assert len(lines) == 1
     assert "Watching /api/v1/pods: skipping an event with an invalid object" in caplog.text
 
 
-async def test_an_unknown_type_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_type_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     assert len(await watch_parts([event("SURPRISE"), event()])) == 1
     assert "skipping an event of the unknown type SURPRISE" in caplog.text
 
@@ -161,16 +163,16 @@ async def test_an_unknown_type_is_left_out(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(
     ("code", "kind"), [(410, ExpiredError), (500, ServerError), (504, ServerError), (400, ApiError)]
 )
-async def test_an_error_line_is_the_error_of_its_code(code: int, kind: type[ApiError]) -> None:
-    refusal = {"kind": "Status", "code": code, "message": "too old resource version: 1 (9)", "reason": "Expired"}
-    line = json.dumps({"type": "ERROR", "object": refusal}).encode() + b"\n"
+async def test_an_error_event_raises_the_error_of_its_code(code: int, kind: type[ApiError]) -> None:
+    error = {"kind": "Status", "code": code, "message": "too old resource version: 1 (9)", "reason": "Expired"}
+    line = json.dumps({"type": "ERROR", "object": error}).encode() + b"\n"
     with pytest.raises(kind, match=f"HTTP {code} Expired: too old") as caught:
         await watch_parts([event(), line])
     assert caught.value.status == code
 
 
 @pytest.mark.parametrize(("code", "kind"), [(410, ExpiredError), (403, ForbiddenError), (503, ServerError)])
-async def test_a_refused_watch_is_the_error_of_its_status_at_once(
+async def test_an_error_response_to_a_watch_is_raised_at_once(
     autojump_clock: MockClock, code: int, kind: type[ApiError]
 ) -> None:
     memory = Memory([status(code, "because")])
@@ -181,7 +183,7 @@ async def test_a_refused_watch_is_the_error_of_its_status_at_once(
     assert len(memory.requests) == 1
 
 
-async def test_a_refused_token_is_dealt_with() -> None:
+async def test_a_rejected_token_is_reloaded() -> None:
     memory = Memory([status(401), ok()])
     async with (
         open_client(lambda: INFO, settings=OperatorSettings(), transport=memory) as client,
@@ -204,7 +206,7 @@ async def test_silence_is_a_lost_connection(autojump_clock: MockClock, settings:
     assert trio.current_time() == 70
 
 
-async def test_time_before_a_line_is_not_counted_against_the_next(autojump_clock: MockClock) -> None:
+async def test_the_inactivity_timeout_starts_anew_with_each_line(autojump_clock: MockClock) -> None:
     class Slow(Chunks):
         async def __aiter__(self) -> Any:
             for _ in range(5):
@@ -234,7 +236,7 @@ async def test_silence_before_the_response_is_a_lost_connection(
     assert trio.current_time() == 70
 
 
-async def test_the_clients_own_limit_ends_the_stream_in_peace(
+async def test_the_client_timeout_ends_the_stream_without_an_error(
     autojump_clock: MockClock, settings: OperatorSettings
 ) -> None:
     settings.watching.client_timeout = 30
@@ -243,7 +245,7 @@ async def test_the_clients_own_limit_ends_the_stream_in_peace(
 
 
 @pytest.mark.parametrize(("server_timeout", "sent"), [(None, None), (10, "10"), (0.1, "1"), (9.6, "10")])
-async def test_the_request_asks_for_what_the_settings_say(
+async def test_the_request_follows_the_settings(
     settings: OperatorSettings, server_timeout: float | None, sent: str | None
 ) -> None:
     settings.watching.server_timeout = server_timeout
@@ -259,7 +261,7 @@ async def test_the_request_asks_for_what_the_settings_say(
     assert request.url.path == "/apis/a/v1/namespaces/n/kexes"
 
 
-async def test_a_left_watch_lets_go_of_its_stream() -> None:
+async def test_a_watch_closes_its_stream_on_exit() -> None:
     chunks = Chunks([event(), None])
     async with (
         open_client(lambda: INFO, settings=OperatorSettings(), transport=Streaming(chunks)) as client,
@@ -269,7 +271,7 @@ async def test_a_left_watch_lets_go_of_its_stream() -> None:
     assert chunks.closed
 
 
-async def test_a_cancelled_watch_lets_go_of_its_stream(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_watch_closes_its_stream(autojump_clock: MockClock) -> None:
     chunks = Chunks([None])
     async with open_client(lambda: INFO, settings=OperatorSettings(), transport=Streaming(chunks)) as client:
         with trio.move_on_after(1):
@@ -300,30 +302,30 @@ class TestSockets:
     def chunk(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data)
 
-    async def test_the_servers_end_is_an_end(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_the_stream_ends_when_the_server_ends_it(self, serve: Serve, settings: OperatorSettings) -> None:
         parts = [self.chunk(event(name="a")), self.chunk(event(name="b") + event(name="c")), b"0\r\n\r\n"]
         assert await self.watch(serve, settings, *parts) == ["a", "b", "c"]
 
-    async def test_a_connection_that_is_cut_is_lost(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_a_truncated_response_is_a_lost_connection(self, serve: Serve, settings: OperatorSettings) -> None:
         with pytest.raises(ConnectionLostError, match="closed in the middle of the response"):
             await self.watch(serve, settings, self.chunk(event()))
         with pytest.raises(ConnectionLostError, match="closed in the middle of the response"):
             await self.watch(serve, settings, self.chunk(event())[:-20])
 
-    async def test_half_a_line_then_a_clean_end_is_lost_too(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_a_truncated_line_before_a_clean_end_is_a_lost_connection(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
         with pytest.raises(ConnectionLostError, match="in the middle of a line"):
             await self.watch(serve, settings, self.chunk(event()), self.chunk(event()[:30]), b"0\r\n\r\n")
 
-    async def test_lines_of_a_mebibyte_and_tiny_ones_come_through(
-        self, serve: Serve, settings: OperatorSettings
-    ) -> None:
+    async def test_large_and_small_lines_arrive(self, serve: Serve, settings: OperatorSettings) -> None:
         raw = b"".join(
             event(name=f"n{number}", data="z" * (1_048_576 if number % 50 == 0 else 1)) for number in range(200)
         )
         parts = [self.chunk(raw[at : at + 10_000]) for at in range(0, len(raw), 10_000)]
         assert await self.watch(serve, settings, b"".join(parts), b"0\r\n\r\n") == [f"n{n}" for n in range(200)]
 
-    async def test_silence_is_noticed(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_silence_is_detected(self, serve: Serve, settings: OperatorSettings) -> None:
         async def script(talk: Talk) -> None:
             await talk.request()
             await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")

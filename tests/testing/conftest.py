@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.kube.conftest import authority, authority_pem, serve, server_tls
+from tests.kube.conftest import ca, ca_pem, serve, server_tls
 
-__all__ = ["authority", "authority_pem", "serve", "server_tls"]
+__all__ = ["ca", "ca_pem", "serve", "server_tls"]

@@ -14,7 +14,7 @@ from trioperator.settings import OperatorSettings
 from trioperator.testing.pooled_transport import PooledTransport
 
 
-async def test_an_httpx_client_can_use_it(serve: Serve, server_tls: ssl.SSLContext, authority_pem: str) -> None:
+async def test_an_httpx_client_can_use_it(serve: Serve, server_tls: ssl.SSLContext, ca_pem: str) -> None:
     seen = []
 
     async def script(talk: Talk) -> None:
@@ -23,7 +23,7 @@ async def test_an_httpx_client_can_use_it(serve: Serve, server_tls: ssl.SSLConte
             await talk.answer({"a": 1}, headers="X-Thing: y\r\n")
 
     server = await serve(script, tls=server_tls)
-    transport = PooledTransport(ConnectionInfo(server=server.url, ca_data=authority_pem))
+    transport = PooledTransport(ConnectionInfo(server=server.url, ca_data=ca_pem))
     async with httpx.AsyncClient(transport=transport, base_url=server.url) as client:
         for _ in range(3):
             response = await client.post("/x?y=z", json={"b": 2})

@@ -31,7 +31,7 @@ def closing(sockets: list[socket.socket]) -> Iterator[list[socket.socket]]:
         ("http://[::1]:0/x/", "::1", 0, "/x/", "http://[::1]:0/x/"),
     ],
 )
-def test_what_is_missing_has_defaults(url: str, host: str, port: int, path: str, text: str) -> None:
+def test_missing_parts_have_defaults(url: str, host: str, port: int, path: str, text: str) -> None:
     endpoint = parse_endpoint(url)
     assert endpoint == Endpoint(host=host, port=port, path=path)
     assert str(endpoint) == text
@@ -52,7 +52,7 @@ def test_what_is_missing_has_defaults(url: str, host: str, port: int, path: str,
         "http://localhost/#a",
     ],
 )
-def test_what_cannot_be_served_is_refused_by_its_name(url: str) -> None:
+def test_an_unsupported_url_is_rejected_by_name(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_endpoint(url)
     assert repr(url) in str(caught.value)
@@ -68,7 +68,7 @@ async def test_all_addresses_of_a_host_have_the_same_port() -> None:
         await stream.aclose()
 
 
-async def test_a_port_that_is_taken_is_refused() -> None:
+async def test_a_port_in_use_is_an_error() -> None:
     endpoint, sockets = await open_sockets(parse_endpoint("http://127.0.0.1:0/"))
     with (
         closing(sockets),
@@ -77,6 +77,6 @@ async def test_a_port_that_is_taken_is_refused() -> None:
         await open_sockets(endpoint)
 
 
-async def test_a_host_that_is_not_known_is_refused() -> None:
+async def test_an_unknown_host_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"Cannot listen on http://no-such-host\.invalid:80/: unknown host"):
         await open_sockets(parse_endpoint("http://no-such-host.invalid/"))

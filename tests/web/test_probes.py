@@ -15,7 +15,7 @@ from trioperator.web.probes import Prober, ProbeReport, serve_probes
 
 
 class Probes:
-    """Count how often they are called, and give what they are told to."""
+    """A probe that counts its calls and returns or raises ``result``."""
 
     def __init__(self, result: Any = None, *, seconds: float = 0) -> None:
         self.calls = 0
@@ -35,7 +35,7 @@ class Probes:
 
 
 class TestProber:
-    async def test_a_report_is_good_for_ten_seconds(
+    async def test_a_report_is_cached_for_ten_seconds(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
     ) -> None:
         probes = Probes()
@@ -50,7 +50,7 @@ class TestProber:
         assert (await prober.get()).content == b'{"now":2}'
         assert probes.calls == 2
 
-    async def test_many_who_ask_at_once_share_a_report(
+    async def test_concurrent_requests_share_a_report(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
     ) -> None:
         probes = Probes(seconds=3)
@@ -62,7 +62,7 @@ class TestProber:
         assert probes.calls == 1
         assert trio.current_time() == 3
 
-    async def test_nobody_asks_and_nothing_is_probed(
+    async def test_nothing_is_probed_without_a_request(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
     ) -> None:
         probes = Probes()
@@ -70,7 +70,7 @@ class TestProber:
         await trio.sleep(1000)
         assert probes.calls == 0
 
-    async def test_who_asks_and_goes_leaves_a_report_for_the_next(
+    async def test_a_request_that_times_out_leaves_a_report_for_the_next(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
     ) -> None:
         probes = Probes(seconds=3)
@@ -86,7 +86,7 @@ class TestProber:
             assert (await prober.get()).healthy
         assert probes.calls == 1
 
-    async def test_probes_slower_than_their_report_is_good_for_are_reported(
+    async def test_probes_slower_than_the_cache_time_are_reported(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
     ) -> None:
         prober = Prober(Probes(seconds=60))
@@ -94,7 +94,7 @@ class TestProber:
         assert (await prober.get()).healthy
         assert trio.current_time() == 60
 
-    async def test_a_failure_is_a_report_and_the_next_one_may_be_better(
+    async def test_a_failure_is_reported_and_the_next_report_may_be_healthy(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         probes = Probes(ActivityError("the probe handlers have failed"))
@@ -109,7 +109,7 @@ class TestProber:
         assert caplog.messages == ["The health probe failed: the probe handlers have failed"]
         assert not caplog.records[0].exc_info
 
-    async def test_an_unexpected_error_is_a_report_and_has_its_traceback_in_the_logs(
+    async def test_an_unexpected_error_is_reported_and_logged_with_its_traceback(
         self, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
     ) -> None:
         prober = Prober(Probes(RuntimeError("half \ud800")))
@@ -117,7 +117,7 @@ class TestProber:
         assert not (await prober.get()).healthy
         assert caplog.records[0].exc_info
 
-    async def test_a_result_that_is_no_json_is_shown_as_text(self, nursery: trio.Nursery) -> None:
+    async def test_a_result_that_is_not_json_serializable_is_converted_to_a_string(self, nursery: trio.Nursery) -> None:
         prober = Prober(Probes({"x": ValueError("text")}))
         nursery.start_soon(prober.serve)
         assert await prober.get() == ProbeReport(healthy=True, content=b'{"x":"text"}')
@@ -156,11 +156,11 @@ class TestServeProbes:
             assert probes.calls == 0
             assert (await client.head(url)).status_code == 200
 
-    async def test_a_bad_endpoint_is_refused(self) -> None:
+    async def test_a_bad_endpoint_is_rejected(self) -> None:
         with pytest.raises(ConfigError, match="http://"):
             await serve_probes("https://localhost/", Probes())
 
-    async def test_it_stops_while_probes_hang(self) -> None:
+    async def test_the_server_stops_while_probes_hang(self) -> None:
         probes = Probes(seconds=10**6)
         statuses: list[int] = []
 

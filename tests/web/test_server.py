@@ -20,7 +20,7 @@ ANYWHERE = parse_endpoint("http://127.0.0.1:0/")
 
 
 class App:
-    """Answer requests with their path, and those of ``/slow`` never."""
+    """An application that responds with the path, except for ``/slow`` (never) and ``/broken``."""
 
     def __init__(self) -> None:
         self.asked = trio.Event()
@@ -49,7 +49,7 @@ class App:
         await send({"type": "http.response.body", "body": scope["path"].encode()})
 
 
-async def test_it_serves_when_it_has_started(nursery: trio.Nursery) -> None:
+async def test_the_server_responds_once_started(nursery: trio.Nursery) -> None:
     endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)
     async with httpx.AsyncClient(base_url=str(endpoint), timeout=60) as client:
         response = await client.get("/x")
@@ -57,7 +57,7 @@ async def test_it_serves_when_it_has_started(nursery: trio.Nursery) -> None:
     assert "server" not in response.headers
 
 
-async def test_it_says_where_it_cannot_listen(nursery: trio.Nursery) -> None:
+async def test_a_port_in_use_is_an_error_of_the_server(nursery: trio.Nursery) -> None:
     endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)
     with pytest.RaisesGroup(ConfigError, allow_unwrapped=True):
         await serve_app(App(), endpoint)
@@ -97,7 +97,7 @@ async def test_the_end_of_a_cancelled_server_is_prompt_and_clean() -> None:
     assert app.cancelled
 
 
-async def test_nobody_listens_after_the_end() -> None:
+async def test_the_port_is_closed_after_the_end() -> None:
     async with trio.open_nursery() as server:
         endpoint: Endpoint = await server.start(serve_app, App(), ANYWHERE)
         server.cancel_scope.cancel(reason="the test")
@@ -105,7 +105,7 @@ async def test_nobody_listens_after_the_end() -> None:
         await trio.open_tcp_stream(endpoint.host, endpoint.port)
 
 
-async def test_an_error_of_the_application_is_an_answer_and_in_the_logs(
+async def test_an_error_of_the_application_is_logged_and_answered_with_http_500(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)
