@@ -226,8 +226,10 @@ def merge_as_json_patch(body: Mapping[str, Any], patch: Mapping[str, Any]) -> li
 
 
 def _as_ops(target: Mapping[str, Any], patch: Mapping[str, Any], pointer: str) -> Iterator[JsonObject]:
+    import jsonpointer  # needed for conditional patches only
+
     for key, value in patch.items():
-        path = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+        path = f"{pointer}/{jsonpointer.escape(key)}"
         present = target.get(key)
         if value is None:
             if key in target:
