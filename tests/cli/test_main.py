@@ -91,7 +91,7 @@ class TestWrongUse:
         [
             (["nothing.py"], "The file nothing.py cannot be read: No such file or directory."),
             (["-m", "no_such_module"], "There is no module no_such_module: No module named 'no_such_module'."),
-            (["main.py", "-L", "https://localhost/"], "has to begin with http://: nothing else can be served."),
+            (["main.py", "-L", "https://localhost/"], "must start with http://, the only supported scheme."),
             (["main.py", "--embedded", "--apply", "no.yaml"], "The manifests of no.yaml cannot be read: No such file"),
         ],
     )
