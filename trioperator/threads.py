@@ -1,75 +1,113 @@
-"""Threads under virtual time: a mock clock stands still while they work, and goes on while they wait for it.
+"""Sync functions in threads, with a choice of what cancellation means for a thread that is still running.
 
-Trio's mock clock jumps to the next deadline as soon as all tasks are blocked, and a task that waits for a thread is
-blocked. So a test would see hours pass while a handler reads a file. The threads that are started here hold the clock:
-nothing is polled, the clock's threshold is just out of reach until the last one has ended. With any other clock this is
-``trio.to_thread.run_sync()`` and nothing else.
+A thread cannot be killed. :func:`run_in_thread` abandons it, :func:`run_in_joined_thread` and
+:func:`run_in_nursery_thread` wait until it has ended. Tests under a mock clock observe the threads, because the clock
+must not jump while they work: see :func:`observe_threads` and :mod:`trioperator.testing.autojump`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, cast
 
 import outcome
 import trio
 
-__all__ = ["run_beside", "run_in_thread", "run_to_the_end", "time_passes"]
+__all__ = [
+    "ThreadObserver",
+    "current_observer",
+    "observe_threads",
+    "run_in_joined_thread",
+    "run_in_nursery_thread",
+    "run_in_thread",
+    "time_passes",
+]
 
 T = TypeVar("T")
 
 
+class ThreadObserver(Protocol):
+    """Observer of one thread."""
+
+    def started(self) -> None:
+        """Note that the limiter has let the thread start. Called by the task that waits for the thread."""
+
+    def finished(self) -> None:
+        """Note that no task waits for the thread any more: it has ended, was abandoned, or was never started."""
+
+    def time_passes(self) -> contextlib.AbstractContextManager[None]:
+        """Return what :func:`time_passes` enters in the thread."""
+
+
+_make_observer: Callable[[], ThreadObserver | None] | None = None
+
+#: The observer of the thread that this code runs in, also in tasks that the thread starts.
+current_observer: Final[contextvars.ContextVar[ThreadObserver | None]] = contextvars.ContextVar(
+    "trioperator-thread-observer", default=None
+)
+
+
+def observe_threads(make_observer: Callable[[], ThreadObserver | None] | None) -> None:
+    """Call *make_observer* for each thread from now on; it returns the thread's observer, or None for no observer.
+
+    This is the seam for tests under a mock clock: operators run without it. None ends it.
+    """
+    global _make_observer
+    _make_observer = make_observer
+
+
 async def run_in_thread(fn: Callable[[], T], *, limiter: trio.CapacityLimiter) -> T:
-    """Call the function in a thread; virtual time stands still until it returns.
+    """Call the function in a thread, and return its result. Cancellation abandons the thread.
 
-    While the function waits for a task of Trio (``trio.from_thread.run()``), or is in a block of :func:`time_passes`,
-    time goes on. Waiting for the limiter does not hold the time. Cancellation abandons the thread, which then holds
-    nothing any more. Raises what the function raises.
+    Under a mock clock, time stands still until the function returns (see :mod:`trioperator.testing.autojump`).
+    Raises what the function raises.
     """
-    thread = _make_thread()
+    observer = _observe()
+    if observer is None:
+        return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=True)
     try:
-        return await _run(fn, limiter=limiter, thread=thread)
+        return await _start(fn, gate=_Gate(limiter, observer), observer=observer)
     finally:
-        if thread is not None:
-            thread.end()
+        observer.finished()
 
 
-async def run_to_the_end(fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope) -> T | None:
-    """Call the function in a thread that is told of the cancellation of *scope*, and is waited for all the same.
+async def run_in_joined_thread(
+    fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope
+) -> T | None:
+    """Call the function in a thread that sees the cancellation of *scope*, but is waited for until it ends.
 
-    In the thread, ``trio.from_thread.check_cancelled()`` raises then. Gives what the function returns, and None if it
-    ends by that ``trio.Cancelled`` or was not called at all. Any other cancellation abandons the thread.
+    Once *scope* is cancelled, ``trio.from_thread.check_cancelled()`` raises in the thread. Returns None if the thread
+    ends by that ``trio.Cancelled`` or was never started, and otherwise the result of the function. Any other
+    cancellation abandons the thread.
     """
-    ended: list[outcome.Outcome[T]] = []
-    entry = _Entry(limiter)
-    thread = _make_thread()
+    results: list[outcome.Outcome[T]] = []
+    observer = _observe()
+    gate = _Gate(limiter, observer)
     try:
         with scope:
-            gate = cast(trio.CapacityLimiter, entry)
-            await _run(lambda: ended.append(outcome.capture(fn)), limiter=gate, thread=thread)
-        if not entry.begun:
+            await _start(lambda: results.append(outcome.capture(fn)), gate=gate, observer=observer)
+        if not gate.has_started:
             return None
-        await entry.ended.wait()
+        await gate.ended.wait()
     finally:
-        if thread is not None:
-            thread.end()
-    result = ended[0]
+        if observer is not None:
+            observer.finished()
+    result = results[0]
     if scope.cancel_called and isinstance(result, outcome.Error) and isinstance(result.error, trio.Cancelled):
         return None
     return result.unwrap()
 
 
-async def run_beside(
+async def run_in_nursery_thread(
     fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope, nursery: trio.Nursery
 ) -> T | None:
-    """Call the function in a thread that is a child of *nursery*, around the caller: only with that it is abandoned.
+    """Call the function in a thread that only the cancellation of *nursery*, which is around the caller, abandons.
 
-    It is told of the cancellation of *scope*, and of the caller, and is waited for all the same. What it returns or
-    raises counts then; if it has not begun, or ends by that ``trio.Cancelled``, the caller's cancellation goes on, or
-    None is given after that of *scope*.
+    The thread sees the cancellation of *scope* and of the caller, but is waited for until it ends, and its result or
+    error counts. If it was never started, or ends by that ``trio.Cancelled``, the cancellation of the caller goes on,
+    and after a cancellation of *scope* the result is None.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
     results: list[outcome.Outcome[T | None]] = []
@@ -77,7 +115,7 @@ async def run_beside(
 
     async def run() -> None:
         try:
-            results.append(outcome.Value(await run_to_the_end(fn, limiter=limiter, scope=scope)))
+            results.append(outcome.Value(await run_in_joined_thread(fn, limiter=limiter, scope=scope)))
         except trio.Cancelled:
             raise
         except BaseException as error:  # noqa: BLE001 -- it is raised where the function was called
@@ -97,182 +135,44 @@ async def run_beside(
     return results[0].unwrap()  # a cancellation comes again at the next checkpoint
 
 
-def _make_thread() -> _Thread | None:
-    standstill = _find_standstill()
-    return None if standstill is None else _Thread(standstill)
+def time_passes() -> contextlib.AbstractContextManager[None]:
+    """Let virtual time pass while the calling thread blocks in this context.
+
+    For sync functions that block by means other than Trio's, such as a ``threading.Event`` that a task sets after a
+    sleep. Does nothing outside of such threads, and under a real clock.
+    """
+    observer = current_observer.get()
+    return contextlib.nullcontext() if observer is None else observer.time_passes()
 
 
-async def _run(fn: Callable[[], T], *, limiter: trio.CapacityLimiter, thread: _Thread | None) -> T:
-    if thread is None:
-        return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=True)
+def _observe() -> ThreadObserver | None:
+    return None if _make_observer is None else _make_observer()
 
+
+async def _start(fn: Callable[[], T], *, gate: _Gate, observer: ThreadObserver | None) -> T:
     def call() -> T:
-        _thread.set(thread)
+        current_observer.set(observer)
         return fn()
 
-    gate = cast(trio.CapacityLimiter, _Gate(limiter, thread))
-    return await trio.to_thread.run_sync(call, limiter=gate, abandon_on_cancel=True)
+    limiter = cast(trio.CapacityLimiter, gate)
+    return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
 
 
-class _Entry:
-    """A capacity limiter in front of a thread: it knows whether the thread was begun, and when it has ended."""
+class _Gate:
+    """Capacity limiter of one thread that records when the thread starts and when it ends."""
 
-    def __init__(self, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, limiter: trio.CapacityLimiter, observer: ThreadObserver | None) -> None:
         self._limiter = limiter
-        self.begun = False
+        self._observer = observer
+        self.has_started = False
         self.ended = trio.Event()
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         await self._limiter.acquire_on_behalf_of(borrower)
-        self.begun = True
+        self.has_started = True
+        if self._observer is not None:
+            self._observer.started()
 
     def release_on_behalf_of(self, borrower: object) -> None:
         self._limiter.release_on_behalf_of(borrower)
         self.ended.set()
-
-
-@contextlib.contextmanager
-def time_passes() -> Iterator[None]:
-    """Let virtual time go on while the calling thread waits in the block for something that takes time.
-
-    For sync functions that wait by means of their own, for example a ``threading.Event`` which a task sets after a
-    sleep. It does nothing in other places, and under a clock which is not virtual.
-    """
-    thread = _thread.get()
-    if thread is None:
-        yield
-        return
-    token = thread.token
-    trio.from_thread.run_sync(thread.wait, trio_token=token)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(trio.RunFinishedError):
-            trio.from_thread.run_sync(thread.resume, trio_token=token)
-
-
-class _MockClock(Protocol):
-    """What is asked of :class:`trio.testing.MockClock`."""
-
-    autojump_threshold: float
-
-
-class _Standstill(trio.abc.Instrument):
-    """Keeps the mock clock of one run from jumping while threads work; watches for those that wait for tasks."""
-
-    def __init__(self, clock: _MockClock) -> None:
-        self._clock = clock
-        self._threshold = math.inf  # the clock's own
-        self._working = 0
-        self._alive = 0
-
-    def enter(self) -> None:
-        """Take note of a thread that begins."""
-        if not self._alive:
-            trio.lowlevel.add_instrument(self)
-        self._alive += 1
-        self.hold()
-
-    def leave(self) -> None:
-        """Take note of a thread that has ended; it does not hold the clock any more."""
-        self._alive -= 1
-        if not self._alive:
-            trio.lowlevel.remove_instrument(self)
-
-    def hold(self) -> None:
-        """Let one more thread hold the clock."""
-        if not self._working:
-            self._threshold = self._clock.autojump_threshold
-            self._clock.autojump_threshold = math.inf
-        self._working += 1
-
-    def release(self) -> None:
-        """Let one thread less hold the clock, which jumps again after the last one."""
-        self._working -= 1
-        # Who has set another threshold in between keeps it.
-        if not self._working and math.isinf(self._clock.autojump_threshold):
-            self._clock.autojump_threshold = self._threshold
-
-    def task_spawned(self, task: trio.lowlevel.Task) -> None:
-        """Let the clock go while a thread waits for the task."""
-        if (thread := self._waiting(task)) is not None:
-            thread.wait()
-
-    def task_exited(self, task: trio.lowlevel.Task) -> None:
-        """Hold the clock again, before the thread goes on."""
-        if (thread := self._waiting(task)) is not None:
-            thread.resume()
-
-    def _waiting(self, task: trio.lowlevel.Task) -> _Thread | None:
-        """Return the thread that waits for the task: Trio runs it as a system task, in the context of the thread."""
-        thread = task.context.get(_thread)
-        if thread is None or thread.standstill is not self:
-            return None
-        nursery = task.parent_nursery
-        is_of_system = nursery is not None and nursery.parent_task is trio.lowlevel.current_root_task()
-        return thread if is_of_system else None
-
-
-class _Thread:
-    """One thread: it holds the clock from its begin to its end, but while it waits."""
-
-    def __init__(self, standstill: _Standstill) -> None:
-        self.standstill = standstill
-        self.token = trio.lowlevel.current_trio_token()
-        self._is_alive = False
-        self._waits = 0
-
-    def begin(self) -> None:
-        """Hold the clock."""
-        self._is_alive = True
-        self.standstill.enter()
-
-    def end(self) -> None:
-        """Let the clock go for good, if it was held."""
-        if self._is_alive:
-            self._is_alive = False
-            if not self._waits:
-                self.standstill.release()
-            self.standstill.leave()
-
-    def wait(self) -> None:
-        """Let the clock go for now."""
-        self._waits += 1
-        if self._waits == 1 and self._is_alive:
-            self.standstill.release()
-
-    def resume(self) -> None:
-        """Hold the clock again."""
-        self._waits -= 1
-        if not self._waits and self._is_alive:
-            self.standstill.hold()
-
-
-class _Gate:
-    """A capacity limiter in front of a thread: it tells when the thread begins."""
-
-    def __init__(self, limiter: trio.CapacityLimiter, thread: _Thread) -> None:
-        self._limiter = limiter
-        self._thread = thread
-
-    async def acquire_on_behalf_of(self, borrower: object) -> None:
-        await self._limiter.acquire_on_behalf_of(borrower)
-        self._thread.begin()
-
-    def release_on_behalf_of(self, borrower: object) -> None:
-        self._limiter.release_on_behalf_of(borrower)
-
-
-_thread: Final[contextvars.ContextVar[_Thread | None]] = contextvars.ContextVar("trioperator-thread", default=None)
-_standstill: Final[trio.lowlevel.RunVar[_Standstill | None]] = trio.lowlevel.RunVar("trioperator-standstill")
-
-
-def _find_standstill() -> _Standstill | None:
-    """Return what holds the clock of this run; None if the clock is not one that jumps."""
-    try:
-        return _standstill.get()
-    except LookupError:
-        clock = trio.lowlevel.current_clock()
-        found = _Standstill(cast(_MockClock, clock)) if hasattr(clock, "autojump_threshold") else None
-        _standstill.set(found)
-        return found

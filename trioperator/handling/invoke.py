@@ -23,7 +23,7 @@ from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
 from trioperator.handling.outcome import Outcome, check_limits, classify_error, describe
-from trioperator.threads import run_beside, run_in_thread, run_to_the_end
+from trioperator.threads import run_in_joined_thread, run_in_nursery_thread, run_in_thread
 
 if TYPE_CHECKING:
     from trioperator.logs import Logger
@@ -125,9 +125,9 @@ class Invoker:
         scope = trio.CancelScope() if interruption is None else interruption.make_scope()
         try:
             if nursery is None:
-                returned = await run_to_the_end(call, limiter=self._limiter, scope=scope)
+                returned = await run_in_joined_thread(call, limiter=self._limiter, scope=scope)
             else:
-                returned = await run_beside(call, limiter=self._limiter, scope=scope, nursery=nursery)
+                returned = await run_in_nursery_thread(call, limiter=self._limiter, scope=scope, nursery=nursery)
         finally:
             if interruption is not None:
                 interruption.leave_scope()

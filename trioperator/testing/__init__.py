@@ -9,12 +9,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .autojump import pause_autojump_for_threads
     from .determinism import deterministic
     from .faults import Fault
     from .plans import FaultPlan, FaultRule
     from .transport import FaultyTransport
 
-__all__ = ["Fault", "FaultPlan", "FaultRule", "FaultyTransport", "deterministic"]
+__all__ = ["Fault", "FaultPlan", "FaultRule", "FaultyTransport", "deterministic", "pause_autojump_for_threads"]
 
 _HOMES = {
     "Fault": "faults",
@@ -22,6 +23,7 @@ _HOMES = {
     "FaultRule": "plans",
     "FaultyTransport": "transport",
     "deterministic": "determinism",
+    "pause_autojump_for_threads": "autojump",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import trio
 
 from trioperator.clock import wall_begins
+from trioperator.testing.autojump import pause_autojump_for_threads
 
 __all__ = ["deterministic"]
 
@@ -31,6 +32,7 @@ def deterministic(seed: int = 0) -> Iterator[None]:
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
     scheduler._r.seed(seed)
     random.seed(seed)
+    pause_autojump_for_threads()
     try:
         with wall_begins(_BEGIN):
             yield
