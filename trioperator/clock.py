@@ -12,36 +12,36 @@ from typing import Final
 import trio
 import trio.lowlevel
 
-__all__ = ["wall_begins", "wall_now"]
+__all__ = ["wall_now", "wall_starts_at"]
 
-# The wall time at which the run's clock stood at zero: taken once per run, for the process' clock and a test's
-# clock have nothing in common.
+# The wall time at which the run's clock stood at zero: computed once per run, because the clocks of the process and of
+# a test have nothing in common.
 _epoch: Final[trio.lowlevel.RunVar[float]] = trio.lowlevel.RunVar("trioperator-epoch")
 
-_begin: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("trioperator-begin", default=None)
+_start: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("trioperator-start", default=None)
 
 
 @contextlib.contextmanager
-def wall_begins(moment: datetime.datetime) -> Iterator[None]:
-    """Let the wall time of runs that begin in the block begin at that moment, which is aware, instead of now."""
-    token = _begin.set(moment.timestamp())
+def wall_starts_at(start: datetime.datetime) -> Iterator[None]:
+    """Start the wall time of runs that start in this context at *start*, which is aware, instead of now."""
+    token = _start.set(start.timestamp())
     try:
         yield
     finally:
-        _begin.reset(token)
+        _start.reset(token)
 
 
 def wall_now() -> datetime.datetime:
-    """Tell the wall time, aware, in UTC.
+    """Return the wall time, aware, in UTC.
 
-    It is the real time when the run asked for the first time, plus what has passed on Trio's clock since:
-    monotonic, and virtual where the clock is. It needs a running Trio.
+    It is the real time of the first call in this run, plus what has passed on Trio's clock since: monotonic, and
+    virtual under a mock clock. Trio must be running.
     """
     now = trio.current_time()
     try:
         epoch = _epoch.get()
     except LookupError:
-        begin = _begin.get()
-        epoch = (time.time() if begin is None else begin) - now
+        start = _start.get()
+        epoch = (time.time() if start is None else start) - now
         _epoch.set(epoch)
     return datetime.datetime.fromtimestamp(epoch + now, datetime.UTC)

@@ -24,7 +24,7 @@ from trioperator.clock import wall_now
 from trioperator.errors import NotFoundError
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.model.body import Body
-from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.testing import Fault, FaultPlan, FaultyTransport, deterministic
 
 on = trioperator.on
 
@@ -326,14 +326,8 @@ def _status(code: int) -> Callable[[], Fault]:
 
 async def live(seed: int, **how: bool) -> None:
     """Live the life of a seed, always in the same way."""
-    random.seed(seed)
-    trio._core._run._r.seed(seed)
-    await Life(seed, **how).live()
-
-
-@pytest.fixture(autouse=True)
-def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
+    with deterministic(seed):
+        await Life(seed, **how).live()
 
 
 @pytest.mark.parametrize("batch", range(4))

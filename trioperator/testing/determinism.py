@@ -1,42 +1,68 @@
-"""Runs that go the same way each time: for tests of what depends on the order of things."""
+"""Deterministic runs: the same order of tasks, the same random numbers and the same wall time in each run."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib
 import random
 from collections.abc import Iterator
 from typing import Any, Final
 
 import trio
 
-from trioperator.clock import wall_begins
+from trioperator.clock import wall_starts_at
 from trioperator.testing.autojump import pause_autojump_for_threads
 
 __all__ = ["deterministic"]
 
-_BEGIN: Final = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+_START: Final = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+
+# Trio shuffles the tasks that can run, and has no public way to seed that; it keeps this one for Hypothesis.
+_SCHEDULER: Final = "trio._core._run"
+_SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"  # sorts the tasks before they are shuffled
+_RANDOM: Final = "_r"  # the random.Random that shuffles them
 
 
 @contextlib.contextmanager
 def deterministic(seed: int = 0) -> Iterator[None]:
-    """Let runs of Trio that begin in the block go the same way each time, and another way with another seed.
+    """Make what runs on Trio in this context run the same way each time, and another way with another seed.
 
-    The seed decides in which order Trio runs the tasks that can run, and what the module ``random`` gives; the wall
-    time of operators and clusters begins on the first of January 2024. It needs a mock clock, for real time is never
-    the same. Threads and sockets are as quick as they are: handlers should be async.
+    The seed decides in which order Trio runs tasks, and seeds the module ``random``; the wall time of operators and
+    clusters starts on 1 January 2024 in runs that start in this context. Use it with a mock clock, because real time is
+    never the same, and with async handlers, because threads and sockets take real time.
+
+    Raises RuntimeError if this version of Trio has another scheduler than expected.
+
+        with deterministic(seed=1):
+            trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     """
-    # Trio keeps this for Hypothesis, and has no other name for it.
-    scheduler: Any = trio._core._run
-    flag, state, order = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, random.getstate(), scheduler._r.getstate()
-    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
-    scheduler._r.seed(seed)
+    scheduler = _find_scheduler()
+    shuffler: random.Random = getattr(scheduler, _RANDOM)
+    switch, order, state = getattr(scheduler, _SWITCH), shuffler.getstate(), random.getstate()
+    setattr(scheduler, _SWITCH, True)
+    shuffler.seed(seed)
     random.seed(seed)
     pause_autojump_for_threads()
     try:
-        with wall_begins(_BEGIN):
+        with wall_starts_at(_START):
             yield
     finally:
-        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = flag
-        scheduler._r.setstate(order)
+        setattr(scheduler, _SWITCH, switch)
+        shuffler.setstate(order)
         random.setstate(state)
+
+
+def _find_scheduler() -> Any:
+    """Return Trio's module with the scheduler. Raises RuntimeError if it is not the one that can be seeded."""
+    try:
+        scheduler = importlib.import_module(_SCHEDULER)
+        missing = [f"{_SCHEDULER}.{name}" for name in (_SWITCH, _RANDOM) if not hasattr(scheduler, name)]
+    except ImportError:
+        missing = [_SCHEDULER]
+    if missing:
+        raise RuntimeError(
+            f"trioperator.testing.deterministic() cannot seed the scheduler of Trio {trio.__version__}, which has no"
+            f" {' and no '.join(missing)}: use another version of Trio or of trioperator."
+        )
+    return scheduler

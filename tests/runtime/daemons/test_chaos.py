@@ -6,7 +6,6 @@ Every seed is a life of one object, with the handlers and the troubles of ``test
 from __future__ import annotations
 
 import collections
-import random
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.test_chaos import Life
+from trioperator.testing import deterministic
 
 
 class AccompaniedLife(Life):
@@ -87,16 +87,10 @@ class AccompaniedLife(Life):
         assert not running, f"seed {self.seed}: {since}, and there run {running}"
 
 
-@pytest.fixture(autouse=True)
-def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
-
-
 async def live(seed: int, *, restarting: bool) -> None:
     """Live the life of a seed, always in the same way."""
-    random.seed(seed)
-    trio._core._run._r.seed(seed)
-    await AccompaniedLife(seed, restarting=restarting).live()
+    with deterministic(seed):
+        await AccompaniedLife(seed, restarting=restarting).live()
 
 
 @pytest.mark.parametrize("seed", range(8))
