@@ -111,7 +111,7 @@ def test_all_errors_are_on_their_page() -> None:
 
 @pytest.mark.parametrize(("name", "page"), [("run", "docs/command.md"), ("cluster", "docs/embedded-cluster.md")])
 def test_all_options_of_a_command_are_on_its_page(name: str, page: str) -> None:
-    from trioperator.cli.commands import app
+    from trioperator.cli.root import app
 
     page = read(page)
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Let ``python -m trioperator`` be the command ``trioperator``."""
+"""``python -m trioperator`` is the command ``trioperator``."""
 
 from trioperator.cli import main
 

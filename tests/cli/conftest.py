@@ -1,4 +1,4 @@
-"""The command as a process, and loading as it was before."""
+"""Fixtures that run the command as a process, and that undo imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def environment(tmp_path: pathlib.Path) -> dict[str, str]:
-    """Have nothing in the environment that says where a cluster is, or how to run."""
+    """Return environment variables without those that configure a cluster or the command."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TRIOPERATOR_", "KUBE"))}
     paths = [str(ROOT), *filter(None, [kept.get("PYTHONPATH")])]
     return {**kept, "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120"}
@@ -27,7 +27,7 @@ def environment(tmp_path: pathlib.Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: pathlib.Path) -> Run:
-    """Run the command to its end."""
+    """Return a function that runs the command and waits for it."""
 
     def run(*args: str | pathlib.Path, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -45,7 +45,7 @@ def run(environment: dict[str, str], tmp_path: pathlib.Path) -> Run:
 
 @pytest.fixture
 def start(environment: dict[str, str], tmp_path: pathlib.Path) -> Iterator[Start]:
-    """Start the command, with its logs in a pipe; what is still there at the end is killed."""
+    """Return a function that starts the command with its logs in a pipe; afterwards the processes are killed."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(*args: str | pathlib.Path) -> subprocess.Popen[str]:
@@ -70,7 +70,7 @@ def start(environment: dict[str, str], tmp_path: pathlib.Path) -> Iterator[Start
 
 @pytest.fixture
 def restored_modules() -> Iterator[None]:
-    """Forget what was imported meanwhile, and where it was looked for."""
+    """Restore ``sys.path`` and ``sys.modules`` afterwards."""
     path, modules = sys.path[:], dict(sys.modules)
     yield
     sys.path[:] = path

@@ -31,7 +31,7 @@ def leaf(error: BaseException) -> BaseException:
 
 
 class Operator:
-    """Stand in for an operator: look at the API server, be ready, and end when told to."""
+    """Fake operator: reads from the API server, becomes ready, and ends on request."""
 
     def __init__(self) -> None:
         self.ready = trio.Event()
@@ -54,7 +54,7 @@ class Operator:
 
 
 class TestRunEmbedded:
-    async def test_definitions_are_there_first_and_objects_come_when_it_is_ready(
+    async def test_crds_are_applied_before_it_starts_and_objects_when_it_is_ready(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -67,13 +67,13 @@ class TestRunEmbedded:
                 await trio.testing.wait_all_tasks_blocked(0.01)
                 operator.stop.set()
         assert operator.before == ["kopfexamples.kopf.dev", "team"]
-        assert [message for message in caplog.messages if message.startswith("Applied")] == [
-            f"Applied: CustomResourceDefinition kopfexamples.kopf.dev (document 1 of {CRD}).",
-            "Applied: Namespace team (document 1 of t).",
-            f"Applied: KopfExample kopf-example-1 (document 1 of {OBJ}).",
+        assert [message for message in caplog.messages if message.startswith("Applied ")] == [
+            f"Applied CustomResourceDefinition kopfexamples.kopf.dev (document 1 of {CRD}).",
+            "Applied Namespace team (document 1 of t).",
+            f"Applied KopfExample kopf-example-1 (document 1 of {OBJ}).",
         ]
 
-    async def test_clients_in_the_process_use_it_as_long_as_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_clients_in_the_process_use_it_while_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", "/of/the/user")
         operator = Operator()
         with trio.fail_after(60):
@@ -84,7 +84,7 @@ class TestRunEmbedded:
                 operator.stop.set()
         assert os.environ["KUBECONFIG"] == "/of/the/user"
 
-    async def test_others_can_talk_to_the_server_as_long_as_the_operator_runs(
+    async def test_other_processes_can_use_the_server_while_the_operator_runs(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -122,11 +122,11 @@ class TestRunEmbedded:
         await run_embedded(operate, [], controllers=["pods"])
         assert nodes == ["embedded"]
 
-    async def test_controllers_that_do_not_exist_are_refused(self) -> None:
+    async def test_unknown_controllers_are_an_error(self) -> None:
         with pytest.raises(ConfigError, match="There is no controller 'podz'"):
             await run_embedded(Operator(), [], controllers=["podz"])
 
-    async def test_without_certificates_it_is_plain_and_still_closed(
+    async def test_without_certificates_it_serves_http_and_still_requires_the_token(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -136,8 +136,8 @@ class TestRunEmbedded:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run_embedded, operator, [])
                 await operator.ready.wait()
-                [url] = re.findall(r"is at (http://[^;]+);", caplog.text)
-                assert "kubectl needs TLS to say who it is" in caplog.text
+                [url] = re.findall(r"is at (http://[^ ]+)\. ", caplog.text)
+                assert "kubectl sends its credentials only over TLS" in caplog.text
                 async with httpx.AsyncClient(base_url=url, timeout=60) as client:
                     assert (await client.get("/api/v1/namespaces/default")).status_code == 401
                 operator.stop.set()
@@ -149,17 +149,17 @@ class TestRunEmbedded:
             ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "A B"}}, "metadata.name: Invalid value"),
         ],
     )
-    async def test_a_manifest_that_is_refused_ends_the_operator(self, content: dict[str, Any], message: str) -> None:
+    async def test_a_manifest_that_is_rejected_ends_the_operator(self, content: dict[str, Any], message: str) -> None:
         with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
             await run_embedded(Operator(), [Manifest(path="m.yaml", content=content)])
         error = leaf(caught.value)
         assert isinstance(error, ConfigError)
         assert str(error).startswith(
-            f"The API server refuses {content['kind']} {content['metadata']['name']} (document 1 of m.yaml): "
+            f"The API server rejected {content['kind']} {content['metadata']['name']} (document 1 of m.yaml): "
         )
         assert message in str(error)
 
-    async def test_the_error_of_an_operator_passes(self) -> None:
+    async def test_the_error_of_an_operator_is_raised(self) -> None:
         async def fail(**_: Any) -> None:
             raise ValueError("bad")
 
@@ -167,7 +167,7 @@ class TestRunEmbedded:
             await run_embedded(fail, [])
         assert isinstance(leaf(caught.value), ValueError)
 
-    async def test_a_port_that_is_taken_is_refused(self) -> None:
+    async def test_a_port_in_use_is_an_error(self) -> None:
         with trio.socket.socket() as sock:
             await sock.bind(("127.0.0.1", 0))
             sock.listen()

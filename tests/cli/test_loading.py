@@ -16,13 +16,13 @@ pytestmark = pytest.mark.usefixtures("restored_modules")
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Be in a folder of one's own, which is not where modules are looked for yet."""
+    """Change to an empty directory, which is not on ``sys.path`` yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
     return tmp_path
 
 
-def test_files_are_modules_of_their_own_and_see_their_neighbours(folder: pathlib.Path) -> None:
+def test_files_are_separate_modules_and_can_import_their_neighbours(folder: pathlib.Path) -> None:
     inner = folder / "inner"
     inner.mkdir()
     (inner / "neighbour_of_main.py").write_text("value = 5\n")
@@ -64,17 +64,18 @@ def test_classes_of_a_file_know_their_module(folder: pathlib.Path) -> None:
     load_file("main.py")
 
 
-def test_what_is_not_there_is_said_without_more_ado(folder: pathlib.Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^The file nothing\.py cannot be read: No such file or directory\.$"
-    ) as caught:
+def test_a_missing_file_is_an_error_without_a_traceback(folder: pathlib.Path) -> None:
+    with pytest.raises(ConfigError, match=r"^Cannot read the file nothing\.py: No such file or directory\.$") as caught:
         load_file("nothing.py")
     assert not isinstance(caught.value, LoadingError)
 
 
-def test_a_folder_is_no_file(folder: pathlib.Path) -> None:
+def test_a_directory_is_an_error(folder: pathlib.Path) -> None:
     (folder / "pkg").mkdir()
-    with pytest.raises(ConfigError, match=r"^The file pkg is a folder: give the files in it, or a package by -m\.$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^Cannot read the file pkg: it is a directory\. Pass the files in it, or a package with -m\.$",
+    ):
         load_file("pkg")
 
 
@@ -88,10 +89,10 @@ def test_a_folder_is_no_file(folder: pathlib.Path) -> None:
         (b"def f():\n    raise ValueError\nf()\n", "ValueError$"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_the_cause(folder: pathlib.Path, source: bytes, message: str) -> None:
+def test_the_error_in_a_file_is_the_cause(folder: pathlib.Path, source: bytes, message: str) -> None:
     (folder / "main.py").write_bytes(source)
     before = set(sys.modules)
-    with pytest.raises(LoadingError, match=rf"^The file main\.py cannot be loaded: {message}") as caught:
+    with pytest.raises(LoadingError, match=rf"^Cannot load the file main\.py: {message}") as caught:
         load_file("main.py")
     assert caught.value.__cause__ is not None
     frames = traceback.extract_tb(caught.value.__cause__.__traceback__)
@@ -109,7 +110,7 @@ def test_the_traceback_goes_on_into_other_files(folder: pathlib.Path) -> None:
     assert [pathlib.Path(frame.filename).name for frame in frames] == ["main.py", "broken_helper.py"]
 
 
-def test_modules_are_looked_for_in_the_current_folder(folder: pathlib.Path) -> None:
+def test_modules_are_imported_from_the_current_directory(folder: pathlib.Path) -> None:
     package = folder / "package_of_test"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -121,32 +122,30 @@ def test_modules_are_looked_for_in_the_current_folder(folder: pathlib.Path) -> N
 @pytest.mark.parametrize(
     "name", ["no_such_module", "no_such_module.inner", "json.no_such_module", "json.decoder.nothing"]
 )
-def test_a_module_that_is_not_there_is_said_without_more_ado(folder: pathlib.Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^There is no module {name}: No module named ") as caught:
+def test_a_missing_module_is_an_error_without_a_traceback(folder: pathlib.Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^Cannot import the module {name}: No module named ") as caught:
         load_module(name)
     assert not isinstance(caught.value, LoadingError)
 
 
 @pytest.mark.parametrize("name", ["", ".relative", "main.py"])
-def test_a_name_that_is_none_is_refused(folder: pathlib.Path, name: str) -> None:
+def test_an_invalid_name_of_a_module_is_an_error(folder: pathlib.Path, name: str) -> None:
     (folder / "main.py").write_text("")
     with pytest.raises(ConfigError) as caught:
         load_module(name)
     assert not isinstance(caught.value, LoadingError)
 
 
-def test_a_module_that_lacks_another_is_wrong_itself(folder: pathlib.Path) -> None:
+def test_a_module_that_imports_a_missing_one_has_a_traceback(folder: pathlib.Path) -> None:
     (folder / "lacking_module.py").write_text("import no_such_module\n")
-    with pytest.raises(
-        LoadingError, match=r"^The module lacking_module cannot be imported: ModuleNotFoundError"
-    ) as caught:
+    with pytest.raises(LoadingError, match=r"^Cannot import the module lacking_module: ModuleNotFoundError") as caught:
         load_module("lacking_module")
     assert caught.value.__cause__ is not None
     [frame] = traceback.extract_tb(caught.value.__cause__.__traceback__)
     assert frame.filename == str(folder / "lacking_module.py")
 
 
-def test_a_module_with_a_syntax_error_is_wrong_itself(folder: pathlib.Path) -> None:
+def test_a_module_with_a_syntax_error_is_an_error_in_user_code(folder: pathlib.Path) -> None:
     (folder / "unreadable_module.py").write_text("def (\n")
     with pytest.raises(LoadingError, match="SyntaxError: invalid syntax") as caught:
         load_module("unreadable_module")

@@ -20,7 +20,7 @@ POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s}}"
 
 
 class Input:
-    """Be the standard input."""
+    """Replacement of ``sys.stdin``."""
 
     def __init__(self, content: bytes) -> None:
         self.buffer = io.BytesIO(content)
@@ -39,7 +39,7 @@ class TestLoading:
             f"KopfExample kopf-example-1 (document 1 of {OBJ})",
         ]
 
-    def test_a_folder_stands_for_its_manifests_by_name(self, tmp_path: pathlib.Path) -> None:
+    def test_a_directory_stands_for_its_manifests_in_order_of_their_names(self, tmp_path: pathlib.Path) -> None:
         for name in ("b.yaml", "a.yml", "c.json"):
             (tmp_path / name).write_text(POD % name[0])
         (tmp_path / "readme.md").write_text("# no manifest")
@@ -47,31 +47,37 @@ class TestLoading:
         found = [manifest.content["metadata"]["name"] for manifest in load_manifests([str(tmp_path)])]
         assert found == ["a", "b", "c"]
 
-    def test_a_folder_without_manifests_is_refused(self, tmp_path: pathlib.Path) -> None:
-        with pytest.raises(ConfigError, match=r"^The folder .* has no manifests: files that end in \.yaml, "):
+    def test_a_directory_without_manifests_is_an_error(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(ConfigError, match=r"^The directory .* contains no manifests \(files ending in \.yaml, "):
             load_manifests([str(tmp_path)])
 
-    def test_the_standard_input_can_be_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_manifests_are_read_from_stdin(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", Input((POD % "a").encode()))
-        assert [str(manifest) for manifest in load_manifests(["-"])] == ["Pod a (document 1 of the standard input)"]
+        assert [str(manifest) for manifest in load_manifests(["-"])] == ["Pod a (document 1 of stdin)"]
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"a: [", "The manifests of .*m.yaml are not YAML: while parsing"),
-            (b"\x00", "The manifests of .*m.yaml are not YAML: "),
-            (b"a: 2026-13-45", "The manifests of .*m.yaml are not YAML: month must be in 1..12"),
-            (b"\xff\xfe\xfa", "The manifests of .*m.yaml cannot be read: they are not in UTF-8"),
-            (b"text", "Document 1 of .*m.yaml has a str in the place of an object"),
-            (b"---\n---\n- a", "Document 2 of .*m.yaml has a list in the place of an object"),
-            (b"kind: Pod\nmetadata: {}", "Document 1 of .*m.yaml has an object whose apiVersion is None"),
-            (b"apiVersion: v1\nkind: 5\nmetadata: {}", "Document 1 of .*m.yaml has an object whose kind is 5"),
-            (b"apiVersion: v1\nkind: Pod\nmetadata: x", "Document 1 of .*m.yaml has an object whose metadata is 'x'"),
-            (b"kind: List\nitems: 5", "Document 1 of .*m.yaml is a List whose items are 5"),
-            (b"kind: List\nitems: [5]", "Document 1 of .*m.yaml has a int in the place of an object"),
+            (b"a: [", "The manifests in .*m.yaml are not valid YAML: while parsing"),
+            (b"\x00", "The manifests in .*m.yaml are not valid YAML: "),
+            (b"a: 2026-13-45", "The manifests in .*m.yaml are not valid YAML: month must be in 1..12"),
+            (b"\xff\xfe\xfa", "Cannot read the manifests in .*m.yaml: they are not UTF-8"),
+            (b"text", "Document 1 of .*m.yaml contains str instead of an object"),
+            (b"---\n---\n- a", "Document 2 of .*m.yaml contains list instead of an object"),
+            (b"kind: Pod\nmetadata: {}", "Document 1 of .*m.yaml contains an object with an invalid apiVersion: None"),
+            (
+                b"apiVersion: v1\nkind: 5\nmetadata: {}",
+                "Document 1 of .*m.yaml contains an object with an invalid kind: 5",
+            ),
+            (
+                b"apiVersion: v1\nkind: Pod\nmetadata: x",
+                "Document 1 of .*m.yaml contains an object with an invalid metadata: 'x'",
+            ),
+            (b"kind: List\nitems: 5", "Document 1 of .*m.yaml is a List with invalid items: 5"),
+            (b"kind: List\nitems: [5]", "Document 1 of .*m.yaml contains int instead of an object"),
         ],
     )
-    def test_what_is_no_manifest_is_refused_with_its_place(
+    def test_an_invalid_manifest_is_an_error_that_names_the_document(
         self, tmp_path: pathlib.Path, content: bytes, message: str
     ) -> None:
         path = tmp_path / "m.yaml"
@@ -80,23 +86,27 @@ class TestLoading:
             load_manifests([str(path)])
         assert "\n" not in str(caught.value)
 
-    def test_what_cannot_be_read_is_refused(self, tmp_path: pathlib.Path) -> None:
-        with pytest.raises(ConfigError, match=r"nothing\.yaml cannot be read: No such file or directory\."):
+    def test_a_file_that_cannot_be_read_is_an_error(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(
+            ConfigError, match=r"Cannot read the manifests in .*nothing\.yaml: No such file or directory\."
+        ):
             load_manifests([str(tmp_path / "nothing.yaml")])
 
 
 class TestApplying:
-    async def test_definitions_go_first(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_crds_and_namespaces_are_applied_first(
+        self, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.INFO)
         team = Manifest(path="t", content={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
         await apply_manifests(cluster, [*load_manifests([OBJ, CRD]), team])
         assert caplog.messages == [
-            f"Applied: CustomResourceDefinition kopfexamples.kopf.dev (document 1 of {CRD}).",
-            "Applied: Namespace team (document 1 of t).",
-            f"Applied: KopfExample kopf-example-1 (document 1 of {OBJ}).",
+            f"Applied CustomResourceDefinition kopfexamples.kopf.dev (document 1 of {CRD}).",
+            "Applied Namespace team (document 1 of t).",
+            f"Applied KopfExample kopf-example-1 (document 1 of {OBJ}).",
         ]
 
-    async def test_what_is_there_is_changed(self, cluster: Cluster) -> None:
+    async def test_existing_objects_are_updated(self, cluster: Cluster) -> None:
         for value in ("1", "2"):
             content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": value}}
             await apply_manifests(cluster, [Manifest(path="m", content=content)])
@@ -110,9 +120,11 @@ class TestApplying:
             ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}, '"b" not found'),
         ],
     )
-    async def test_a_refusal_says_of_what(self, cluster: Cluster, content: dict[str, Any], message: str) -> None:
+    async def test_an_error_names_the_object_that_was_rejected(
+        self, cluster: Cluster, content: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(
-            ConfigError, match=r"^The API server refuses \w+ [\w ]+ \(document 3 of m.yaml\): "
+            ConfigError, match=r"^The API server rejected \w+ [\w ]+ \(document 3 of m.yaml\): "
         ) as caught:
             await apply_manifests(cluster, [Manifest(path="m.yaml", content=content, document=3)])
         assert message in str(caught.value)

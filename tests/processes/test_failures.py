@@ -51,11 +51,11 @@ FILES = {
 RUN = ("run", "-A")
 CASES = {
     "401": Case((*RUN, "good.py"), 1, "rejected the credentials", config="401"),  # it takes longest
-    "no file": Case((*RUN, "nothing.py"), 2, "The file nothing.py cannot be read: No such file or directory."),
-    "no module": Case((*RUN, "-m", "no_such_module"), 2, "There is no module no_such_module"),
+    "no file": Case((*RUN, "nothing.py"), 2, "Cannot read the file nothing.py: No such file or directory."),
+    "no module": Case((*RUN, "-m", "no_such_module"), 2, "Cannot import the module no_such_module"),
     "no option": Case((*RUN, "good.py", "--bogus"), 2, "No such option: --bogus"),
-    "nothing to run": Case(("run",), 2, "give files or modules (-m) with handlers"),
-    "both scopes": Case((*RUN, "-n", "default", "good.py"), 2, "give either -n or -A, not both"),
+    "nothing to run": Case(("run",), 2, "pass files or modules (-m) with handlers"),
+    "both scopes": Case((*RUN, "-n", "default", "good.py"), 2, "pass either -n or -A, not both"),
     "a variable": Case((*RUN, "good.py"), 2, "'xml' is not one of", variables={"TRIOPERATOR_RUN_LOG_FORMAT": "xml"}),
     "an endpoint": Case((*RUN, "-L", "localhost", "good.py"), 2, "localhost"),
     "a taken endpoint": Case((*RUN, "-L", "http://127.0.0.1:TAKEN/", "good.py"), 2, "127.0.0.1:TAKEN"),
@@ -72,7 +72,7 @@ CASES = {
     "a syntax error": Case((*RUN, "syntax.py"), 2, "SyntaxError", "syntax.py"),
     "a crash": Case((*RUN, "crash.py"), 2, "ZeroDivisionError", "crash.py"),
     "a broken module": Case((*RUN, "-m", "package.broken"), 2, "KeyError", "package/broken.py"),
-    "no source": Case((*RUN, "binary.py"), 2, "The file binary.py cannot be loaded", ""),
+    "no source": Case((*RUN, "binary.py"), 2, "Cannot load the file binary.py", ""),
     "a permanent error": Case((*RUN, "permanent.py"), 1, "The startup handlers have failed: begin: no license"),
     "an arbitrary error": Case((*RUN, "arbitrary.py"), 1, "have failed: begin: no luck", "arbitrary.py"),
     "a wrong setting": Case((*RUN, "settings.py"), 1, "did you mean 'enabled'?", "settings.py"),

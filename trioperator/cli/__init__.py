@@ -1,4 +1,4 @@
-"""The command ``trioperator``: it parses options, calls the library, and turns errors into messages and exit codes."""
+"""The command ``trioperator``: parses options, calls the library, prints messages, and exits with a code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command with the arguments of the process, and exit."""
-    from trioperator.cli.commands import app
+    from trioperator.cli.root import app
 
     app()

@@ -1,4 +1,4 @@
-"""An operator together with an API server of its own: no cluster, nothing to install, objects from manifests."""
+"""An operator with an embedded API server: no cluster, nothing to install, objects from manifests."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ async def run_embedded(
 ) -> None:
     """Run an operator on an API server that listens on *port* of the loopback interface (0: any) until it ends.
 
-    *operate* is :func:`trioperator.operator` or alike. Definitions of resource kinds and namespaces are there before
-    the operator is; all other objects are applied when it is ready, so that it sees them come. Raises what the operator
-    raises, and ConfigError for manifests that the API server refuses and for controllers that do not exist.
+    *operate* is :func:`trioperator.operator` or a similar function. CRDs and namespaces are applied before the operator
+    starts, all other objects when it is ready, so that it sees them created. Raises what the operator raises, and
+    ConfigError for manifests that the API server rejects and for controllers that do not exist.
     """
     cluster = Cluster()
     ready = trio.Event()
@@ -40,17 +40,17 @@ async def run_embedded(
     async with _open_controllers(cluster, controllers), trio.open_nursery() as server:
         url = str(await server.start(_serve, cluster, port))
         with _kubeconfig(cluster, url) as path:
-            _logger.info("The embedded API server is at %s; elsewhere, kubectl --kubeconfig=%s talks to it.", url, path)
+            _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
             if url.startswith("http:"):
-                _logger.info("kubectl needs TLS to say who it is: pip install 'trioperator[tls]'.")
+                _logger.info("kubectl sends its credentials only over TLS: pip install 'trioperator[tls]'.")
             await apply_manifests(cluster, early)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, name="manifests")
                 await operate(
                     transport=cluster.transport(), connection=ConnectionInfo(server="http://embedded"), ready_flag=ready
                 )
-                nursery.cancel_scope.cancel(reason="the operator has ended")
-        server.cancel_scope.cancel(reason="the operator has ended")
+                nursery.cancel_scope.cancel(reason="operator ended")
+        server.cancel_scope.cancel(reason="operator ended")
 
 
 @contextlib.asynccontextmanager
@@ -62,20 +62,20 @@ async def _open_controllers(cluster: Cluster, controllers: Sequence[str]) -> Asy
 
 
 async def _serve(cluster: Cluster, port: int, *, task_status: trio.TaskStatus[str]) -> None:
-    """Serve it for those only who can read its kubeconfig, by TLS where there are certificates to be had."""
+    """Serve the cluster, over TLS if its extra is installed. Requests must carry the kubeconfig's token."""
     tls = importlib.util.find_spec("trustme") is not None
     await serve_cluster(cluster, port=port, tls=tls, anonymous=False, task_status=task_status)
 
 
 @contextlib.contextmanager
 def _kubeconfig(cluster: Cluster, url: str) -> Iterator[str]:
-    """Write a kubeconfig, and have all clients in this process use it.
+    """Write a kubeconfig for all clients in this process, and yield its path.
 
-    So handlers that talk to "the cluster" by a client of their own reach the embedded one, and never the user's.
+    Handlers that use a Kubernetes client reach the embedded cluster by that, and never the user's.
     """
     before = os.environ.get("KUBECONFIG")
-    with tempfile.TemporaryDirectory(prefix="trioperator-") as folder:
-        path = os.path.join(folder, "kubeconfig")
+    with tempfile.TemporaryDirectory(prefix="trioperator-") as directory:
+        path = os.path.join(directory, "kubeconfig")
         write_kubeconfig(path, cluster.kubeconfig(url))
         os.environ["KUBECONFIG"] = path
         try:

@@ -1,4 +1,4 @@
-"""How failures are told to the user: a message, a traceback only where it helps, and an exit code."""
+"""Failures of a command: a message, a traceback only where it helps, and an exit code."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Final
 from trioperator.errors import ConfigError, TrioperatorError
 from trioperator.logs import Logger
 
-__all__ = ["FAILURE", "INTERRUPTED", "SUCCESS", "WRONG_USE", "report_failure"]
+__all__ = ["FAILURE", "INTERRUPTED", "SUCCESS", "USAGE_ERROR", "report_failure"]
 
 SUCCESS: Final = 0
-#: It could not start, or had to end.
+#: The command could not start, or failed later.
 FAILURE: Final = 1
-#: What the user has given is wrong: options, files, manifests, the kubeconfig.
-WRONG_USE: Final = 2
-#: It was interrupted before it could stop in order.
+#: The user's input is wrong: options, files, manifests, the kubeconfig.
+USAGE_ERROR: Final = 2
+#: The command was interrupted before it had shut down.
 INTERRUPTED: Final = 130
 
 
 def report_failure(error: BaseException, logger: Logger) -> int:
-    """Log what has happened, and give the exit code for it.
+    """Log the error, and return the exit code for it.
 
-    The framework's own errors are a line each, with a traceback only of the user's code that they come from. Whatever
-    else there is gets its traceback as a whole: it should not have come here.
+    Each of the framework's own errors is one line, with a traceback only of the user's code that has failed. Any other
+    error is a bug, and is logged with its whole traceback.
     """
     leaves = list(_iterate_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
-        logger.error("Interrupted before it could stop in order.")
+        logger.error("Interrupted before the shutdown was complete.")
         return INTERRUPTED
     exits = [leaf for leaf in leaves if isinstance(leaf, SystemExit)]
-    if exits and len(exits) == len(leaves):  # that is how handlers end the process
+    if exits and len(exits) == len(leaves):  # handlers end the process this way
         raise exits[0] from None
     if not all(isinstance(leaf, TrioperatorError) for leaf in leaves):
-        logger.critical("It has failed, and did not expect that: %r", error, exc_info=error)
+        logger.critical("Unexpected error: %r", error, exc_info=error)
         return FAILURE
     for leaf in leaves:
         _report(leaf, logger)
-    return WRONG_USE if all(isinstance(leaf, ConfigError) for leaf in leaves) else FAILURE
+    return USAGE_ERROR if all(isinstance(leaf, ConfigError) for leaf in leaves) else FAILURE
 
 
 def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:

@@ -1,4 +1,4 @@
-"""Loading the files and modules of users, so that their decorators register their handlers."""
+"""Loading of the user's files and modules, whose decorators register handlers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["LoadingError", "load_all", "load_file", "load_module"]
 
 
 class LoadingError(ConfigError):
-    """Say that a user's code has failed. Its cause is the user's error, with a traceback that begins in that code."""
+    """Raised when the user's code fails. Its cause is the user's error, with a traceback that starts in that code."""
 
 
 def load_all(files: Iterable[str], modules: Iterable[str]) -> None:
-    """Load the files, then the modules, each in the order in which they are given.
+    """Load the files, then the modules, each in the given order.
 
-    Raises ConfigError for what is not there, LoadingError for what is wrong in it.
+    Raises ConfigError for files and modules that do not exist, LoadingError for errors in them.
     """
     for index, path in enumerate(files):
         load_file(path, index=index)
@@ -31,38 +31,40 @@ def load_all(files: Iterable[str], modules: Iterable[str]) -> None:
 
 
 def load_file(path: str, *, index: int = 0) -> None:
-    """Load a Python file as a module of its own; its folder becomes the first where modules are looked for.
+    """Load a Python file as a separate module; its directory becomes the first one on ``sys.path``.
 
-    The module is called as Kopf calls it, so that it is seen in ``sys.modules`` which one it is. Raises as
-    :func:`load_all` does.
+    The module is named as Kopf names it, so that it can be recognized in ``sys.modules``. Raises the same errors as
+    :func:`load_all`.
     """
     full = os.path.abspath(path)
     try:
-        with open(full, "rb"):  # whatever the reason is, it is told better here than by the import system
+        with open(full, "rb"):  # the errors are clearer than those of the import system
             pass
     except IsADirectoryError:
-        raise ConfigError(f"The file {path} is a folder: give the files in it, or a package by -m.") from None
+        raise ConfigError(
+            f"Cannot read the file {path}: it is a directory. Pass the files in it, or a package with -m."
+        ) from None
     except OSError as error:
-        raise ConfigError(f"The file {path} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"Cannot read the file {path}: {error.strerror}.") from None
     sys.path.insert(0, os.path.dirname(full))
     name = f"__trioperator_script_{index}__{path}"
     loader = importlib.machinery.SourceFileLoader(name, full)
     spec = importlib.util.spec_from_file_location(name, full, loader=loader)
-    assert spec is not None  # there is a loader
+    assert spec is not None  # because it has a loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        _begin_in_user_code(error)
-        raise LoadingError(f"The file {path} cannot be loaded: {_describe(error)}") from error
+        _start_in_user_code(error)
+        raise LoadingError(f"Cannot load the file {path}: {_describe(error)}") from error
 
 
 def load_module(name: str) -> None:
-    """Import a module by its name, looked for in the current folder too, as ``python -m`` does it.
+    """Import a module by its name, also from the current directory, as ``python -m`` does.
 
-    Raises as :func:`load_all` does.
+    Raises the same errors as :func:`load_all`.
     """
     here = os.getcwd()
     if here not in sys.path:
@@ -71,14 +73,14 @@ def load_module(name: str) -> None:
         importlib.import_module(name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"There is no module {name}: {error.msg}.") from None
-        if not _begin_in_user_code(error) and not isinstance(error, SyntaxError):
-            raise ConfigError(f"The module {name} cannot be imported: {_describe(error)}.") from None
-        raise LoadingError(f"The module {name} cannot be imported: {_describe(error)}") from error
+            raise ConfigError(f"Cannot import the module {name}: {error.msg}.") from None
+        if not _start_in_user_code(error) and not isinstance(error, SyntaxError):
+            raise ConfigError(f"Cannot import the module {name}: {_describe(error)}.") from None
+        raise LoadingError(f"Cannot import the module {name}: {_describe(error)}") from error
 
 
-def _begin_in_user_code(error: Exception) -> bool:
-    """Cut this module and the import system off the beginning of the traceback; tell whether anything is left."""
+def _start_in_user_code(error: Exception) -> bool:
+    """Remove this module and the import system from the start of the traceback; return whether anything is left."""
     traceback = error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Manifests: read from files, folders and the standard input, and applied in the order in which they can exist."""
+"""Manifests: loaded from files, directories and stdin, and applied with definitions and namespaces first."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ConfigError
 from trioperator.logs import get_logger
+
+if TYPE_CHECKING:
+    from trioperator.apiserver import Cluster
 
 __all__ = ["Manifest", "apply_manifests", "load_manifests"]
 
 _logger = get_logger(__name__)
 
-_INPUT: Final = "-"
-_SUFFIXES: Final = (".yaml", ".yml", ".json")  # of what is taken from a folder, as kubectl does
+_STDIN: Final = "-"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")  # of the files in a directory, as for kubectl
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Be an object to be applied, and say where it comes from: the file, and which of its documents."""
+    """Object to apply, with its source: the file and the number of the document in it."""
 
     path: str
     content: Mapping[str, Any]
@@ -30,7 +32,7 @@ class Manifest:
 
     @property
     def is_definition(self) -> bool:
-        """Tell whether it has to be there before other objects can be."""
+        """Return whether other objects may need it to exist first."""
         return self.content["kind"] in {"CustomResourceDefinition", "Namespace"}
 
     def __str__(self) -> str:
@@ -40,36 +42,36 @@ class Manifest:
 
 
 def load_manifests(paths: Sequence[str]) -> Sequence[Manifest]:
-    """Read YAML with any number of objects from files, from the files of folders, and from the standard input (``-``).
+    """Load YAML with any number of objects from files, from the files in directories, and from stdin (``-``).
 
-    Raises ConfigError for what cannot be read, or is no object, and says in which document of which file.
+    Raises ConfigError, which names the file and the document, for what cannot be read and for what is not an object.
     """
     return [manifest for path in paths for file in _files(path) for manifest in _load_file(file)]
 
 
 def _files(path: str) -> Iterable[str]:
-    folder = pathlib.Path(path)
-    if path == _INPUT or not folder.is_dir():
+    directory = pathlib.Path(path)
+    if path == _STDIN or not directory.is_dir():
         return [path]
-    files = sorted(str(file) for file in folder.iterdir() if file.suffix in _SUFFIXES)
+    files = sorted(str(file) for file in directory.iterdir() if file.suffix in _SUFFIXES)
     if not files:
-        raise ConfigError(f"The folder {path} has no manifests: files that end in {', '.join(_SUFFIXES)}.")
+        raise ConfigError(f"The directory {path} contains no manifests (files ending in {', '.join(_SUFFIXES)}).")
     return files
 
 
 def _load_file(path: str) -> Iterator[Manifest]:
     import yaml
 
-    shown = "the standard input" if path == _INPUT else path
+    shown = "stdin" if path == _STDIN else path
     try:
-        content = sys.stdin.buffer.read() if path == _INPUT else pathlib.Path(path).read_bytes()
+        content = sys.stdin.buffer.read() if path == _STDIN else pathlib.Path(path).read_bytes()
         documents = list(yaml.load_all(content.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except OSError as error:
-        raise ConfigError(f"The manifests of {shown} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"Cannot read the manifests in {shown}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"The manifests of {shown} cannot be read: they are not in UTF-8.") from None
+        raise ConfigError(f"Cannot read the manifests in {shown}: they are not UTF-8.") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The manifests of {shown} are not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"The manifests in {shown} are not valid YAML: {' '.join(str(error).split())}") from None
     for number, document in enumerate(documents, 1):
         yield from _iterate_objects(shown, number, document)
 
@@ -79,27 +81,27 @@ def _iterate_objects(path: str, number: int, document: Any) -> Iterator[Manifest
         return
     where = f"Document {number} of {path}"
     if not isinstance(document, Mapping):
-        raise ConfigError(f"{where} has a {type(document).__name__} in the place of an object.")
+        raise ConfigError(f"{where} contains {type(document).__name__} instead of an object.")
     if document.get("kind") == "List":
         items = document.get("items")
         if not isinstance(items, list):
-            raise ConfigError(f"{where} is a List whose items are {items!r}.")
+            raise ConfigError(f"{where} is a List with invalid items: {items!r}.")
         for item in items:
             yield from _iterate_objects(path, number, item)
         return
     for key, kind in (("apiVersion", str), ("kind", str), ("metadata", Mapping)):
         if not isinstance(document.get(key), kind):
-            raise ConfigError(f"{where} has an object whose {key} is {document.get(key)!r}.")
+            raise ConfigError(f"{where} contains an object with an invalid {key}: {document.get(key)!r}.")
     yield Manifest(path=path, content=document, document=number)
 
 
 async def apply_manifests(cluster: Cluster, manifests: Iterable[Manifest]) -> None:
-    """Apply the objects: definitions of resource kinds and namespaces first. Raises ConfigError for what is refused."""
+    """Apply the objects, CRDs and namespaces first. Raises ConfigError for an object that the API server rejects."""
     for manifest in sorted(manifests, key=lambda manifest: not manifest.is_definition):
         try:
             await cluster.apply(manifest.content)
         except ApiError as error:
-            raise ConfigError(f"The API server refuses {manifest}: {error.message}") from error
+            raise ConfigError(f"The API server rejected {manifest}: {error.message}") from error
         except ConfigError as error:
-            raise ConfigError(f"The API server refuses {manifest}: {error}") from error
-        _logger.info("Applied: %s.", manifest)
+            raise ConfigError(f"The API server rejected {manifest}: {error}") from error
+        _logger.info("Applied %s.", manifest)

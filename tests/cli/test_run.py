@@ -1,8 +1,9 @@
-"""Tests for the command as a process: what it prints, and with which code it exits."""
+"""Tests for :mod:`trioperator.cli.run`: the options, and the command as a process with its output and exit code."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -12,10 +13,12 @@ from typing import TypeAlias
 
 import pytest
 
-import trioperator
+from trioperator.cli import root
+from trioperator.cli.run import EmbeddedOptions, LogOptions, RunOptions
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+Parse: TypeAlias = Callable[..., RunOptions]
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 MANIFESTS = ("--apply", EXAMPLES / "crd.yaml", "--apply", EXAMPLES / "obj.yaml")
@@ -46,7 +49,7 @@ def clean(logger):
 
 @pytest.fixture
 def file(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Be a file with handlers."""
+    """Return a file with handlers."""
     path = tmp_path / "main.py"
     path.write_text(OPERATOR)
     return path
@@ -66,36 +69,140 @@ def read_rest(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=120)[1]
 
 
-class TestHelp:
-    def test_version(self, run: Run) -> None:
-        result = run("--version")
-        assert result.returncode == 0
-        assert result.stdout == f"trioperator, version {trioperator.__version__}\n"
+@pytest.fixture
+def parse(monkeypatch: pytest.MonkeyPatch) -> Parse:
+    """Return a function that parses a command line and its environment variables."""
+    for name in list(os.environ):
+        if name.startswith("TRIOPERATOR_"):
+            monkeypatch.delenv(name)
 
-    def test_options_are_explained(self, run: Run) -> None:
-        result = run("run", "--help")
-        assert result.returncode == 0
-        assert "--log-format" in result.stdout
-        assert "TRIOPERATOR_RUN_NAMESPACES" in result.stdout
+    def parse(*args: str, **variables: str) -> RunOptions:
+        taken: list[RunOptions] = []
 
-    def test_nothing_given_is_wrong_use(self, run: Run) -> None:
-        assert run().returncode == 2
-        result = run("run")
-        assert result.returncode == 2
-        assert "give files or modules (-m) with handlers" in result.stderr
+        def take(options: RunOptions) -> int:
+            taken.append(options)
+            return 7
+
+        monkeypatch.setattr("trioperator.cli.run.run_operator", take)
+        for name, value in variables.items():
+            monkeypatch.setenv(f"TRIOPERATOR_RUN_{name}", value)
+        with pytest.raises(SystemExit) as caught:
+            root.app(["run", *args], prog_name="trioperator")
+        assert caught.value.code == (7 if taken else 2)
+        if not taken:
+            raise ValueError("wrong")
+        return taken[0]
+
+    return parse
 
 
-class TestWrongUse:
+class TestOptions:
+    def test_a_file_is_enough(self, parse: Parse) -> None:
+        assert parse("main.py") == RunOptions(files=("main.py",))
+
+    def test_all_options(self, parse: Parse) -> None:
+        options = parse(
+            *("-m", "one", "--module", "two.three", "-n", "a", "--namespace", "b-*,!b-c", "--standalone"),
+            *("-L", "http://:80/x", "-v", "-d", "-q", "--log-format", "json", "--log-prefix", "--log-refkey", "k8s"),
+            *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml"),
+            *("--controllers", "pods, workloads", "x.py", "y.py"),
+        )
+        assert options == RunOptions(
+            files=("x.py", "y.py"),
+            modules=("one", "two.three"),
+            namespaces=("a", "b-*,!b-c"),
+            standalone=True,
+            liveness="http://:80/x",
+            embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
+            logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
+        )
+
+    def test_all_variables(self, parse: Parse) -> None:
+        options = parse(
+            "x.py",
+            MODULES="one two.three",
+            NAMESPACES="a b",
+            STANDALONE="1",
+            LIVENESS="http://:80/x",
+            VERBOSE="true",
+            DEBUG="yes",
+            QUIET="on",
+            LOG_FORMAT="PLAIN",
+            LOG_PREFIX="no",
+            LOG_REFKEY="k8s",
+            EMBEDDED="1",
+            EMBEDDED_PORT="5",
+            APPLY="a.yaml b.yaml",
+            CONTROLLERS="pods,workloads",
+        )
+        assert options == RunOptions(
+            files=("x.py",),
+            modules=("one", "two.three"),
+            namespaces=("a", "b"),
+            standalone=True,
+            liveness="http://:80/x",
+            embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
+            logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
+        )
+
+    def test_variables_have_other_names_too(self, parse: Parse) -> None:
+        options = parse(MODULE="one", CLUSTERWIDE="1", LIVENESS_ENDPOINT="http://x/")
+        assert options == RunOptions(modules=("one",), clusterwide=True, liveness="http://x/")
+        assert parse("x.py", ALL_NAMESPACES="1").clusterwide
+
+    def test_options_win_over_variables(self, parse: Parse) -> None:
+        options = parse(
+            "x.py", "-n", "a", "--log-format", "full", "--log-prefix", NAMESPACE="b", LOG_FORMAT="json", LOG_PREFIX="0"
+        )
+        assert options.namespaces == ("a",)
+        assert options.logs == LogOptions(format="FULL", prefix=True)
+
+    def test_empty_variables_count_as_unset(self, parse: Parse) -> None:
+        names = ("MODULES", "NAMESPACES", "LIVENESS", "LOG_REFKEY", "APPLY", "VERBOSE", "ALL_NAMESPACES", "LOG_PREFIX")
+        assert parse("x.py", **dict.fromkeys(names, "")) == RunOptions(files=("x.py",))
+
+    @pytest.mark.parametrize("option", [[], ["--log-prefix"], ["--no-log-prefix"]])
+    def test_the_prefix_is_left_to_the_format_unless_it_is_given(self, parse: Parse, option: list[str]) -> None:
+        expected = {"--log-prefix": True, "--no-log-prefix": False}.get("".join(option))
+        assert parse("x.py", *option).logs.prefix is expected
+
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["nothing.py"], "The file nothing.py cannot be read: No such file or directory."),
-            (["-m", "no_such_module"], "There is no module no_such_module: No module named 'no_such_module'."),
-            (["main.py", "-L", "https://localhost/"], "must start with http://, the only supported scheme."),
-            (["main.py", "--embedded", "--apply", "no.yaml"], "The manifests of no.yaml cannot be read: No such file"),
+            ((), "pass files or modules"),
+            (("-A",), "pass files or modules"),
+            (("-n", "a", "-A", "x.py"), "pass either -n or -A, not both"),
+            (("--apply", "a.yaml", "x.py"), "it requires --embedded"),
+            (("--embedded-port", "5", "x.py"), "it requires --embedded"),
+            (("--controllers", "all", "x.py"), "it requires --embedded"),
+            (("--embedded", "--embedded-port", "65536", "x.py"), "65535"),
+            (("--log-format", "xml", "x.py"), "xml"),
+            (("--peering", "p", "x.py"), "No such option: --peering"),
+            (("--dev", "x.py"), "No such option: --dev"),
+            (("--liveness",), "--liveness"),
         ],
     )
-    def test_it_is_told_in_one_line(self, run: Run, file: pathlib.Path, args: list[str], message: str) -> None:
+    def test_usage_errors_are_reported(
+        self, parse: Parse, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match="wrong"):
+            parse(*args)
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert "Traceback" not in stderr
+
+
+class TestUsageErrors:
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["nothing.py"], "Cannot read the file nothing.py: No such file or directory."),
+            (["-m", "no_such_module"], "Cannot import the module no_such_module: No module named 'no_such_module'."),
+            (["main.py", "-L", "https://localhost/"], "must start with http://, the only supported scheme."),
+            (["main.py", "--embedded", "--apply", "no.yaml"], "Cannot read the manifests in no.yaml: No such file"),
+        ],
+    )
+    def test_they_are_one_line(self, run: Run, file: pathlib.Path, args: list[str], message: str) -> None:
         result = run("run", "--log-format=plain", *args)
         assert result.returncode == 2
         [line] = result.stderr.splitlines()
@@ -107,19 +214,19 @@ class TestWrongUse:
         [line] = result.stderr.splitlines()
         assert "/nothing" in line
 
-    def test_a_manifest_that_the_server_refuses(self, run: Run, file: pathlib.Path) -> None:
+    def test_a_manifest_that_the_server_rejects(self, run: Run, file: pathlib.Path) -> None:
         result = run("run", "--quiet", "--embedded", "--apply", EXAMPLES / "obj.yaml", file)
         assert result.returncode == 2
-        assert "The API server refuses KopfExample kopf-example-1" in result.stderr
+        assert "The API server rejected KopfExample kopf-example-1" in result.stderr
         assert "Traceback" not in result.stderr
 
-    def test_errors_in_user_code_have_a_traceback_that_begins_there(self, run: Run, tmp_path: pathlib.Path) -> None:
+    def test_errors_in_user_code_have_a_traceback_that_starts_there(self, run: Run, tmp_path: pathlib.Path) -> None:
         path = tmp_path / "bad.py"
         path.write_text("def f():\n    raise ValueError('bad')\nf()\n")
         result = run("run", "--log-format=plain", path)
         assert result.returncode == 2
         lines = result.stderr.splitlines()
-        assert lines[0] == f"The file {path} cannot be loaded: ValueError: bad"
+        assert lines[0] == f"Cannot load the file {path}: ValueError: bad"
         assert lines[1:3] == ["Traceback (most recent call last):", f'  File "{path}", line 3, in <module>']
         assert lines[-1] == "ValueError: bad"
 
@@ -133,7 +240,7 @@ class TestWrongUse:
         assert f'File "{path}", line 1' in entry["exc_info"]
         assert "Traceback" not in entry["exc_info"]
 
-    def test_settings_that_make_no_sense(self, run: Run, tmp_path: pathlib.Path) -> None:
+    def test_invalid_settings(self, run: Run, tmp_path: pathlib.Path) -> None:
         path = tmp_path / "bad.py"
         path.write_text(
             "import trioperator\n@trioperator.on.startup(errors=trioperator.ErrorsMode.PERMANENT)\n"
@@ -154,7 +261,7 @@ class TestFailures:
         assert "Cannot connect to 127.0.0.1:1" in result.stderr
         assert "Traceback" not in result.stderr
 
-    def test_a_startup_handler_that_fails_for_good(self, run: Run, tmp_path: pathlib.Path) -> None:
+    def test_a_startup_handler_that_fails_permanently(self, run: Run, tmp_path: pathlib.Path) -> None:
         path = tmp_path / "bad.py"
         path.write_text(
             "import trioperator\n@trioperator.on.startup()\ndef begin():\n    raise trioperator.PermanentError('no')\n"
@@ -167,7 +274,7 @@ class TestFailures:
 
 class TestRunning:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_objects_are_handled_and_a_signal_ends_it_in_order(
+    def test_objects_are_handled_and_a_signal_shuts_it_down(
         self, start: Start, file: pathlib.Path, number: signal.Signals
     ) -> None:
         process = start("run", "--embedded", *MANIFESTS, file)
@@ -179,7 +286,7 @@ class TestRunning:
         assert "Cleaned, says the handler." in after
         assert "Traceback" not in before + after
 
-    def test_nothing_is_lost_when_nobody_reads_the_logs(
+    def test_cleanup_runs_when_the_reader_of_the_logs_has_gone(
         self, start: Start, file: pathlib.Path, tmp_path: pathlib.Path
     ) -> None:
         mark = tmp_path / "mark"
@@ -193,7 +300,7 @@ class TestRunning:
         assert process.wait(120) == 0
         assert mark.exists()
 
-    def test_the_format_is_that_of_the_options(self, start: Start, file: pathlib.Path) -> None:
+    def test_options_set_the_log_format(self, start: Start, file: pathlib.Path) -> None:
         process = start("run", "--embedded", "--log-format=json", "--log-refkey=k8s", "--verbose", *MANIFESTS, file)
         lines = read_until(process, "Creation is processed").splitlines()
         process.send_signal(signal.SIGTERM)

@@ -1,0 +1,199 @@
+"""The command ``trioperator cluster``: a standalone API server that runs until a signal stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import functools
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import trio
+import typer
+
+from trioperator.cli.options import declare_option, split_names
+from trioperator.logs import LogFormat, configure, get_logger
+
+if TYPE_CHECKING:
+    from trioperator.apiserver import Cluster
+    from trioperator.cli.manifests import Manifest
+
+__all__ = ["ClusterOptions", "cluster", "run_cluster", "serve"]
+
+_logger = get_logger(__name__)
+
+
+class AuthorizationName(enum.StrEnum):
+    """Names of the authorization modes on the command line."""
+
+    RBAC = "rbac"
+    ALWAYS_ALLOW = "always-allow"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """Options of ``trioperator cluster``."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: bool = True
+    data: str | None = None
+    kubeconfig: str | None = None
+    manifests: tuple[str, ...] = ()
+    authorization: str = "always-allow"
+    controllers: tuple[str, ...] = ()
+
+
+_option: Final = functools.partial(declare_option, "CLUSTER")
+
+Host: TypeAlias = Annotated[str, _option("--host", env="HOST", metavar="ADDRESS", help="Listen on this address.")]
+Port: TypeAlias = Annotated[
+    int,
+    _option("--port", env="PORT", min=0, max=65535, metavar="PORT", help="Listen on this port; 0 picks a free one."),
+]
+Tls: TypeAlias = Annotated[bool, _option("--tls/--no-tls", env="TLS", help="Serve over TLS with its own CA.")]
+Data: TypeAlias = Annotated[
+    str | None, _option("--data", env="DATA", metavar="FILE", help="Keep the objects in this file across restarts.")
+]
+Kubeconfig: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--kubeconfig",
+        env="KUBECONFIG",
+        metavar="FILE",
+        help="Write the kubeconfig to this file and keep it; to a temporary file by default.",
+    ),
+]
+Manifests: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "--apply",
+        env="APPLY",
+        metavar="FILE",
+        help="Apply the manifests in a file, a directory or stdin (-); repeatable.",
+    ),
+]
+Authorization: TypeAlias = Annotated[
+    AuthorizationName,
+    _option("--authorization", env="AUTHORIZATION", help="Authorization mode: RBAC, or allow everything."),
+]
+Controllers: TypeAlias = Annotated[
+    str,
+    _option(
+        "--controllers",
+        env="CONTROLLERS",
+        metavar="NAMES",
+        help="Run these controllers, separated by commas, or all; none by default.",
+    ),
+]
+
+
+def cluster(
+    host: Host = "127.0.0.1",
+    port: Port = 0,
+    tls: Tls = True,
+    data: Data = None,
+    kubeconfig: Kubeconfig = None,
+    manifests: Manifests = None,
+    authorization: Authorization = AuthorizationName.ALWAYS_ALLOW,
+    controllers: Controllers = "",
+) -> None:
+    """Serve a standalone Kubernetes API until stopped.
+
+    It is for kubectl and for operators in other processes.
+    """
+    options = ClusterOptions(
+        host=host,
+        port=port,
+        tls=tls,
+        data=data,
+        kubeconfig=kubeconfig,
+        manifests=tuple(manifests or ()),
+        authorization=authorization.value,
+        controllers=split_names(controllers),
+    )
+    raise typer.Exit(run_cluster(options, echo=typer.echo))
+
+
+def run_cluster(options: ClusterOptions, *, echo: Callable[[str], None] = print) -> int:
+    """Serve a cluster until SIGINT or SIGTERM, and return the exit code. Failures are logged."""
+    from trioperator.cli.failures import SUCCESS, report_failure
+    from trioperator.cli.manifests import load_manifests
+
+    configure(log_format=LogFormat.PLAIN)
+    try:
+        manifests = load_manifests(options.manifests)
+        trio.run(functools.partial(_serve_until_signal, options, manifests, echo=echo))
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        return report_failure(error, get_logger("trioperator.cli"))
+    return SUCCESS
+
+
+async def _serve_until_signal(
+    options: ClusterOptions, manifests: Sequence[Manifest], *, echo: Callable[[str], None]
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(functools.partial(serve, options, manifests, echo=echo), name="cluster")
+            number = await anext(signals)
+            _logger.info("Signal %s is received. The cluster is stopping.", signal.Signals(number).name)
+            nursery.cancel_scope.cancel(reason="signal received")
+
+
+async def serve(options: ClusterOptions, manifests: Sequence[Manifest], *, echo: Callable[[str], None]) -> None:
+    """Serve a cluster with the objects of the manifests until cancelled; *echo* its URL and how to use it.
+
+    Raises ConfigError for options that cannot be met and for manifests that the API server rejects, DataFileError if
+    the data file can no longer be written.
+    """
+    from trioperator.apiserver import serve_cluster, write_kubeconfig
+    from trioperator.cli.manifests import apply_manifests
+
+    async with _open(options) as served, trio.open_nursery() as server:
+        start = functools.partial(serve_cluster, host=options.host, port=options.port, tls=options.tls, anonymous=False)
+        url: str = await server.start(start, served)
+        with _kubeconfig_path(options.kubeconfig) as path:
+            write_kubeconfig(path, served.kubeconfig(url))
+            await apply_manifests(served, manifests)
+            echo(_introduction(url, path, options))
+            await trio.sleep_forever()
+
+
+@contextlib.asynccontextmanager
+async def _open(options: ClusterOptions) -> AsyncIterator[Cluster]:
+    from trioperator.apiserver import Cluster, open_cluster
+
+    async with contextlib.AsyncExitStack() as stack:
+        if options.data is None:
+            opened = Cluster(log_limit=0, authorization=options.authorization)
+        else:
+            opening = open_cluster(options.data, log_limit=0, authorization=options.authorization)
+            opened = await stack.enter_async_context(opening)
+        if options.controllers:
+            await stack.enter_async_context(opened.open_controllers(*options.controllers))
+        yield opened
+
+
+@contextlib.contextmanager
+def _kubeconfig_path(kubeconfig: str | None) -> Iterator[str]:
+    """Yield the path for the kubeconfig: the given one, or one in a directory that is removed afterwards."""
+    if kubeconfig is not None:
+        yield os.path.abspath(kubeconfig)
+    else:
+        with tempfile.TemporaryDirectory(prefix="trioperator-") as directory:
+            yield os.path.join(directory, "kubeconfig")
+
+
+def _introduction(url: str, path: str, options: ClusterOptions) -> str:
+    import shlex
+
+    kept = f"are kept in {options.data}" if options.data is not None else "are gone when it stops (--data keeps them)"
+    return (
+        f"The API server is at {url}, its kubeconfig is {path}. To use it:\n\n"
+        f"    export KUBECONFIG={shlex.quote(path)}\n    kubectl get namespaces\n\n"
+        f"Its objects {kept}. Ctrl-C stops it."
+    )

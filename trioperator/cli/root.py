@@ -1,0 +1,41 @@
+"""The root command: ``--version``, and the commands that it has.
+
+It imports nothing heavy, and neither do the modules of the commands, so that help and usage errors appear at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trioperator._version import __version__
+from trioperator.cli.cluster import cluster
+from trioperator.cli.run import run
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Run Kubernetes operators written in Python, on Trio.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+)
+app.command()(run)
+app.command()(cluster)
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"trioperator, version {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Run Kubernetes operators written in Python, on Trio."""

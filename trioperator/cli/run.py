@@ -1,0 +1,256 @@
+"""The command ``trioperator run``."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from trioperator.cli.options import declare_option, split_names
+from trioperator.logs import LogFormat, configure, get_logger
+
+__all__ = ["EmbeddedOptions", "LogOptions", "RunOptions", "run", "run_operator"]
+
+
+class LogFormatName(enum.StrEnum):
+    """Names of the log formats on the command line."""
+
+    PLAIN = "plain"
+    FULL = "full"
+    JSON = "json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """Options of the logs; ``format`` is the name of a :class:`LogFormat`."""
+
+    verbose: bool = False
+    debug: bool = False
+    quiet: bool = False
+    format: str = LogFormat.FULL.name
+    prefix: bool | None = None
+    refkey: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedOptions:
+    """Options of the embedded API server: its port (0: any), the manifests to apply, the controllers to run."""
+
+    port: int = 0
+    manifests: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of ``trioperator run``."""
+
+    files: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    clusterwide: bool = False
+    namespaces: tuple[str, ...] = ()
+    standalone: bool = False
+    liveness: str | None = None
+    embedded: EmbeddedOptions | None = None
+    logs: LogOptions = LogOptions()
+
+
+_option: Final = functools.partial(declare_option, "RUN")
+
+Files: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
+]
+Modules: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "-m", "--module", env=("MODULES", "MODULE"), metavar="NAME", help="Import a module with handlers; repeatable."
+    ),
+]
+Clusterwide: TypeAlias = Annotated[
+    bool, _option("-A", "--all-namespaces", env=("ALL_NAMESPACES", "CLUSTERWIDE"), help="Watch all namespaces.")
+]
+Namespaces: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "-n",
+        "--namespace",
+        env=("NAMESPACES", "NAMESPACE"),
+        metavar="PATTERN",
+        help="Watch the namespaces that match a name or glob, or with a leading ! those that do not; repeatable.",
+    ),
+]
+Standalone: TypeAlias = Annotated[
+    bool, _option("--standalone", env="STANDALONE", help="Run without peering, as operators do by default.")
+]
+Liveness: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "-L",
+        "--liveness",
+        env=("LIVENESS", "LIVENESS_ENDPOINT"),
+        metavar="URL",
+        help="Serve liveness probes at this URL, such as http://0.0.0.0:8080/healthz.",
+    ),
+]
+Verbose: TypeAlias = Annotated[
+    bool, _option("-v", "--verbose", env="VERBOSE", help="Log debug messages of the operator.")
+]
+Debug: TypeAlias = Annotated[
+    bool, _option("-d", "--debug", env="DEBUG", help="Log debug messages of the operator and of all libraries.")
+]
+Quiet: TypeAlias = Annotated[bool, _option("-q", "--quiet", env="QUIET", help="Log only warnings and errors.")]
+LogFormatOption: TypeAlias = Annotated[
+    LogFormatName, _option("--log-format", env="LOG_FORMAT", case_sensitive=False, help="Format of the logs.")
+]
+LogPrefix: TypeAlias = Annotated[
+    bool | None,
+    _option(
+        "--log-prefix/--no-log-prefix",
+        env="LOG_PREFIX",
+        help="Start messages with the namespace and name of the object. On by default, except for json.",
+    ),
+]
+LogRefkey: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--log-refkey",
+        env="LOG_REFKEY",
+        metavar="KEY",
+        help="Key of the object reference in json logs: 'object' by default.",
+    ),
+]
+Embedded: TypeAlias = Annotated[
+    bool, _option("--embedded", env="EMBEDDED", help="Run against an API server in this process, not a cluster.")
+]
+EmbeddedPort: TypeAlias = Annotated[
+    int,
+    _option(
+        "--embedded-port",
+        env="EMBEDDED_PORT",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="With --embedded: listen on this port; 0 picks a free one.",
+    ),
+]
+Manifests: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "--apply",
+        env="APPLY",
+        metavar="FILE",
+        help="With --embedded: apply the manifests in a file, a directory or stdin (-); repeatable.",
+    ),
+]
+Controllers: TypeAlias = Annotated[
+    str,
+    _option(
+        "--controllers",
+        env="CONTROLLERS",
+        metavar="NAMES",
+        help="With --embedded: run these controllers, separated by commas, or all; none by default.",
+    ),
+]
+
+
+def run(
+    files: Files = None,
+    modules: Modules = None,
+    clusterwide: Clusterwide = False,
+    namespaces: Namespaces = None,
+    standalone: Standalone = False,
+    liveness: Liveness = None,
+    verbose: Verbose = False,
+    debug: Debug = False,
+    quiet: Quiet = False,
+    format: LogFormatOption = LogFormatName.FULL,
+    prefix: LogPrefix = None,
+    refkey: LogRefkey = None,
+    embedded: Embedded = False,
+    port: EmbeddedPort = 0,
+    manifests: Manifests = None,
+    controllers: Controllers = "",
+) -> None:
+    """Run an operator with the handlers in files and modules."""
+    options = RunOptions(
+        files=tuple(files or ()),
+        modules=tuple(modules or ()),
+        clusterwide=clusterwide,
+        namespaces=tuple(namespaces or ()),
+        standalone=standalone,
+        liveness=liveness,
+        embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
+        logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
+    )
+    _check_usage(options)
+    raise typer.Exit(run_operator(options))
+
+
+def _embedded_options(
+    embedded: bool, *, port: int, manifests: tuple[str, ...], controllers: str
+) -> EmbeddedOptions | None:
+    if embedded:
+        return EmbeddedOptions(port=port, manifests=manifests, controllers=split_names(controllers))
+    if manifests or port or controllers:
+        hint = "'--apply'" if manifests else "'--embedded-port'" if port else "'--controllers'"
+        raise typer.BadParameter("it requires --embedded.", param_hint=hint)
+    return None
+
+
+def _check_usage(options: RunOptions) -> None:
+    if not options.files and not options.modules:
+        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    if options.clusterwide and options.namespaces:
+        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+
+
+def run_operator(options: RunOptions) -> int:
+    """Run an operator until it ends, and return the exit code. Failures are logged."""
+    from trioperator.cli.failures import SUCCESS, report_failure
+
+    logs = options.logs
+    configure(
+        verbose=logs.verbose,
+        debug=logs.debug,
+        quiet=logs.quiet,
+        log_format=LogFormat[logs.format],
+        log_prefix=logs.prefix,
+        log_refkey=logs.refkey,
+    )
+    try:
+        _run(options)
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        return report_failure(error, get_logger("trioperator.cli"))
+    return SUCCESS
+
+
+def _run(options: RunOptions) -> None:
+    import trio
+
+    from trioperator.app import operator
+    from trioperator.cli.loading import load_all
+    from trioperator.web.endpoint import parse_endpoint
+
+    if options.liveness is not None:
+        parse_endpoint(options.liveness)  # fails before anything is loaded
+    operate = functools.partial(
+        operator,
+        clusterwide=options.clusterwide,
+        namespaces=options.namespaces,
+        standalone=options.standalone or None,
+        liveness_endpoint=options.liveness,
+    )
+    if options.embedded is None:
+        load_all(options.files, options.modules)
+        trio.run(operate)
+        return
+    from trioperator.cli.embedded import run_embedded
+    from trioperator.cli.manifests import load_manifests
+
+    manifests = load_manifests(options.embedded.manifests)
+    load_all(options.files, options.modules)
+    server = options.embedded
+    trio.run(functools.partial(run_embedded, operate, manifests, port=server.port, controllers=server.controllers))
