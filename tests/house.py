@@ -1,0 +1,368 @@
+"""The house in figures, measured from the sources: ``python -m tests.house`` prints them, and fails if one is too high.
+
+- attributes of ``ObjectState``: slots, fields and assignments to ``self``
+- foreign assignments in ``runtime``: an attribute that a class of one module declares is assigned in another module
+- long functions: lines with code, from ``def`` to the end, without the docstring
+- import circles: groups of modules that import each other; imports for typing and imports in functions count
+- docstrings that start with a verb that says nothing
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import io
+import pathlib
+import re
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+ROOT: Final = pathlib.Path(__file__).parents[1]
+
+MAX_ATTRIBUTES: Final = 14
+MAX_LINES: Final = 30
+OBJECT_STATE: Final = ("trioperator.runtime.cache", "ObjectState")
+RUNTIME: Final = "trioperator.runtime"
+EMPTY_VERBS: Final = re.compile(r"\s*(Give|Tell|Have|Be|Say|Know|Hold)\b")
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One figure of the house, its limit (None: for information), and the places that count, as ``file:line what``."""
+
+    name: str
+    value: int | None
+    limit: int | None
+    places: Sequence[str] = ()
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure is within its limit; one that cannot be measured is not."""
+        return self.limit is None or (self.value is not None and self.value <= self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """One source file: its path from the root, its dotted name, its text."""
+
+    path: pathlib.PurePath
+    name: str
+    text: str
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, str(self.path))
+
+    @functools.cached_property
+    def code_lines(self) -> frozenset[int]:
+        """The numbers of the lines with code: not blank, and not only a comment."""
+        skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        lines = (range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in skipped)
+        return frozenset(line for span in lines for line in span)
+
+    @functools.cached_property
+    def classes(self) -> Mapping[str, frozenset[str]]:
+        """The attributes of each class by its name."""
+        return {node.name: frozenset(_attributes(node)) for node in self.statements if isinstance(node, ast.ClassDef)}
+
+    @functools.cached_property
+    def statements(self) -> Sequence[ast.AST]:
+        """All statements, also the nested ones."""
+        return list(_statements(self.tree))
+
+    def place(self, line: int, what: str) -> str:
+        return f"{self.path}:{line} {what}"
+
+
+def read_modules(root: pathlib.Path, *folders: str) -> list[Module]:
+    """Read all modules in the folders of the root."""
+    modules = []
+    for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
+        relative = path.relative_to(root)
+        name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+        modules.append(Module(path=relative, name=name, text=path.read_text()))
+    return modules
+
+
+def measure(root: pathlib.Path = ROOT) -> list[Figure]:
+    """Measure all figures of the project in the root."""
+    package, tests = read_modules(root, "trioperator"), read_modules(root, "tests")
+    return [
+        count_attributes(package),
+        count_foreign_assignments(package),
+        count_long_functions(package),
+        count_circles(package),
+        count_empty_verbs([*package, *tests]),
+        find_longest_module(package),
+    ]
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from _statements(child)
+
+
+# -- attributes
+
+
+def count_attributes(modules: Iterable[Module]) -> Figure:
+    """Count the attributes of the cached state of an object."""
+    module_name, class_name = OBJECT_STATE
+    name = f"attributes of {class_name}"
+    for module in modules:
+        if module.name == module_name and class_name in module.classes:
+            attributes = module.classes[class_name]
+            return Figure(name, len(attributes), MAX_ATTRIBUTES, [f"{module.path} {', '.join(sorted(attributes))}"])
+    return Figure(name, None, MAX_ATTRIBUTES, [f"there is no class {class_name} in {module_name}"])
+
+
+def _attributes(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of the slots, of the annotated fields, and of what methods assign to ``self``."""
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            if "ClassVar" not in ast.unparse(statement.annotation):
+                yield statement.target.id
+        elif isinstance(statement, ast.Assign) and "__slots__" in map(ast.unparse, statement.targets):
+            slots = ast.literal_eval(statement.value)
+            yield from (name for name in ([slots] if isinstance(slots, str) else slots) if name != "__weakref__")
+    for target in _targets(node):
+        if isinstance(target.value, ast.Name) and target.value.id == "self":
+            yield target.attr
+
+
+def _targets(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield the attributes that are assigned or deleted, in whatever statement."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node
+
+
+# -- foreign assignments
+
+
+def count_foreign_assignments(modules: Iterable[Module]) -> Figure:
+    """Count assignments in the runtime to attributes that a class in another of its modules declares.
+
+    The class of an object is taken from the annotation of the parameter, variable or attribute, or from a call of the
+    class. Where neither tells, an attribute belongs to this module if a class in it declares that name.
+    """
+    runtime = [module for module in modules if module.name.startswith(f"{RUNTIME}.")]
+    places = [place for module in runtime for place in _ForeignAssignments(module, runtime).find()]
+    return Figure(f"foreign assignments in {RUNTIME}", len(places), 0, places)
+
+
+class _ForeignAssignments(ast.NodeVisitor):
+    """Visitor of one module that knows the classes of the objects in scope, by their expressions."""
+
+    def __init__(self, module: Module, runtime: Sequence[Module]) -> None:
+        self._module = module
+        self._owners = [(other, name) for other in runtime for name in other.classes]
+        self._scopes: list[Mapping[str, str]] = [{}]
+        self._places: list[str] = []
+
+    def find(self) -> list[str]:
+        """Return the places of all foreign assignments."""
+        self.visit(self._module.tree)
+        return self._places
+
+    def visit(self, node: ast.AST) -> None:
+        """Visit a node; classes and functions are scopes."""
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            self._check(node)
+        is_scope = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_scope:
+            self._scopes.append({**self._scopes[-1], **_classes_in_scope(node)})
+        self.generic_visit(node)
+        if is_scope:
+            self._scopes.pop()
+
+    def _check(self, target: ast.Attribute) -> None:
+        base = ast.unparse(target.value)
+        if base in {"self", "cls"}:
+            return
+        found = self._scopes[-1].get(base)
+        if found is not None and found not in {name for _, name in self._owners}:
+            return  # an object of another package
+        owners = [(module, name) for module, name in self._owners if target.attr in module.classes[name]]
+        owners = [owner for owner in owners if owner[1] == found] or owners
+        if owners and all(module is not self._module for module, _ in owners):
+            names = " or ".join(f"{module.name}.{name}" for module, name in owners)
+            self._places.append(self._module.place(target.lineno, f"{ast.unparse(target)} belongs to {names}"))
+
+
+def _classes_in_scope(scope: ast.AST) -> Mapping[str, str]:
+    """Return the classes of parameters, variables and attributes by their expressions, such as ``self.queue``."""
+    classes: dict[str, str | None] = {}
+    for node in ast.walk(scope):
+        if isinstance(node, ast.arg):
+            classes[node.arg] = _class_of_annotation(node.annotation)
+        elif isinstance(node, ast.AnnAssign):
+            classes[ast.unparse(node.target)] = _class_of_annotation(node.annotation)
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign):
+            value = node.value
+            found = _class_of_annotation(value.func) if isinstance(value, ast.Call) else classes.get(ast.unparse(value))
+            for target in map(ast.unparse, node.targets):
+                if found is not None and found[:1].isupper():
+                    classes.setdefault(target, found)
+    return {expression: name for expression, name in classes.items() if name is not None}
+
+
+def _class_of_annotation(annotation: ast.expr | None) -> str | None:
+    """Return the name of the class in ``Class``, ``module.Class``, ``Class | None`` or a string of these."""
+    match annotation:
+        case ast.Constant(value=str() as text):
+            return _class_of_annotation(ast.parse(text, mode="eval").body)
+        case ast.BinOp(left=left, right=ast.Constant(value=None)):
+            return _class_of_annotation(left)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return None
+
+
+# -- long functions
+
+
+def count_long_functions(modules: Iterable[Module]) -> Figure:
+    """Count the functions that have more lines of code than the limit, the longest first."""
+    found = [
+        (lines, module.place(node.lineno, f"{node.name}() has {lines} lines"))
+        for module in modules
+        for node in module.statements
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (lines := _length(node, module)) > MAX_LINES
+    ]
+    places = [place for _, place in sorted(found, key=lambda item: -item[0])]
+    return Figure(f"functions above {MAX_LINES} lines", len(places), 0, places)
+
+
+def _length(node: Function, module: Module) -> int:
+    assert node.end_lineno is not None
+    lines = set(range(node.lineno, node.end_lineno + 1)) & module.code_lines
+    if ast.get_docstring(node, clean=False) is not None:
+        docstring = node.body[0]
+        assert docstring.end_lineno is not None
+        lines -= set(range(docstring.lineno, docstring.end_lineno + 1))
+    return len(lines)
+
+
+# -- import circles
+
+
+def count_circles(modules: Sequence[Module]) -> Figure:
+    """Count the groups of modules that import each other, directly or by others of the group."""
+    names = {module.name for module in modules}
+    lines = {module.name: dict(_imports(module, names)) for module in modules}
+    paths = {module.name: module for module in modules}
+    circles = _circles({name: set(imported) for name, imported in lines.items()})
+    places = []
+    for circle in circles:
+        places.append(f"{len(circle)} modules: {', '.join(sorted(circle))}")
+        for name in sorted(circle):
+            inner = sorted(lines[name].keys() & circle)
+            places += [f"  {paths[name].place(lines[name][imported], f'imports {imported}')}" for imported in inner]
+    return Figure("import circles", len(circles), 0, places)
+
+
+def _imports(module: Module, names: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield the modules that the module imports anywhere in its source, with the line."""
+    package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+    for node in module.statements:
+        if isinstance(node, ast.Import):
+            imported = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            imported = [name if name in names else base for name in inner]
+        else:
+            continue
+        yield from ((name, node.lineno) for name in imported if name in names and name != module.name)
+
+
+def _circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the strongly connected components with more than one member (Kosaraju's algorithm), the largest first."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for name in graph:
+        _walk(name, graph, seen=seen, order=order)
+    importers: dict[str, set[str]] = {name: set() for name in graph}
+    for name, imported in graph.items():
+        for other in imported:
+            importers[other].add(name)
+    circles = []
+    seen = set()
+    for name in reversed(order):
+        members: list[str] = []
+        _walk(name, importers, seen=seen, order=members)
+        if len(members) > 1:
+            circles.append(set(members))
+    return sorted(circles, key=len, reverse=True)
+
+
+def _walk(name: str, graph: Mapping[str, set[str]], *, seen: set[str], order: list[str]) -> None:
+    """Append the names that can be reached and are not seen yet, each after those that it reaches."""
+    if name in seen:
+        return
+    seen.add(name)
+    for other in sorted(graph[name]):
+        _walk(other, graph, seen=seen, order=order)
+    order.append(name)
+
+
+# -- docstrings and modules
+
+
+def count_empty_verbs(modules: Iterable[Module]) -> Figure:
+    """Count the docstrings that start with a verb that says nothing."""
+    places = []
+    for module in modules:
+        for node in [module.tree, *module.statements]:
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node, clean=False)
+                if docstring is not None and (match := EMPTY_VERBS.match(docstring)):
+                    name = module.name if isinstance(node, ast.Module) else node.name
+                    places.append(module.place(node.body[0].lineno, f"{name}: {match[1]} …"))
+    return Figure("docstrings that start with an empty verb", len(places), 0, places)
+
+
+def find_longest_module(modules: Iterable[Module]) -> Figure:
+    """Find the module with the most lines."""
+    lines, module = max((len(module.text.splitlines()), str(module.path)) for module in modules)
+    return Figure("lines of the longest module", lines, None, [module])
+
+
+# -- output
+
+
+def report(figures: Sequence[Figure]) -> str:
+    """Return a table of the figures, and the places of those that are above their limits."""
+    width = max(len(figure.name) for figure in figures)
+    lines = [f"{'figure':<{width}}  value  limit"]
+    for figure in figures:
+        value = "none" if figure.value is None else figure.value
+        limit = "" if figure.limit is None else figure.limit
+        verdict = "" if figure.is_met else "  too high" if figure.value is not None else "  cannot be measured"
+        lines.append(f"{figure.name:<{width}}  {value:>5}  {limit:>5}{verdict}".rstrip())
+    for figure in figures:
+        if not figure.is_met or figure.limit is None:
+            lines += ["", f"{figure.name}:", *(f"  {place}" for place in figure.places)]
+    return "\n".join(lines)
+
+
+def main(root: pathlib.Path = ROOT) -> int:
+    """Print the figures of the project in the root, and return 1 if one is above its limit."""
+    figures = measure(root)
+    print(report(figures))
+    return 0 if all(figure.is_met for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""Tests for :mod:`tests.house`: the figures of the project are within their limits, and are measured as they say."""
+
+from __future__ import annotations
+
+import pathlib
+import textwrap
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from tests import house
+
+Write: TypeAlias = Callable[..., list[house.Module]]
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, house.Figure]:
+    """Return the figures of the project."""
+    return {figure.name: figure for figure in house.measure()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attributes of ObjectState",
+        "foreign assignments in trioperator.runtime",
+        "functions above 30 lines",
+        "import circles",
+        "docstrings that start with an empty verb",
+    ],
+)
+def test_the_project_is_within_the_limit(figures: dict[str, house.Figure], name: str) -> None:
+    figure = figures[name]
+    assert figure.is_met, house.report([figure])
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path) -> Write:
+    """Return a function that writes sources by their paths, and reads them as modules."""
+
+    def write(**sources: str) -> list[house.Module]:
+        for name, text in sources.items():
+            path = tmp_path / "trioperator" / f"{name.replace('__', '/').replace('/init/', '__init__')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        return house.read_modules(tmp_path, "trioperator")
+
+    return write
+
+
+class TestAttributes:
+    def test_slots_fields_and_assignments_to_self_are_counted_once(self, write: Write) -> None:
+        modules = write(
+            runtime__cache="""
+                class ObjectState:
+                    __slots__ = ("one", "two", "__weakref__")
+                    three: int
+                    LIMIT: ClassVar[int] = 5
+
+                    def __init__(self):
+                        self.one = self.four = None
+                        self.five: int = 5
+
+                    def change(self, other):
+                        self.two, self.six = 1, 2
+                        self.three += 1
+                        other.seven = self.eight
+            """
+        )
+        figure = house.count_attributes(modules)
+        assert figure.value == 6
+        assert figure.places == ["trioperator/runtime/cache.py five, four, one, six, three, two"]
+        assert figure.is_met
+
+    def test_a_class_that_is_not_there_is_not_within_the_limit(self, write: Write) -> None:
+        figure = house.count_attributes(write(runtime__cache="class Other: ..."))
+        assert figure.value is None
+        assert not figure.is_met
+
+
+class TestForeignAssignments:
+    STATE = """
+        class State:
+            version: str
+            def __init__(self):
+                self.body = None
+    """
+
+    def found(self, write: Write, text: str) -> list[str]:
+        modules = write(runtime__state=self.STATE, runtime__other=text)
+        places = house.count_foreign_assignments(modules).places
+        return [place.removeprefix("trioperator/runtime/other.py:") for place in places]
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "state.body = 1",
+            "state.body += 1",
+            "del state.body",
+            "state.version: str = 'x'",
+            "first, state.body = 1, 2",
+            "self.state.body = 1",
+            "for state.body in (): pass",
+        ],
+    )
+    def test_an_attribute_of_another_module_is_found_in_any_statement(self, write: Write, statement: str) -> None:
+        [place] = self.found(write, f"def change(state):\n    {statement}\n")
+        assert place.startswith("2 ")
+        assert place.endswith(" belongs to trioperator.runtime.state.State")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "class A:\n    def change(self):\n        self.body = 1",
+            "class A:\n    body: int\n\ndef change(a):\n    a.body = 1",
+            "class A:\n    body: int\n\ndef change(a: A):\n    a.body = 1",
+            "def change(request: Request):\n    request.body = 1",
+            "def change():\n    request = Request()\n    request.body = 1",
+            "def change(state):\n    state.body['x'] = state.version",
+            "def change(state):\n    state.unknown = 1",
+        ],
+    )
+    def test_attributes_of_this_module_and_of_other_packages_are_left_alone(self, write: Write, text: str) -> None:
+        assert self.found(write, text) == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "class A:\n    body: int\n\ndef change(a: State):\n    a.body = 1",
+            "class A:\n    body: int\n\ndef change(a: 'State | None'):\n    a.body = 1",
+            "class A:\n    body: int\n\ndef change():\n    a = state.State()\n    a.body = 1",
+            "class A:\n    def __init__(self, a: State):\n        self.a = a\n        self.body = 1\n"
+            "    def change(self):\n        self.a.body = 1",
+        ],
+    )
+    def test_annotations_and_calls_tell_the_class(self, write: Write, text: str) -> None:
+        assert len(self.found(write, text)) == 1
+
+    def test_other_packages_may_assign(self, write: Write) -> None:
+        modules = write(runtime__state=self.STATE, supervisor="def change(state):\n    state.body = 1")
+        assert house.count_foreign_assignments(modules).value == 0
+
+
+class TestLongFunctions:
+    @pytest.mark.parametrize(("lines", "found"), [(29, 0), (30, 1)])
+    def test_lines_with_code_are_counted_from_def(self, write: Write, lines: int, found: int) -> None:
+        body = '    """A docstring.\n\n    of lines.\n    """\n    # a comment\n\n' + "    x = 1  # of code\n" * lines
+        figure = house.count_long_functions(write(one=f"@decorator\ndef long():\n{body}"))
+        assert figure.value == found
+        assert figure.places == ["trioperator/one.py:2 long() has 31 lines"] * found
+
+    def test_methods_and_long_strings_count(self, write: Write) -> None:
+        text = "class A:\n    async def long(self):\n        x = '''\n" + "\n" * 28 + "'''\n"
+        assert house.count_long_functions(write(one=text)).places == ["trioperator/one.py:2 long() has 31 lines"]
+
+
+class TestCircles:
+    def test_imports_for_typing_and_in_functions_count(self, write: Write) -> None:
+        modules = write(
+            a="if TYPE_CHECKING:\n    from trioperator.b import B",
+            b="def f():\n    import trioperator.c",
+            c="from . import a",
+            d="from trioperator import a, b, e",
+            e="import os",
+        )
+        figure = house.count_circles(modules)
+        assert figure.value == 1
+        assert figure.places == [
+            "3 modules: trioperator.a, trioperator.b, trioperator.c",
+            "  trioperator/a.py:2 imports trioperator.b",
+            "  trioperator/b.py:2 imports trioperator.c",
+            "  trioperator/c.py:1 imports trioperator.a",
+        ]
+
+    def test_names_of_a_package_are_imports_of_the_package(self, write: Write) -> None:
+        modules = write(p____init__="from .one import One", p__one="from trioperator.p import two", p__two="")
+        assert house.count_circles(modules).value == 0
+        modules = write(p__one="from trioperator.p import One")
+        assert house.count_circles(modules).value == 1
+
+
+class TestDocstrings:
+    def test_verbs_that_say_nothing_are_found_everywhere(self, write: Write) -> None:
+        modules = write(
+            one='''
+                """Tell all."""
+
+                class A:
+                    """
+                    Be an A."""
+
+                    async def f(self):
+                        """Hold it."""
+
+                    def g(self):
+                        """Behave, Given, Return, Telling."""
+            '''
+        )
+        assert house.count_empty_verbs(modules).places == [
+            "trioperator/one.py:2 trioperator.one: Tell …",
+            "trioperator/one.py:5 A: Be …",
+            "trioperator/one.py:9 f: Hold …",
+        ]
+
+
+def test_the_table_shows_figures_limits_and_what_is_above_them(write: Write) -> None:
+    figures = [
+        house.Figure("good things", 1, 2, ["here"]),
+        house.Figure("bad things", 3, 0, ["a.py:1 bad"]),
+        house.Figure("lines", 7, None, ["b.py"]),
+    ]
+    assert house.report(figures).splitlines() == [
+        "figure       value  limit",
+        "good things      1      2",
+        "bad things       3      0  too high",
+        "lines            7",
+        "",
+        "bad things:",
+        "  a.py:1 bad",
+        "",
+        "lines:",
+        "  b.py",
+    ]
+
+
+def test_the_script_prints_the_table_and_fails_when_a_figure_is_too_high(
+    write: Write, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(runtime__cache="class ObjectState:\n    body: object\n")
+    assert house.main(tmp_path) == 0
+    assert capsys.readouterr().out.startswith("figure ")
+    write(runtime__other="def change(state):\n    state.body = 1\n")
+    assert house.main(tmp_path) == 1
+    assert "trioperator/runtime/other.py:2 state.body belongs to" in capsys.readouterr().out
