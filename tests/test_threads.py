@@ -31,7 +31,7 @@ async def test_a_thread_returns_the_result_of_the_function() -> None:
 
 
 class Observer:
-    """Observer of one thread that records what it is told."""
+    """Observer of one thread that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

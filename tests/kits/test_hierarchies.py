@@ -1,3 +1,5 @@
+"""Tests for :mod:`trioperator.kits.hierarchies`."""
+
 from __future__ import annotations
 
 import collections
@@ -86,7 +88,7 @@ def test_outside_of_handlers_the_owner_must_be_given(fn: Callable[..., None]) ->
 
 
 @pytest.mark.parametrize("fn", GUESSING)
-def test_none_is_the_same_as_nothing(fn: Callable[..., None], handled: None) -> None:
+def test_passing_none_is_the_same_as_passing_nothing(fn: Callable[..., None], handled: None) -> None:
     start = {"metadata": {"labels": {"somelabel": "somevalue"}, "ownerReferences": [REFERENCE]}}
     one: dict[str, Any] = {"metadata": {**start["metadata"]}}
     two: dict[str, Any] = {"metadata": {**start["metadata"]}}
@@ -97,8 +99,8 @@ def test_none_is_the_same_as_nothing(fn: Callable[..., None], handled: None) -> 
 
 @pytest.mark.parametrize("fn", GUESSING)
 @pytest.mark.parametrize("wrong", ["a string", 123, Body({}), b"bytes", object()])
-def test_what_is_no_changeable_object_is_refused(fn: Callable[..., None], wrong: Any, handled: None) -> None:
-    with pytest.raises(TypeError, match=f"{type(wrong).__name__} is no Kubernetes object"):
+def test_anything_but_a_changeable_object_is_an_error(fn: Callable[..., None], wrong: Any, handled: None) -> None:
+    with pytest.raises(TypeError, match=f"{type(wrong).__name__} is not a Kubernetes object"):
         fn([{}, wrong])
 
 
@@ -132,31 +134,31 @@ class TestOwnerReferences:
         remove_owner_reference(obj, OWNER)
         assert [ref["uid"] for ref in obj["metadata"]["ownerReferences"]] == ["u-2"]
 
-    def test_the_last_one_removed_leaves_nothing_behind(self) -> None:
+    def test_removing_the_last_one_removes_the_list(self) -> None:
         obj: dict[str, Any] = {"kind": "Job"}
         append_owner_reference(obj, OWNER)
         remove_owner_reference(obj, OWNER)
         assert obj == {"kind": "Job", "metadata": {}}
 
-    def test_removing_what_is_not_there_changes_nothing(self) -> None:
+    def test_removing_one_that_does_not_exist_changes_nothing(self) -> None:
         obj: dict[str, Any] = {"kind": "Job"}
         remove_owner_reference(obj, OWNER)
         assert obj == {"kind": "Job"}
 
     @pytest.mark.parametrize("gone", ["apiVersion", "kind", "name", "uid"])
-    def test_an_owner_that_is_not_in_the_cluster_is_refused(self, gone: str) -> None:
+    def test_an_owner_that_is_not_in_the_cluster_is_an_error(self, gone: str) -> None:
         metadata = {key: value for key, value in OWNER["metadata"].items() if key != gone}
         owner = {key: value for key, value in OWNER.items() if key != gone} | {"metadata": metadata}
         with pytest.raises(ValueError, match=rf"no (metadata\.)?{gone}: "):
             append_owner_reference({}, owner)
 
-    def test_there_is_nothing_to_remove_for_an_owner_without_uid(self) -> None:
+    def test_removing_for_an_owner_without_uid_is_an_error(self) -> None:
         with pytest.raises(ValueError, match="uid"):
             remove_owner_reference({}, {"kind": "Node"})
 
 
 class TestLabels:
-    def test_given_ones_are_put_where_there_are_none(self) -> None:
+    def test_given_ones_are_added_where_there_are_none(self) -> None:
         obj: dict[str, Any] = {"metadata": {"labels": {"a": "kept"}}}
         label(obj, {"a": "1", "b": "2"})
         assert obj["metadata"]["labels"] == {"a": "kept", "b": "2"}
@@ -171,7 +173,7 @@ class TestLabels:
         label(obj)
         assert obj == {"metadata": {"labels": {"somelabel": "somevalue"}}}
 
-    def test_none_at_all_change_nothing(self, handled: None) -> None:
+    def test_an_empty_mapping_changes_nothing(self, handled: None) -> None:
         obj: dict[str, Any] = {}
         label(obj, {})
         unlabel(obj, {})
@@ -215,7 +217,7 @@ class TestNames:
 
     @pytest.mark.parametrize("strict", [True, False])
     @pytest.mark.parametrize("key", ["name", "generateName"])
-    def test_names_that_are_there_stay(self, key: str, strict: bool) -> None:
+    def test_existing_names_are_kept(self, key: str, strict: bool) -> None:
         obj: dict[str, Any] = {"metadata": {key: "mine"}}
         harmonize_naming(obj, "other", strict=strict)
         assert obj == {"metadata": {key: "mine"}}
@@ -266,7 +268,7 @@ class TestAdoption:
             "spec": {"template": {"metadata": {"labels": {"somelabel": "somevalue"}}}},
         }
 
-    def test_disowning_leaves_what_the_object_is_known_by(self) -> None:
+    def test_disowning_keeps_what_identifies_the_object(self) -> None:
         obj: dict[str, Any] = {"metadata": {"labels": {"own": "label"}}, "spec": {"template": {}}}
         adopt(obj, OWNER, nested="spec.template")
         disown(obj, OWNER, nested="spec.template")
@@ -285,7 +287,7 @@ class TestAdoption:
 
 
 class TestClients:
-    """Objects of others' client libraries, each where it is installed."""
+    """Objects of client libraries, of those that are installed."""
 
     def test_pykube_objects_are_changed(self) -> None:
         objects = pytest.importorskip("pykube.objects")

@@ -27,7 +27,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def environment(home: pathlib.Path, **more: str) -> dict[str, str]:
-    """Make an environment in which nothing says where a cluster is, or how to run."""
+    """Return environment variables without those that configure a cluster or the command."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TRIOPERATOR_", "KUBE"))}
     paths = [str(ROOT), *filter(None, [kept.get("PYTHONPATH")])]
     return {**kept, "HOME": str(home), "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120", **more}
@@ -49,7 +49,7 @@ def kubeconfig(path: pathlib.Path, url: str, **user: Any) -> pathlib.Path:
 
 @contextlib.contextmanager
 def starting(home: pathlib.Path, *args: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run the server of this folder as a process, and give its URL, too."""
+    """Run the server of this directory as a process, and yield it with its URL."""
     command = [sys.executable, "-m", "tests.processes.server", *args]
     with subprocess.Popen(command, env=environment(home), cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -60,7 +60,7 @@ def starting(home: pathlib.Path, *args: str) -> Iterator[tuple[subprocess.Popen[
 
 
 class Api:
-    """Know an API server in a process of its own, and act on it in a namespace that is the test's."""
+    """Client of an API server in another process, in a namespace of the test."""
 
     def __init__(self, client: httpx.Client, kubeconfig: pathlib.Path) -> None:
         self.kubeconfig = kubeconfig
@@ -69,7 +69,7 @@ class Api:
         self._send("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
 
     def elsewhere(self) -> Api:
-        """Give another namespace of the same server."""
+        """Return a client in another namespace of the same server."""
         return Api(self._client, self.kubeconfig)
 
     def create(self, name: str, **spec: Any) -> None:
@@ -80,7 +80,7 @@ class Api:
         return self._send("GET", self._path(name))
 
     def record(self, name: str, handler: str) -> dict[str, Any] | None:
-        """Give what is stored of the progress of a handler."""
+        """Return the stored progress of a handler."""
         text = self.get(name)["metadata"].get("annotations", {}).get(f"trioperator.dev/{handler}")
         record: dict[str, Any] | None = None if text is None else json.loads(text)
         return record
@@ -97,21 +97,21 @@ class Api:
 
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Have one API server for all tests."""
+    """Yield the URL of one API server for all tests."""
     with starting(tmp_path_factory.mktemp("server")) as (_, url):
         yield url
 
 
 @pytest.fixture
 def api(server_url: str, tmp_path: pathlib.Path) -> Iterator[Api]:
-    """Act on the API server."""
+    """Yield a client of the API server."""
     with httpx.Client(base_url=server_url, timeout=60) as client:
         yield Api(client, kubeconfig(tmp_path / "kubeconfig", server_url, token="operator-token"))
 
 
 @pytest.fixture
 def start_process(tmp_path: pathlib.Path) -> Iterator[Callable[..., Program]]:
-    """Start Python with arguments, its output in a file; what still runs at the end is killed."""
+    """Yield a function that starts Python with its output in a file; afterwards the processes are killed."""
     programs: list[Program] = []
 
     def start(*args: str | pathlib.Path, **variables: str) -> Program:
@@ -137,7 +137,7 @@ def start_process(tmp_path: pathlib.Path) -> Iterator[Callable[..., Program]]:
 
 @pytest.fixture
 def start(start_process: Callable[..., Program], api: Api, tmp_path: pathlib.Path) -> Start:
-    """Start an operator of this source in the namespace of the test, and wait until it is ready."""
+    """Return a function that starts an operator with this source in the namespace of the test."""
 
     def start(source: str, *options: str, ready: bool = True) -> Program:
         file = tmp_path / "main.py"

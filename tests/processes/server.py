@@ -1,6 +1,6 @@
 """An embedded API server as a program: it prints its URL, and serves until it is killed.
 
-With ``refuse=CODE`` it answers every request with that code instead.
+With ``error=CODE`` it responds to every request with that code instead.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ async def serve() -> None:
     await cluster.apply(CRD)
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve_cluster, cluster)
-        print(url, flush=True)  # noqa: T201 -- this is what it is started for
+        print(url, flush=True)  # noqa: T201 -- the test reads it
 
 
-class Refusing(http.server.BaseHTTPRequestHandler):
-    """Refuse whatever is asked for."""
+class ErrorHandler(http.server.BaseHTTPRequestHandler):
+    """Request handler that responds with one error code."""
 
     def __init__(self, code: int, *args: object) -> None:
         self.code = code
@@ -46,13 +46,13 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def refuse(code: int) -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Refusing, code))
+def serve_errors(code: int) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(ErrorHandler, code))
     print(f"http://127.0.0.1:{server.server_port}", flush=True)  # noqa: T201
     server.serve_forever()
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        refuse(int(sys.argv[1].removeprefix("refuse=")))
+        serve_errors(int(sys.argv[1].removeprefix("error=")))
     trio.run(serve)

@@ -1,4 +1,4 @@
-"""Daemons and timers of an operator that is told to stop, with real threads and real signals."""
+"""Daemons and timers of an operator that is stopped, with real threads and real signals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def clean(logger, **_):
 
 @pytest.mark.parametrize("how", ["async", "sync"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_daemons_and_their_results_are_stored(start: Start, api: Api, how: str, number: int) -> None:
+def test_a_signal_stops_daemons_and_their_results_are_stored(start: Start, api: Api, how: str, number: int) -> None:
     operator = start(OPERATOR)
     api.create("one", how=how)
     operator.wait_for("daemon has begun")
@@ -82,7 +82,7 @@ def test_a_signal_ends_daemons_and_their_results_are_stored(start: Start, api: A
 
 
 @pytest.mark.parametrize("how", ["endless-async", "endless-sync", "abandoned", "timer"])
-def test_daemons_that_do_not_end_are_left_behind_within_the_grace(start: Start, api: Api, how: str) -> None:
+def test_daemons_that_do_not_stop_are_abandoned_within_the_grace(start: Start, api: Api, how: str) -> None:
     operator = start(OPERATOR)
     api.create("one", how=how)
     operator.wait_for("daemon has begun")
@@ -97,7 +97,7 @@ def test_daemons_that_do_not_end_are_left_behind_within_the_grace(start: Start, 
         assert "did not exit in time. Leaving it orphaned." in operator.output
 
 
-def test_a_second_signal_waits_for_no_daemon(start: Start, api: Api) -> None:
+def test_a_second_signal_does_not_wait_for_daemons(start: Start, api: Api) -> None:
     operator = start(OPERATOR.replace("exit_timeout = 1", "exit_timeout = 100").replace("grace = 6", "grace = 1000"))
     api.create("one", how="endless-async")
     api.create("two", how="endless-sync")

@@ -1,4 +1,4 @@
-"""`trioperator cluster` as a process: its ends, its clients, and what it remembers after having been killed."""
+"""`trioperator cluster` as a process: how it ends, its clients, and its data after it was killed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class ClusterProgram:
-    """Know a cluster in a process of its own."""
+    """Cluster in another process."""
 
     def __init__(self, program: Program, kubeconfig: pathlib.Path) -> None:
         self.program = program
         self.kubeconfig = kubeconfig
 
     def client(self) -> httpx.Client:
-        """Make a client by the kubeconfig."""
+        """Return a client that is configured by the kubeconfig."""
         config: dict[str, Any] = json.loads(self.kubeconfig.read_text())
         server = config["clusters"][0]["cluster"]
         authority = base64.b64decode(server["certificate-authority-data"]).decode()
@@ -46,7 +46,7 @@ class ClusterProgram:
 
 @pytest.fixture
 def start_cluster(start_process: Callable[..., Program], tmp_path: pathlib.Path) -> Callable[..., ClusterProgram]:
-    """Start the command, and wait until it serves."""
+    """Return a function that starts the command, and waits until it serves."""
 
     def start(*options: str | pathlib.Path) -> ClusterProgram:
         kubeconfig = tmp_path / "kubeconfig"
@@ -61,7 +61,7 @@ StartCluster = Callable[..., ClusterProgram]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order_while_clients_watch(start_cluster: StartCluster, number: signal.Signals) -> None:
+def test_a_signal_shuts_it_down_while_clients_watch(start_cluster: StartCluster, number: signal.Signals) -> None:
     cluster = start_cluster("--apply", EXAMPLES / "crd.yaml")
     with (
         cluster.client() as client,
@@ -74,7 +74,7 @@ def test_a_signal_ends_it_in_order_while_clients_watch(start_cluster: StartClust
     assert "Traceback" not in output
 
 
-def test_what_cannot_be_had_is_told_with_its_exit_code(
+def test_options_that_cannot_be_met_are_usage_errors(
     start_cluster: StartCluster, start_process: Callable[..., Program], tmp_path: pathlib.Path
 ) -> None:
     cluster = start_cluster("--data", tmp_path / "data")
@@ -91,17 +91,17 @@ def test_what_cannot_be_had_is_told_with_its_exit_code(
 
 
 class Writers:
-    """Write to the cluster from several threads, and know what was acknowledged.
+    """Threads that write to the cluster, and record which writes were acknowledged.
 
-    Each thread has objects of its own; ``known`` is their acknowledged content (None: deleted), ``asked`` what it has
-    asked for and not heard of.
+    Each thread has its own objects; ``acknowledged`` is their acknowledged content (None: deleted), ``pending`` the
+    content of requests without a response.
     """
 
     def __init__(self, cluster: ClusterProgram, chance: random.Random) -> None:
-        self.known: dict[str, str | None] = {}
-        self.asked: dict[str, str | None] = {}
+        self.acknowledged: dict[str, str | None] = {}
+        self.pending: dict[str, str | None] = {}
         self.version = 0
-        self._acknowledged = threading.Semaphore(0)
+        self._count = threading.Semaphore(0)
         self._cluster = cluster
         self._threads = [
             threading.Thread(target=self._write, args=(f"w{number}", random.Random(chance.random())))
@@ -109,12 +109,12 @@ class Writers:
         ]
 
     def run(self, count: int, known: dict[str, str | None]) -> None:
-        """Write until so many writes were acknowledged, then kill the server."""
-        self.known = dict(known)
+        """Write until this many writes were acknowledged, then kill the server."""
+        self.acknowledged = dict(known)
         for thread in self._threads:
             thread.start()
         for _ in range(count):
-            assert self._acknowledged.acquire(timeout=120)
+            assert self._count.acquire(timeout=120)
         assert self._cluster.program.stop(signal.SIGKILL) == -signal.SIGKILL
         for thread in self._threads:
             thread.join(30)
@@ -125,18 +125,18 @@ class Writers:
             while True:
                 name = f"{prefix}-{chance.randrange(8)}"
                 value: str | None = f"{chance.random()}" if chance.random() < 0.8 else None
-                exists = self.known.get(name) is not None
+                exists = self.acknowledged.get(name) is not None
                 if value is None and not exists:
                     continue
-                self.asked[name] = value
+                self.pending[name] = value
                 try:
                     answer = self._send(client, name, value, exists)
                 except httpx.TransportError:
                     return  # the server was killed
                 assert answer.is_success, answer.text
-                self.known[name] = self.asked.pop(name)
+                self.acknowledged[name] = self.pending.pop(name)
                 self.version = max(self.version, int(answer.json()["metadata"].get("resourceVersion", 0)))
-                self._acknowledged.release()
+                self._count.release()
 
     @staticmethod
     def _send(client: httpx.Client, name: str, value: str | None, exists: bool) -> httpx.Response:
@@ -148,7 +148,7 @@ class Writers:
         return client.put(f"{CONFIG_MAPS}/{name}", json=body)
 
 
-def test_a_killed_cluster_has_all_that_was_acknowledged(start_cluster: StartCluster, tmp_path: pathlib.Path) -> None:
+def test_a_killed_cluster_keeps_all_acknowledged_writes(start_cluster: StartCluster, tmp_path: pathlib.Path) -> None:
     data = tmp_path / "data"
     chance = random.Random(4)
     known: dict[str, str | None] = {}
@@ -163,19 +163,17 @@ def test_a_killed_cluster_has_all_that_was_acknowledged(start_cluster: StartClus
             answer = client.get(CONFIG_MAPS).json()
             assert int(answer["metadata"]["resourceVersion"]) >= writers.version
             found = {item["metadata"]["name"]: item["data"]["value"] for item in answer["items"]}
-            for name, value in writers.known.items():
-                possible = {value, writers.asked[name]} if name in writers.asked else {value}
+            for name, value in writers.acknowledged.items():
+                possible = {value, writers.pending[name]} if name in writers.pending else {value}
                 assert found.get(name) in possible
-            assert found.keys() <= writers.known.keys() | writers.asked.keys()
+            assert found.keys() <= writers.acknowledged.keys() | writers.pending.keys()
             known = dict(found)
     assert len(inodes) > 1, "the file was never begun anew"
     assert cluster.program.stop() == 0
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can limit other processes")
-def test_a_full_disk_ends_it_with_an_error_and_loses_nothing(
-    start_cluster: StartCluster, tmp_path: pathlib.Path
-) -> None:
+def test_a_full_disk_is_a_failure_that_loses_nothing(start_cluster: StartCluster, tmp_path: pathlib.Path) -> None:
     data = tmp_path / "data"
     cluster = start_cluster("--data", data)
     with cluster.client() as client:
@@ -194,7 +192,7 @@ def test_a_full_disk_ends_it_with_an_error_and_loses_nothing(
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")
-def test_kubectl_goes_on_after_a_restart(start_cluster: StartCluster, tmp_path: pathlib.Path) -> None:
+def test_kubectl_works_after_a_restart(start_cluster: StartCluster, tmp_path: pathlib.Path) -> None:
     def kubectl(*args: str | pathlib.Path) -> str:
         assert KUBECTL is not None
         command = [KUBECTL, f"--kubeconfig={tmp_path / 'kubeconfig'}", *args]

@@ -1,4 +1,4 @@
-"""What goes wrong before an operator runs: one clear message each, and an exit code that tells whose fault it is."""
+"""Failures before an operator runs: one clear message each, and an exit code that shows whether it is a usage error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result: TypeAlias = subprocess.CompletedProcess[str]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Say how the command is called, and how it ends: *traceback* is the place in the user's code where it begins."""
+    """Call of the command, and how it ends: *traceback* is the file of the user's code where the traceback starts."""
 
     args: tuple[str, ...]
     code: int
@@ -84,14 +84,14 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def taken() -> Iterator[str]:
-    """Be a port that somebody else listens on."""
+    """Yield a port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield str(listener.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Have all files that are wrong in some way."""
+    """Return a directory with all the files that have errors."""
     folder = tmp_path_factory.mktemp("failures")
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -101,9 +101,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def results(folder: pathlib.Path, taken: str, server_url: str) -> Mapping[str, Result]:
-    """Run all cases, a few at a time."""
+    """Return the results of all cases, which run a few at a time."""
     with contextlib.ExitStack() as stack:
-        urls = {code: stack.enter_context(starting(folder, f"refuse={code}"))[1] for code in ("401", "403")}
+        urls = {code: stack.enter_context(starting(folder, f"error={code}"))[1] for code in ("401", "403")}
         port = server_url.rpartition(":")[2]
         urls |= {
             "good": server_url,
@@ -139,7 +139,9 @@ def results(folder: pathlib.Path, taken: str, server_url: str) -> Mapping[str, R
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_told_what_is_wrong(name: str, results: Mapping[str, Result], folder: pathlib.Path, taken: str) -> None:
+def test_the_error_is_one_clear_line(
+    name: str, results: Mapping[str, Result], folder: pathlib.Path, taken: str
+) -> None:
     case, result = CASES[name], results[name]
     output = result.stderr
     *_, error = (line for line in output.splitlines() if "[ERROR" in line or line.startswith("Error: "))

@@ -1,4 +1,4 @@
-"""Ways to run an operator: by the command with options or variables, by a script, in a nursery, in a thread."""
+"""Ways to run an operator: with options or variables of the command, in a script, in a nursery, in a thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def create_fn(name, logger, **_):
     [("-m", "trioperator"), ("-c", "import trioperator.cli; trioperator.cli.main()")],
     ids=["the package", "the entry point"],
 )
-def test_the_version_is_told(tmp_path: pathlib.Path, command: tuple[str, ...]) -> None:
+def test_the_version_is_printed(tmp_path: pathlib.Path, command: tuple[str, ...]) -> None:
     result = subprocess.run(
         [sys.executable, *command, "--version"],
         env=environment(tmp_path),
@@ -42,7 +42,7 @@ def test_the_version_is_told(tmp_path: pathlib.Path, command: tuple[str, ...]) -
     assert result.stdout == f"trioperator, version {trioperator.__version__}\n"
 
 
-def test_variables_stand_in_for_options(tmp_path: pathlib.Path, start_process: Start) -> None:
+def test_variables_set_options(tmp_path: pathlib.Path, start_process: Start) -> None:
     (tmp_path / "handlers.py").write_text(SIMPLE)
     (tmp_path / "objects.yaml").write_text(
         "{apiVersion: v1, kind: Namespace, metadata: {name: other-1}}\n"
@@ -71,7 +71,7 @@ def test_variables_stand_in_for_options(tmp_path: pathlib.Path, start_process: S
     assert [entry["about"]["namespace"] for entry in entries if entry["message"].startswith("made ")] == ["other-1"]
 
 
-def test_json_logs_name_the_objects_that_they_are_about(api: Api, start: Start) -> None:
+def test_json_logs_refer_to_the_objects(api: Api, start: Start) -> None:
     operator = start(SIMPLE, "--log-format=json", "--verbose")
     api.create("one")
     operator.wait_for("Handling cycle is finished")
@@ -92,7 +92,7 @@ def test_json_logs_name_the_objects_that_they_are_about(api: Api, start: Start) 
     assert any("Creation is processed" in text for text in about)
 
 
-def test_health_is_told_as_the_probes_have_it(api: Api, start: Start) -> None:
+def test_the_health_endpoint_returns_the_results_of_probes(api: Api, start: Start) -> None:
     operator = start(
         SIMPLE
         + "\n@kopf.on.probe(id='answer')\ndef answer(**_):\n    return 42\n"
@@ -157,7 +157,7 @@ async def any_io(**_):
 """
 
 
-def test_handlers_of_asyncio_are_told_what_to_use_and_those_of_anyio_run(api: Api, start: Start) -> None:
+def test_handlers_on_asyncio_get_advice_and_those_on_anyio_run(api: Api, start: Start) -> None:
     operator = start(FOREIGN, "--log-format=plain")
     api.create("one")
     operator.wait_for("Creation is processed: 2 succeeded; 4 failed.")
@@ -226,7 +226,7 @@ thread.join()
 }
 
 
-def test_scripts_run_operators_in_many_ways(api: Api, start_process: Callable[..., Program]) -> None:
+def test_scripts_run_operators_in_several_ways(api: Api, start_process: Callable[..., Program]) -> None:
     places = {way: api.elsewhere() for way in WAYS}
     scripts = {
         way: start_process("-c", SCRIPT + text, places[way].namespace, KUBECONFIG=str(api.kubeconfig))

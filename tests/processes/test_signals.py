@@ -1,4 +1,4 @@
-"""Signals: how an operator stops, and what is on record when it does not get to."""
+"""Signals: how an operator stops, and what is stored if it cannot."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def failed(logger, **_):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_has_a_handler_at_work_end_and_puts_it_on_record(
+def test_a_signal_waits_for_a_running_handler_and_stores_its_result(
     api: Api, start: Start, number: signal.Signals
 ) -> None:
     operator = start(SLOW)
@@ -114,7 +114,7 @@ def test_a_signal_has_a_handler_at_work_end_and_puts_it_on_record(
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_an_endless_handler_does_not_hold_the_process_up_beyond_its_grace(api: Api, start: Start, how: str) -> None:
+def test_an_endless_handler_does_not_delay_the_exit_beyond_the_grace(api: Api, start: Start, how: str) -> None:
     operator = start(ENDLESS.replace("GRACE", "1"))
     api.create("one", how=how)
     operator.wait_for("endless has begun")
@@ -128,7 +128,7 @@ def test_an_endless_handler_does_not_hold_the_process_up_beyond_its_grace(api: A
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_a_second_signal_ends_everything_at_once(api: Api, start: Start, how: str) -> None:
+def test_a_second_signal_cancels_everything(api: Api, start: Start, how: str) -> None:
     operator = start(ENDLESS.replace("GRACE", "3600"))
     api.create("one", how=how)
     operator.wait_for("endless has begun")
@@ -140,7 +140,7 @@ def test_a_second_signal_ends_everything_at_once(api: Api, start: Start, how: st
     assert "Traceback" not in operator.output
 
 
-def test_a_killed_operator_leaves_its_state_to_the_next_one(api: Api, start: Start) -> None:
+def test_the_next_operator_continues_from_the_state_of_a_killed_one(api: Api, start: Start) -> None:
     first = start(KILLED)
     api.create("one")
     first.wait_for("waiting is called, retry=1")
@@ -162,7 +162,7 @@ def test_a_killed_operator_leaves_its_state_to_the_next_one(api: Api, start: Sta
     assert not [key for key in body["metadata"]["annotations"] if key.endswith(("/done", "/waiting", "/failed"))]
 
 
-def test_a_server_that_hangs_does_not_hold_up_the_stop(tmp_path: pathlib.Path, start_process: Start) -> None:
+def test_a_server_that_hangs_does_not_delay_the_exit(tmp_path: pathlib.Path, start_process: Start) -> None:
     (tmp_path / "main.py").write_text(ENDLESS.replace("GRACE", "1"))
     with starting(tmp_path) as (process, url), httpx.Client(base_url=url, timeout=60) as client:
         api = Api(client, kubeconfig(tmp_path / "kubeconfig", url))
@@ -212,5 +212,5 @@ def test_an_operator_that_cannot_start_yet_can_be_stopped(tmp_path: pathlib.Path
 def until(check: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not check():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Faults on demand, in virtual time, upon the in-memory cluster."""
+"""Tests for fault injection, in virtual time and with the in-memory cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def put(cluster: Cluster, *names: str) -> None:
 
 
 async def read(client: httpx.AsyncClient, **params: Any) -> bytes:
-    """Watch to the end; return all that has come."""
+    """Watch to the end, and return all that was received."""
     received = b""
     async with client.stream("GET", PATH, params={"watch": "1", "timeoutSeconds": "100", **params}) as response:
         async for chunk in response.aiter_raw():
@@ -44,7 +44,7 @@ def types(received: bytes) -> list[str]:
     return [msgspec.json.decode(line)["type"] for line in received.splitlines()]
 
 
-async def test_without_faults_nothing_goes_wrong(client: httpx.AsyncClient) -> None:
+async def test_without_rules_requests_succeed(client: httpx.AsyncClient) -> None:
     assert (await client.get(PATH)).json()["items"] == []
 
 
@@ -66,14 +66,16 @@ async def test_a_reset_is_a_read_error(client: httpx.AsyncClient, plan: FaultPla
     assert len(cluster.requests) == 0
 
 
-async def test_a_lost_answer_leaves_the_deed_done(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
+async def test_a_lost_response_is_to_a_request_that_was_processed(
+    client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster
+) -> None:
     plan.add(Fault.lose_answer(), method="POST")
     with pytest.raises(httpx.RemoteProtocolError):
         await client.post(PATH, json={"metadata": {"name": "a"}})
     assert await cluster.find("cm", "a") is not None
 
 
-async def test_a_stalled_request_keeps_the_read_timeout(
+async def test_a_stalled_request_ends_by_the_read_timeout(
     autojump_clock: trio.testing.MockClock, client: httpx.AsyncClient, plan: FaultPlan
 ) -> None:
     plan.add(Fault.stall())
@@ -85,7 +87,7 @@ async def test_a_stalled_request_keeps_the_read_timeout(
     assert trio.current_time() == 57
 
 
-async def test_a_status_has_its_reason_and_its_delay(client: httpx.AsyncClient, plan: FaultPlan) -> None:
+async def test_a_status_has_its_reason_and_its_retry_after(client: httpx.AsyncClient, plan: FaultPlan) -> None:
     plan.add(Fault.status(429, retry_after=3), times=1)
     response = await client.get(PATH)
     assert (response.status_code, response.headers["Retry-After"]) == (429, "3")
@@ -93,13 +95,13 @@ async def test_a_status_has_its_reason_and_its_delay(client: httpx.AsyncClient, 
     assert response.json()["details"] == {"retryAfterSeconds": 3}
 
 
-async def test_any_answer_can_be_given(client: httpx.AsyncClient, plan: FaultPlan) -> None:
+async def test_any_response_can_be_injected(client: httpx.AsyncClient, plan: FaultPlan) -> None:
     plan.add(Fault.answer(502, b"<html>"))
     response = await client.get(PATH)
     assert (response.status_code, response.text) == (502, "<html>")
 
 
-async def test_requests_and_answers_are_delayed(
+async def test_requests_and_responses_are_delayed(
     autojump_clock: trio.testing.MockClock, client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster
 ) -> None:
     plan.add(Fault.delay(before=5, after=7), method="POST")
@@ -117,7 +119,7 @@ async def test_requests_and_answers_are_delayed(
         (Fault.duplicate(), ["ADDED"] * 6),
     ],
 )
-async def test_streams_end_err_and_stutter(
+async def test_streams_end_err_and_repeat(
     autojump_clock: trio.testing.MockClock,
     client: httpx.AsyncClient,
     plan: FaultPlan,
@@ -146,13 +148,13 @@ async def test_a_line_is_cut_in_half(client: httpx.AsyncClient, plan: FaultPlan,
         msgspec.json.decode(second)
 
 
-async def test_garbage_is_sent(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
+async def test_a_line_that_is_not_json_is_sent(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
     await put(cluster, "a")
     plan.add(Fault.garbage(lines=1), watch=True)
     assert (await read(client)).endswith(b'\n{"type":\n')
 
 
-async def test_a_stream_breaks_off(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
+async def test_a_stream_is_reset(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
     await put(cluster, "a")
     plan.add(Fault.break_off(lines=1), watch=True)
     with pytest.raises(httpx.ReadError):
@@ -169,7 +171,7 @@ async def test_a_stream_falls_silent(
     assert scope.cancelled_caught
 
 
-async def test_a_stale_list_shows_what_was(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
+async def test_a_stale_list_is_the_previous_one(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
     await client.get(PATH)
     await put(cluster, "a")
     rule = plan.add(Fault.stale(), method="GET")
@@ -187,7 +189,7 @@ async def test_a_hook_is_called_before_the_request(
     assert types(await read(client, resourceVersion=version)) == ["ERROR"]
 
 
-async def test_rules_choose_by_method_path_count_and_time(
+async def test_rules_select_by_method_path_count_and_time(
     autojump_clock: trio.testing.MockClock, client: httpx.AsyncClient, plan: FaultPlan
 ) -> None:
     plan.add(Fault.status(500), method="DELETE")
@@ -213,7 +215,7 @@ async def test_rules_choose_by_method_path_count_and_time(
     assert await code("GET", "events") == 200
 
 
-async def test_an_answer_breaks_off_in_the_middle(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
+async def test_a_response_body_breaks_off(client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster) -> None:
     plan.add(Fault.half_body(), times=2)
     with pytest.raises(httpx.RemoteProtocolError):
         await client.get(PATH)
@@ -222,7 +224,7 @@ async def test_an_answer_breaks_off_in_the_middle(client: httpx.AsyncClient, pla
     assert await cluster.find("cm", "a") is not None
 
 
-async def test_a_stream_lags_behind(
+async def test_the_lines_of_a_stream_are_delayed(
     autojump_clock: trio.testing.MockClock, client: httpx.AsyncClient, plan: FaultPlan, cluster: Cluster
 ) -> None:
     await put(cluster, "a")
@@ -252,7 +254,7 @@ async def test_a_stream_lags_behind(
         ({"verb": "patch", "subresource": ""}, ["patch"]),
     ],
 )
-async def test_rules_choose_by_what_is_asked_for(
+async def test_rules_select_by_the_attributes_of_requests(
     autojump_clock: trio.testing.MockClock,
     client: httpx.AsyncClient,
     plan: FaultPlan,
@@ -279,7 +281,7 @@ async def test_rules_choose_by_what_is_asked_for(
     assert found == hit
 
 
-async def test_chance_decides_in_the_same_way_for_the_same_seed(cluster: Cluster) -> None:
+async def test_chance_is_repeatable_by_its_seed(cluster: Cluster) -> None:
     async def codes(seed: int) -> list[int]:
         plan = FaultPlan(seed=seed)
         rule = plan.add(Fault.status(503), chance=0.5)

@@ -1,4 +1,4 @@
-"""The pytest plugin in a pytest of its own."""
+"""Tests for :mod:`trioperator.testing.plugin`, in a separate pytest."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def _entry_points() -> set[str]:
     return {entry.name for entry in entry_points(group="pytest11")}
 
 
-def test_each_test_has_a_cluster_of_its_own(cluster: Cluster) -> None:
+def test_each_test_has_its_own_cluster(cluster: Cluster) -> None:
     assert isinstance(cluster, Cluster)
     assert cluster.revision == 4  # the default namespaces
 
 
-def test_the_package_of_tests_loads_lazily() -> None:
+def test_the_package_and_the_plugin_load_lazily() -> None:
     code = "import sys; sys.modules['trioperator'] = type(sys)('trioperator'); "
     code += f"sys.modules['trioperator'].__path__ = [{str(ROOT / 'trioperator')!r}]; "
     code += "import trioperator.testing, trioperator.testing.plugin; "

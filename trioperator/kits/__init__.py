@@ -1,1 +1,1 @@
-"""Helpers for users' handlers; the framework itself uses none of them."""
+"""Helpers for handlers; the framework itself does not use them."""

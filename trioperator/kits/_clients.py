@@ -1,8 +1,8 @@
-"""Reading and changing Kubernetes objects in the shapes that well-known clients give them.
+"""Access to Kubernetes objects of well-known client libraries.
 
-An object is a mutable mapping here, or a *model*: something with attributes, of ``kubernetes``, ``kubernetes_asyncio``
-or ``lightkube``. Objects of ``pykube-ng`` and ``kr8s`` wrap a mapping, and are taken for it. Classes are recognised by
-the package that they or their bases come from: nothing is imported but modules of a package that is loaded already.
+An object is a mutable mapping, or a *model*: an object with attributes, of ``kubernetes``, ``kubernetes_asyncio`` or
+``lightkube``. Objects of ``pykube-ng`` and ``kr8s`` wrap a mapping, which is used in their place. Classes are
+recognized by the package of the class or its bases, so only modules of packages that are already loaded are imported.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from trioperator.model.fields import FieldPath
 
 __all__ = ["as_owner", "get", "is_changeable", "make", "put", "resolve_all", "walk"]
 
-# Which attribute of the wrappers holds the mapping.
+# The attribute of each wrapper that holds the mapping.
 _WRAPPED: Final[Mapping[str, str]] = {"kr8s": "raw", "pykube": "obj"}
 
-# Where the models of a package are, and what our objects are called there.
+# The module of each package that holds its models, and their names for the objects here.
 _MODELS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "kubernetes": ("kubernetes.client", {"metadata": "V1ObjectMeta", "ownerReferences": "V1OwnerReference"}),
     "kubernetes_asyncio": (
@@ -32,9 +32,9 @@ _Package: TypeAlias = str
 
 
 def walk(objs: Any) -> Iterator[Any]:
-    """Give each object of *objs*: of one object, or of iterables of them, nested to any depth; None is no object.
+    """Yield each object in *objs*: one object, or iterables of objects, nested to any depth; None counts as empty.
 
-    Raises TypeError for what is neither.
+    Raises TypeError for anything else.
     """
     if objs is None:
         return
@@ -46,19 +46,19 @@ def walk(objs: Any) -> Iterator[Any]:
             yield from walk(obj)
     else:
         raise TypeError(
-            f"{type(objs).__name__} is no Kubernetes object that can be changed:"
+            f"{type(objs).__name__} is not a Kubernetes object that can be changed:"
             " pass a dict or another mutable mapping, an object of kr8s, kubernetes, kubernetes_asyncio, lightkube"
-            " or pykube-ng, or an iterable of such."
+            " or pykube-ng, or an iterable of them."
         )
 
 
 def is_changeable(obj: Any) -> bool:
-    """Tell whether *obj* is a mutable mapping or a model."""
+    """Return whether *obj* is a mutable mapping or a model."""
     return isinstance(obj, MutableMapping) or _package_of(obj, _MODELS) is not None
 
 
 def get(obj: Any, key: str) -> Any:
-    """Read the field that Kubernetes calls *key*; None where it is absent."""
+    """Return the field that Kubernetes calls *key*; None if it is absent."""
     if obj is None:
         return None
     if isinstance(obj, Mapping):
@@ -67,7 +67,7 @@ def get(obj: Any, key: str) -> Any:
 
 
 def put(obj: Any, key: str, value: Any) -> None:
-    """Write the field that Kubernetes calls *key*; None removes it."""
+    """Set the field that Kubernetes calls *key*; None removes it."""
     if not isinstance(obj, MutableMapping):
         setattr(obj, _attribute(obj, key), value)
     elif value is not None:
@@ -77,7 +77,7 @@ def put(obj: Any, key: str, value: Any) -> None:
 
 
 def make(parent: Any, key: str, fields: Mapping[str, Any]) -> Any:
-    """Make the value of the field *key* of *parent*, or of an item of it, in the same shape as *parent* is."""
+    """Create a value, or an item, for the field *key* of *parent*: a dict or a model, as *parent* is."""
     package = _package_of(parent, _MODELS) if not isinstance(parent, MutableMapping) else None
     if package is None:
         return dict(fields)
@@ -87,7 +87,7 @@ def make(parent: Any, key: str, fields: Mapping[str, Any]) -> Any:
 
 
 def resolve_all(obj: Any, path: FieldPath) -> Iterator[Any]:
-    """Give what is at *path* of *obj*, as far as it can be changed: an object, each object of a list, or nothing."""
+    """Yield the objects at *path* of *obj* that can be changed: one, each object of a list, or none."""
     for key in path:
         obj = get(obj, key) if isinstance(obj, Mapping) or is_changeable(obj) else None
     for item in obj if isinstance(obj, list | tuple) else (obj,):
@@ -96,15 +96,15 @@ def resolve_all(obj: Any, path: FieldPath) -> Iterator[Any]:
 
 
 def as_owner(owner: Any) -> Mapping[str, Any]:
-    """Reduce any kind of object to what its children take over: kind, name, namespace, uid and labels.
+    """Return the fields of any kind of object that its children need: kind, name, namespace, uid and labels.
 
-    Raises TypeError for what is no object.
+    Raises TypeError if *owner* is not an object.
     """
     owner = _unwrap(owner)
     if isinstance(owner, Mapping):
         return owner
     if not is_changeable(owner):
-        raise TypeError(f"{type(owner).__name__} is no Kubernetes object that could be an owner.")
+        raise TypeError(f"{type(owner).__name__} is not a Kubernetes object that can be an owner.")
     metadata = get(owner, "metadata")
     fields = {key: get(metadata, key) for key in ("name", "namespace", "uid", "labels")}
     return {"apiVersion": get(owner, "apiVersion"), "kind": get(owner, "kind"), "metadata": fields}
@@ -118,7 +118,7 @@ def _unwrap(obj: Any) -> Any:
 
 
 def _package_of(obj: Any, packages: Mapping[str, Any]) -> _Package | None:
-    # Users derive their own classes from those of the clients, so the bases count as well.
+    # Users derive classes from those of the client libraries, so the bases count too.
     for cls in type(obj).__mro__:
         package = cls.__module__.partition(".")[0]
         if package in packages:
@@ -127,6 +127,6 @@ def _package_of(obj: Any, packages: Mapping[str, Any]) -> _Package | None:
 
 
 def _attribute(model: Any, key: str) -> str:
-    # Generated OpenAPI models tell their own names; all others use those of Kubernetes.
+    # Generated OpenAPI models map their own names; all others use the names of Kubernetes.
     names: Mapping[str, str] = getattr(model, "attribute_map", {})
     return next((name for name, field in names.items() if field == key), key)

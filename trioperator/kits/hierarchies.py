@@ -1,11 +1,11 @@
-"""Connecting objects with the object that they belong to, before they are sent to the cluster.
+"""Owner references, names, namespaces and labels of child objects, to set before they are sent to the cluster.
 
 All functions change the objects in place and send nothing. *objs* is a dict or any other mutable mapping, an object of
-``kr8s``, ``kubernetes``, ``kubernetes_asyncio``, ``lightkube`` or ``pykube-ng``, or an iterable of such, nested to any
+``kr8s``, ``kubernetes``, ``kubernetes_asyncio``, ``lightkube`` or ``pykube-ng``, or an iterable of these, nested to any
 depth.
 
-The owner is the object that is being handled, unless another one is given; so outside of handlers it must be given:
-LookupError otherwise. Passing None is the same as passing nothing.
+The owner defaults to the object that is being handled. Outside of handlers it must be passed: LookupError otherwise.
+Passing None is the same as passing nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def adopt(
 ) -> None:
     """Make *objs* children of *owner*: owner reference, name, namespace and labels.
 
-    Guarantees: what is set already stays, unless *forced*. The flags are those of the functions for each of them.
+    Guarantees: existing values are kept, unless *forced*. The flags are passed to the function for each of the four.
     """
     parent = _parent(owner)
     metadata = parent.get("metadata") or {}
@@ -59,7 +59,7 @@ def adopt(
 def disown(objs: KubeObjects, owner: Owner | None = None, *, nested: Nested = None) -> None:
     """Undo :func:`adopt`: remove the reference to *owner*, and the labels that are the same as the owner's.
 
-    Names and namespaces stay: they are what an object is known by.
+    Names and namespaces are kept, because they identify the object.
     """
     parent = _parent(owner)
     children = list(_clients.walk(objs))
@@ -74,10 +74,10 @@ def append_owner_reference(
     controller: bool = True,
     block_owner_deletion: bool = True,
 ) -> None:
-    """Have *objs* garbage-collected by the cluster when *owner* is deleted.
+    """Add a reference to *owner*, so that the cluster garbage-collects *objs* when *owner* is deleted.
 
-    Guarantees: an object refers to an owner once, however often this is called.
-    Raises ValueError for an owner that is not in the cluster yet, and so has no uid.
+    Guarantees: calling this again adds no second reference.
+    Raises ValueError for an owner without a uid, which is not in the cluster yet.
     """
     reference = _reference(_parent(owner), controller=controller, block_owner_deletion=block_owner_deletion)
     for obj in _clients.walk(objs):
@@ -89,13 +89,13 @@ def append_owner_reference(
 
 
 def remove_owner_reference(objs: KubeObjects, owner: Owner | None = None) -> None:
-    """Undo :func:`append_owner_reference`; references to other owners stay.
+    """Undo :func:`append_owner_reference`; references to other owners are kept.
 
-    Raises ValueError for an owner that is not in the cluster yet, and so has no uid.
+    Raises ValueError for an owner without a uid, which is not in the cluster yet.
     """
     uid = (_parent(owner).get("metadata") or {}).get("uid")
     if not uid:
-        raise ValueError("The owner has no metadata.uid: there cannot be references to what is not in the cluster.")
+        raise ValueError("The owner has no metadata.uid: objects outside of the cluster cannot be referenced.")
     for obj in _clients.walk(objs):
         metadata = _clients.get(obj, "metadata")
         references = _clients.get(metadata, "ownerReferences") or ()
@@ -111,11 +111,11 @@ def label(
     forced: bool = False,
     nested: Nested = None,
 ) -> None:
-    """Put *labels* on *objs*: by default those of the owner; ``{}`` changes nothing.
+    """Add *labels* to *objs*: by default those of the owner; ``{}`` changes nothing.
 
-    *nested* names fields with a ``metadata`` of their own, such as ``"spec.template"``, to be labelled too where they
+    *nested* names fields that have their own ``metadata``, such as ``"spec.template"``: they are labelled too, if they
     exist.
-    Guarantees: labels that are there already keep their values, unless *forced*.
+    Guarantees: existing labels keep their values, unless *forced*.
     """
     labels = _owner_labels() if labels is None else labels
     if not labels:
@@ -134,8 +134,8 @@ def unlabel(
 ) -> None:
     """Undo :func:`label`: remove *labels*, by default those of the owner.
 
-    Of a mapping, only labels with the same values are removed; of other collections, whatever their values are.
-    *nested* is as in :func:`label`.
+    With a mapping, only labels with the same values are removed; with other collections, labels with any value.
+    *nested* is the same as for :func:`label`.
     """
     labels = _owner_labels() if labels is None else labels
     for obj in _with_nested(objs, nested):
@@ -153,9 +153,9 @@ def harmonize_naming(
     forced: bool = False,
     strict: bool = False,
 ) -> None:
-    """Name *objs* after the owner, or *name*: by a prefix that the cluster completes, or exactly so if *strict*.
+    """Name *objs* after the owner, or *name*: by ``generateName``, which the cluster completes, or exactly if *strict*.
 
-    Guarantees: objects that have a name or a prefix keep it, unless *forced*.
+    Guarantees: objects that have a name or a ``generateName`` keep it, unless *forced*.
     """
     name = _owner_metadata("name") if name is None else name
     for obj in _clients.walk(objs):
@@ -167,7 +167,7 @@ def harmonize_naming(
 
 
 def adjust_namespace(objs: KubeObjects, namespace: str | None = None, *, forced: bool = False) -> None:
-    """Put *objs* into the namespace of the owner, or *namespace*.
+    """Set the namespace of *objs* to that of the owner, or to *namespace*.
 
     Guarantees: objects that have a namespace keep it, unless *forced*; an owner without a namespace changes nothing.
     """
@@ -199,10 +199,7 @@ def _reference(
     absent = [f"metadata.{key}" for key in ("name", "uid") if not metadata.get(key)]
     absent += [key for key in ("apiVersion", "kind") if not parent.get(key)]
     if absent:
-        raise ValueError(
-            f"The owner has no {', '.join(sorted(absent))}:"
-            " an owner must be in the cluster already, and be passed as it is there."
-        )
+        raise ValueError(f"The owner has no {', '.join(sorted(absent))}: pass an owner as it is in the cluster.")
     return build_owner_reference(parent, controller=controller, block_owner_deletion=block_owner_deletion)
 
 
@@ -210,7 +207,7 @@ def _metadata(obj: Any) -> Any:
     metadata = _clients.get(obj, "metadata")
     if metadata is None:
         _clients.put(obj, "metadata", _clients.make(obj, "metadata", {}))
-        metadata = _clients.get(obj, "metadata")  # what is stored may be another object than what was given
+        metadata = _clients.get(obj, "metadata")  # the stored object may not be the same as the given one
     return metadata
 
 

@@ -1,6 +1,6 @@
-"""What tests of operators need: the ``cluster`` fixture (see :mod:`.plugin`) and faults on demand.
+"""Tools for tests of operators: pytest fixtures (see :mod:`.plugin`), fault injection, deterministic runs.
 
-Importing it costs next to nothing: names are loaded when they are first used.
+Names are loaded on first use, so importing this package is cheap.
 """
 
 from __future__ import annotations

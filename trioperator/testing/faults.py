@@ -1,7 +1,7 @@
-"""Faults on demand: the ways in which requests go wrong.
+"""Fault injection: the faults.
 
-Which requests that happens to is the matter of :mod:`.plans`, how it happens that of :mod:`.transport`. Faults that
-only streams can have (broken lines, silence…) leave other responses alone.
+:mod:`.plans` decides which requests fail, :mod:`.transport` makes them fail. Faults of streams (broken lines, silence…)
+leave other responses alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REASONS: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way to go wrong; made by the class methods."""
+    """One fault, such as a refused connection; created by the class methods."""
 
     kind: str
     lines: int = 0
@@ -50,76 +50,76 @@ class Fault:
 
     @classmethod
     def reset(cls) -> Fault:
-        """Break the connection before the server sees the request."""
+        """Reset the connection before the server sees the request."""
         return cls(kind="reset")
 
     @classmethod
     def lose_answer(cls) -> Fault:
-        """Break the connection after the server has done what was asked, before the answer arrives."""
+        """Drop the connection after the server has processed the request, before the response arrives."""
         return cls(kind="lose_answer")
 
     @classmethod
     def stall(cls) -> Fault:
-        """Never answer; the client's read time-out applies. The server never sees the request."""
+        """Never respond; the client's read timeout applies. The server never sees the request."""
         return cls(kind="stall")
 
     @classmethod
     def status(
         cls, code: int, *, message: str = "", reason: str | None = None, retry_after: float | None = None
     ) -> Fault:
-        """Answer with the HTTP status and a ``Status`` object; the server never sees the request."""
+        """Respond with the HTTP status code and a ``Status`` object; the server never sees the request."""
         body = msgspec.json.encode(_status_object(code, message, reason, retry_after))
         return cls(kind="status", code=code, body=body, retry_after=retry_after)
 
     @classmethod
     def answer(cls, code: int, body: bytes) -> Fault:
-        """Answer with that very body, whatever it is; the server never sees the request."""
+        """Respond with the status code and exactly this body; the server never sees the request."""
         return cls(kind="status", code=code, body=body)
 
     @classmethod
     def delay(cls, *, before: float = 0, after: float = 0) -> Fault:
-        """Hold the request back for *before* seconds, and the answer of the server for *after* seconds."""
+        """Delay the request by *before* seconds, and the response by *after* seconds."""
         return cls(kind="delay", before=before, after=after)
 
     @classmethod
     def half_body(cls) -> Fault:
-        """Break the connection in the middle of the answer's body, after the server has done what was asked."""
+        """Drop the connection in the middle of the response body, after the server has processed the request."""
         return cls(kind="half_body")
 
     @classmethod
     def close(cls, *, lines: int = 0) -> Fault:
-        """End the stream in order after so many lines."""
+        """Close the stream cleanly after this many lines."""
         return cls(kind="close", lines=lines)
 
     @classmethod
     def break_off(cls, *, lines: int = 0) -> Fault:
-        """Break the connection after so many lines of the stream."""
+        """Reset the connection after this many lines of the stream."""
         return cls(kind="break_off", lines=lines)
 
     @classmethod
     def half_line(cls, *, lines: int = 0) -> Fault:
-        """Send only a half of the line after so many lines, and end the stream."""
+        """Send half of a line after this many lines, and close the stream."""
         return cls(kind="half_line", lines=lines)
 
     @classmethod
     def garbage(cls, *, lines: int = 0, text: bytes = b'{"type":\n') -> Fault:
-        """Send a line that is not JSON after so many lines, and end the stream."""
+        """Send a line that is not JSON after this many lines, and close the stream."""
         return cls(kind="inject", lines=lines, body=text)
 
     @classmethod
     def error_event(cls, code: int, *, lines: int = 0, message: str = "", reason: str | None = None) -> Fault:
-        """Send an ERROR event after so many lines, and end the stream."""
+        """Send an ERROR event after this many lines, and close the stream."""
         event = {"type": "ERROR", "object": _status_object(code, message, reason, None)}
         return cls(kind="inject", lines=lines, body=msgspec.json.encode(event) + b"\n")
 
     @classmethod
     def silence(cls, *, lines: int = 0) -> Fault:
-        """Send nothing more after so many lines of the stream, and leave it open."""
+        """Send nothing more after this many lines of the stream, and leave it open."""
         return cls(kind="silence", lines=lines)
 
     @classmethod
     def lag(cls, seconds: float) -> Fault:
-        """Send each line of the stream so many seconds late."""
+        """Delay each line of the stream by this many seconds."""
         return cls(kind="lag", after=seconds)
 
     @classmethod
@@ -129,12 +129,12 @@ class Fault:
 
     @classmethod
     def stale(cls) -> Fault:
-        """Answer a read as the last time it was answered, if it ever was."""
+        """Respond to a read with its previous response, if there is one."""
         return cls(kind="stale")
 
     @classmethod
     def call(cls, hook: Callable[[], object]) -> Fault:
-        """Call the function before the request goes on unharmed: to compact the history, to delete an object…"""
+        """Call the function before the request is sent unchanged: to compact the history, to delete an object…"""
         return cls(kind="call", hook=hook)
 
 
@@ -144,7 +144,7 @@ def _status_object(code: int, message: str, reason: str | None, retry_after: flo
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": message or "a fault on demand",
+        "message": message or "injected fault",
         "reason": _REASONS.get(code, "") if reason is None else reason,
         "code": code,
     }

@@ -1,4 +1,4 @@
-"""Plans of faults: what goes wrong with which requests, by what they ask for, by their number, by time or by chance."""
+"""Fault injection: which requests fail, selected by their attributes, their number, the time or at random."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": 
 
 
 class Selection(TypedDict, total=False):
-    """Which requests a rule is for: all criteria have to fit."""
+    """Requests that a rule applies to: all criteria must match."""
 
     method: str
     """The HTTP method."""
     path: str
-    """A regular expression to be found in the path with its query."""
+    """A regular expression to search for in the path with its query."""
     watch: bool
-    """Watches only, or all other requests only."""
+    """True for watches only, False for all other requests only."""
     verb: str | Iterable[str]
-    """The verb or verbs of the API: get, list, watch, create, update, patch, delete, deletecollection."""
+    """One or more verbs of the API: get, list, watch, create, update, patch, delete, deletecollection."""
     resource: str
-    """The plural name, with the group or without it: ``pods``, ``widgets.example.com``."""
+    """The plural name, with or without the group: ``pods``, ``widgets.example.com``."""
     subresource: str
-    """The subresource; an empty text is for requests of none."""
+    """The subresource; an empty string is for requests without one."""
     namespace: str
     """The namespace of the request."""
     name: str
@@ -42,8 +42,8 @@ class Selection(TypedDict, total=False):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a request asks for, as far as its URL and its method tell; empty where it is not about objects."""
+class RequestInfo:
+    """Attributes of a request, from its method and URL; empty if it is not about objects."""
 
     verb: str = ""
     resource: str = ""
@@ -53,21 +53,21 @@ class Asked:
     subresource: str = ""
 
 
-def describe_request(request: httpx.Request) -> Asked:
-    """Tell what the request asks for."""
+def describe_request(request: httpx.Request) -> RequestInfo:
+    """Return the attributes of the request."""
     parts = [unquote(part) for part in request.url.path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
         group, rest = "", parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
         group, rest = parts[1], parts[3:]
     else:
-        return Asked()
+        return RequestInfo()
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in {"status", "finalize"}:
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
-    return Asked(
-        verb=_verb_of(request, has_name=bool(name)),
+    return RequestInfo(
+        verb=_parse_verb(request, has_name=bool(name)),
         resource=resource,
         group=group,
         namespace=namespace,
@@ -76,7 +76,7 @@ def describe_request(request: httpx.Request) -> Asked:
     )
 
 
-def _verb_of(request: httpx.Request, *, has_name: bool) -> str:
+def _parse_verb(request: httpx.Request, *, has_name: bool) -> str:
     if request.method in {"GET", "HEAD"}:
         return "watch" if is_watch(request) else "get" if has_name else "list"
     if request.method == "DELETE":
@@ -85,13 +85,13 @@ def _verb_of(request: httpx.Request, *, has_name: bool) -> str:
 
 
 def is_watch(request: httpx.Request) -> bool:
-    """Tell whether the request is for a stream of changes."""
+    """Return whether the request is a watch."""
     return request.url.params.get("watch", "").lower() in {"1", "true"}
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class FaultRule:
-    """To which requests a fault happens; ``seen`` counts those that fit, ``hits`` those to which it has happened."""
+    """Fault with the requests that it is for. ``seen`` counts those that matched, ``hits`` those that failed."""
 
     fault: Fault
     selection: Selection
@@ -103,48 +103,48 @@ class FaultRule:
     hits: int = 0
     seen: int = 0
 
-    def takes(self, request: httpx.Request, *, luck: random.Random) -> bool:
-        """Tell whether the fault happens to the request, and count it."""
+    def applies_to(self, request: httpx.Request, *, rng: random.Random) -> bool:
+        """Return whether the fault is injected into the request, and count it."""
         if self.hits >= self.times or not self.since <= trio.current_time() < self.until:
             return False
-        if not _fits(self.selection, request):
+        if not _matches(self.selection, request):
             return False
         self.seen += 1
-        if self.seen <= self.skip or (self.chance < 1 and luck.random() >= self.chance):
+        if self.seen <= self.skip or (self.chance < 1 and rng.random() >= self.chance):
             return False
         self.hits += 1
         return True
 
 
-def _fits(selection: Selection, request: httpx.Request) -> bool:
+def _matches(selection: Selection, request: httpx.Request) -> bool:
     if "method" in selection and request.method != selection["method"]:
         return False
     if "watch" in selection and is_watch(request) is not selection["watch"]:
         return False
     if "path" in selection and not re.search(selection["path"], request.url.raw_path.decode()):
         return False
-    asked = describe_request(request)
-    verbs = selection.get("verb", asked.verb)
-    if asked.verb not in ({verbs} if isinstance(verbs, str) else set(verbs)):
+    info = describe_request(request)
+    verbs = selection.get("verb", info.verb)
+    if info.verb not in ({verbs} if isinstance(verbs, str) else set(verbs)):
         return False
-    names = {asked.resource, f"{asked.resource}.{asked.group}" if asked.group else asked.resource}
+    names = {info.resource, f"{info.resource}.{info.group}" if info.group else info.resource}
     return (
-        selection.get("resource", asked.resource) in names
-        and selection.get("subresource", asked.subresource) == asked.subresource
-        and selection.get("namespace", asked.namespace) == asked.namespace
-        and selection.get("name", asked.name) == asked.name
+        selection.get("resource", info.resource) in names
+        and selection.get("subresource", info.subresource) == info.subresource
+        and selection.get("namespace", info.namespace) == info.namespace
+        and selection.get("name", info.name) == info.name
     )
 
 
 class FaultPlan:
-    """What goes wrong: rules in order, of which the first that takes a request decides its fate.
+    """Ordered rules, of which the first that applies to a request decides its fault.
 
-    The *seed* is for rules with a ``chance``.
+    The *seed* makes rules with a ``chance`` repeatable.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
         self._rules: list[FaultRule] = []
-        self._luck = random.Random(seed)
+        self._rng = random.Random(seed)
 
     def add(
         self,
@@ -157,10 +157,11 @@ class FaultPlan:
         chance: float = 1,
         **selection: Unpack[Selection],
     ) -> FaultRule:
-        """Let the fault happen to the requests that fit.
+        """Inject the fault into the requests that match the selection, and return the rule.
 
-        The first ``skip`` requests that fit are spared, the next ``times`` are hit; ``since`` and ``until`` are in
-        Trio's time; ``chance`` is the share of requests that are hit. Which requests fit: see :class:`Selection`.
+        Of the matching requests, the first ``skip`` are spared and the next ``times`` (default: all) fail; ``since``
+        and ``until`` limit that to a span of Trio's time, in seconds; ``chance`` is the probability of each failure.
+        The criteria of the selection: see :class:`Selection`.
         """
         rule = FaultRule(
             fault=fault,
@@ -175,16 +176,16 @@ class FaultPlan:
         return rule
 
     def remove(self, rule: FaultRule) -> None:
-        """Let the rule's fault happen no more."""
+        """Remove the rule."""
         self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Let nothing go wrong any more."""
+        """Remove all rules."""
         self._rules.clear()
 
     def choose(self, request: httpx.Request) -> Fault | None:
-        """Return the fault that happens to the request."""
+        """Return the fault to inject into the request, if any."""
         for rule in self._rules:
-            if rule.takes(request, luck=self._luck):
+            if rule.applies_to(request, rng=self._rng):
                 return rule.fault
         return None

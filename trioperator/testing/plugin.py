@@ -1,10 +1,11 @@
-"""The pytest plugin: fixtures for operators under test. It imports nothing heavy until a fixture is asked for.
+"""The pytest plugin: fixtures for tests of operators. It imports nothing heavy until a fixture is requested.
 
 - ``cluster``: a fresh in-memory Kubernetes API (:class:`trioperator.apiserver.Cluster`), whose time is Trio's, so that
-  virtual time moves its time stamps, too. ``cluster.transport()`` goes into an operator or an httpx client.
-- ``cluster_url``: the same cluster served on a port of the loopback interface, as long as the test runs. It takes
-  real time.
-- ``deterministic``: the test goes the same way in each run (see :func:`trioperator.testing.deterministic`).
+  virtual time moves its timestamps too. Pass ``cluster.transport()`` to an operator or an httpx client.
+- ``cluster_url``: the same cluster, served on a port of the loopback interface during the test. It takes real time.
+- ``deterministic``: the test runs the same way each time (see :func:`trioperator.testing.deterministic`).
+
+Threads of operators pause mock clocks in all tests, with no fixture (see :mod:`trioperator.testing.autojump`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["cluster", "deterministic", "pytest_configure"]
 
 
 def pytest_configure() -> None:
-    """Make the threads of operators pause mock clocks, in all tests and with no fixture."""
+    """Make the threads of operators pause mock clocks in all tests."""
     from trioperator.testing.autojump import pause_autojump_for_threads
 
     pause_autojump_for_threads()
@@ -29,7 +30,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Make an in-memory Kubernetes API with nothing in it but the default namespaces."""
+    """Return an in-memory Kubernetes API that contains only the default namespaces."""
     from trioperator.apiserver import Cluster
     from trioperator.clock import wall_now
 
@@ -38,7 +39,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def deterministic(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Let the test go the same way in each run; gives the seed, which is 0 or an indirect parameter."""
+    """Make the test run the same way each time, and yield the seed: 0 or an indirect parameter."""
     from trioperator.testing.determinism import deterministic
 
     seed: int = getattr(request, "param", 0)
@@ -48,13 +49,13 @@ def deterministic(request: pytest.FixtureRequest) -> Iterator[int]:
 
 try:
     import pytest_trio
-except ImportError:  # without it there are no asynchronous fixtures
+except ImportError:  # no asynchronous fixtures without it
     pass
 else:
 
     @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]
     async def cluster_url(cluster: Cluster) -> AsyncIterator[str]:
-        """Serve the test's cluster on a port, and give its URL."""
+        """Serve the test's cluster on a port, and yield its URL."""
         import trio
 
         from trioperator.apiserver import serve_cluster
@@ -62,4 +63,4 @@ else:
         async with trio.open_nursery() as nursery:
             url: str = await nursery.start(serve_cluster, cluster)
             yield url
-            nursery.cancel_scope.cancel(reason="the test has ended")
+            nursery.cancel_scope.cancel(reason="test ended")

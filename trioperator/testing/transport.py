@@ -1,4 +1,4 @@
-"""The transport that lets requests go wrong, as a plan says; in Trio's time, so that hours of trouble pass at once."""
+"""Fault injection: the transport that makes requests fail. It waits in Trio's time, which may be virtual."""
 
 from __future__ import annotations
 
@@ -14,40 +14,26 @@ __all__ = ["FaultyTransport"]
 
 
 class FaultyTransport(httpx.AsyncBaseTransport):
-    """Carry requests by the inner transport, and let happen to them what the plan says."""
+    """Transport that sends requests by the inner transport, and injects the faults of the plan."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport, plan: FaultPlan) -> None:
         self._inner = inner
         self._plan = plan
-        self._answers: dict[tuple[str, bytes], tuple[int, list[tuple[bytes, bytes]], bytes]] = {}
+        self._responses: dict[tuple[str, bytes], tuple[int, list[tuple[bytes, bytes]], bytes]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer the request, or not."""
+        """Send the request, and return the response, with the fault that the plan chooses for it."""
         fault = self._plan.choose(request)
         if fault is None:
-            return await self._pass_on(request)
+            return await self._send(request)
         await trio.lowlevel.checkpoint()
-        match fault.kind:
-            case "refuse":
-                raise httpx.ConnectError("The connection was refused.", request=request)
-            case "reset":
-                raise httpx.ReadError("The connection was reset.", request=request)
-            case "lose_answer":
-                response = await self._pass_on(request)
-                await response.aclose()
-                raise httpx.RemoteProtocolError("The server disconnected without an answer.", request=request)
-            case "stall":
-                await _wait_forever(request)
-            case "status":
-                return _made_up(fault)
-            case "stale" if (request.method, request.url.raw_path) in self._answers:
-                status, headers, body = self._answers[request.method, request.url.raw_path]
-                return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
-            case "call":
-                assert fault.hook is not None
-                fault.hook()
+        response = await self._fail(fault, request)
+        if response is not None:
+            return response
+        if fault.hook is not None:
+            fault.hook()
         await _sleep(fault.before)
-        response = await self._pass_on(request)
+        response = await self._send(request)
         if fault.kind == "delay":
             await _sleep(fault.after)
         if fault.kind == "half_body" and not is_watch(request):
@@ -58,12 +44,32 @@ class FaultyTransport(httpx.AsyncBaseTransport):
             response.stream = _FaultyStream(response.stream, fault, request)
         return response
 
-    async def _pass_on(self, request: httpx.Request) -> httpx.Response:
+    async def _fail(self, fault: Fault, request: httpx.Request) -> httpx.Response | None:
+        """Raise or return what takes the place of the response; None if the request is to be sent."""
+        match fault.kind:
+            case "refuse":
+                raise httpx.ConnectError("The connection was refused.", request=request)
+            case "reset":
+                raise httpx.ReadError("The connection was reset.", request=request)
+            case "lose_answer":
+                response = await self._send(request)
+                await response.aclose()
+                raise httpx.RemoteProtocolError("Server disconnected without sending a response.", request=request)
+            case "stall":
+                await _wait_forever(request)
+            case "status":
+                return _build_response(fault)
+            case "stale" if (request.method, request.url.raw_path) in self._responses:
+                status, headers, body = self._responses[request.method, request.url.raw_path]
+                return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+        return None
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
         response = await self._inner.handle_async_request(request)
         if request.method == "GET" and not is_watch(request):
             body = await response.aread()
             kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
-            self._answers[request.method, request.url.raw_path] = (response.status_code, kept, body)
+            self._responses[request.method, request.url.raw_path] = (response.status_code, kept, body)
             return httpx.Response(response.status_code, headers=kept, stream=httpx.ByteStream(body))
         return response
 
@@ -82,10 +88,10 @@ async def _wait_forever(request: httpx.Request) -> None:
     if timeout is None:
         await trio.sleep_forever()
     await trio.sleep(timeout)
-    raise httpx.ReadTimeout("The server has not answered in time.", request=request)
+    raise httpx.ReadTimeout("The server did not respond in time.", request=request)
 
 
-def _made_up(fault: Fault) -> httpx.Response:
+def _build_response(fault: Fault) -> httpx.Response:
     headers = {"Content-Type": "application/json", "Content-Length": str(len(fault.body))}
     if fault.retry_after is not None:
         headers["Retry-After"] = f"{fault.retry_after:g}"
@@ -93,7 +99,7 @@ def _made_up(fault: Fault) -> httpx.Response:
 
 
 class _HalfBody(httpx.AsyncByteStream):
-    """The first half of a body, and then nothing more."""
+    """First half of a body, before the connection is dropped."""
 
     def __init__(self, body: bytes, request: httpx.Request) -> None:
         self._parts = [body[: len(body) // 2]]
@@ -110,7 +116,7 @@ class _HalfBody(httpx.AsyncByteStream):
 
 
 class _FaultyStream(httpx.AsyncByteStream):
-    """The lines of a stream, with what happens to them."""
+    """Lines of a stream with an injected fault."""
 
     def __init__(self, inner: httpx.AsyncByteStream, fault: Fault, request: httpx.Request) -> None:
         self._inner = inner
@@ -120,14 +126,14 @@ class _FaultyStream(httpx.AsyncByteStream):
         self._lines: list[bytes] = []
         self._rest = b""
         self._sent = 0
-        self._over = False
+        self._has_ended = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
         await trio.lowlevel.checkpoint()
-        if self._over:
+        if self._has_ended:
             raise StopAsyncIteration
         fault = self._fault
         if self._sent == fault.lines:
@@ -137,12 +143,12 @@ class _FaultyStream(httpx.AsyncByteStream):
                 case "break_off":
                     raise httpx.ReadError("The connection was reset.", request=self._request)
                 case "inject":
-                    self._over = True
+                    self._has_ended = True
                     return fault.body
                 case "silence":
                     await _wait_forever(self._request)
                 case "half_line":
-                    self._over = True
+                    self._has_ended = True
                     line = await self._next_line()
                     return line[: len(line) // 2]
         line = await self._next_line()
