@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -29,3 +30,10 @@ def test_no_arguments_are_a_usage_error(run: Run) -> None:
     result = run("run")
     assert result.returncode == 2
     assert "pass files or modules (-m) with handlers" in result.stderr
+
+
+def test_help_does_not_load_what_only_commands_need() -> None:
+    code = "import sys, trioperator.cli.root; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    heavy = {"trioperator.apiserver", "trioperator.cli.embedded", "trioperator.cli.loading", "yaml", "quart"}
+    assert heavy & set(result.stdout.split()) == set()
