@@ -1,4 +1,4 @@
-"""What an operator can tell about an object: in the logs, and in the status of the object."""
+"""Reporting on an object: in the logs, and in its status."""
 
 import trioperator
 
@@ -7,21 +7,21 @@ import trioperator
 def create_fn(spec: trioperator.Spec, patch: trioperator.Patch, logger: trioperator.Logger) -> dict[str, str]:
     items = spec.get("items", [])
 
-    # Any level. The object is told by the framework: as a prefix, or as a field of JSON lines.
-    logger.debug("For those who run the operator with --verbose.")
+    # Log at any level. The framework adds the object: as a prefix, or as a field of JSON lines.
+    logger.debug("Only shown with --verbose.")
     logger.info("There are %s items.", len(items))
     logger.warning("The duration of %s is rather short.", spec.get("duration"))
 
-    # Key-values stay what they are in JSON lines, and are appended to the text in others.
-    logger.info("The items are counted.", count=len(items), first=items[0])
+    # Key-value pairs become fields of JSON lines, and are appended to the text in other formats.
+    logger.info("Counted the items.", count=len(items), first=items[0])
 
     try:
         float(spec["duration"])
     except ValueError:
-        logger.exception("The duration is no number.")
+        logger.exception("The duration is not a number.")
 
-    # A condition is what `kubectl wait --for=condition=Counted` and people look at.
+    # A condition, for people and for `kubectl wait --for=condition=Counted`.
     patch.status["conditions"] = [{"type": "Counted", "status": "True", "message": f"{len(items)} items"}]
 
-    # What is returned is the handler's own part of the status.
-    return {"message": f"{len(items)} items are counted."}
+    # The return value is stored in the status under the handler's id.
+    return {"message": f"Counted {len(items)} items."}

@@ -1,4 +1,4 @@
-"""One handler, or more, for each thing that happens in the life of an object."""
+"""Handlers for each stage in the life of an object."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import trioperator
 @trioperator.on.resume("kopfexamples")
 @trioperator.on.create("kopfexamples")
 def see(reason: trioperator.Reason, logger: trioperator.Logger) -> None:
-    logger.info("Seen for the first time since the operator has started: %s.", reason)
+    logger.info("First seen since the operator started: %s.", reason)
 
 
 @trioperator.on.create("kopfexamples")
@@ -19,25 +19,25 @@ async def create(spec: trioperator.Spec, logger: trioperator.Logger) -> dict[str
 
 @trioperator.on.create("kopfexamples")
 async def create_too(status: trioperator.Status, logger: trioperator.Logger) -> None:
-    logger.info("The handler before has left in the status: %s", status.get("create"))
+    logger.info("The previous handler has stored in the status: %s", status.get("create"))
 
 
 @trioperator.on.update("kopfexamples")
 def update(diff: trioperator.Diff, logger: trioperator.Logger) -> None:
     for operation, field, old, new in diff:
-        logger.info("Changed: %s %s from %s to %s.", operation, ".".join(field), old, new)
+        logger.info("Diff: %s %s from %s to %s.", operation, ".".join(field), old, new)
 
 
 @trioperator.on.field("kopfexamples", field="spec.field")
 def field(old: Any, new: Any, logger: trioperator.Logger) -> None:
-    logger.info("The field was %s and is %s.", old, new)
+    logger.info("The field has changed from %s to %s.", old, new)
 
 
 @trioperator.on.delete("kopfexamples")
 async def delete(logger: trioperator.Logger) -> None:
-    logger.info("Being deleted; the object waits for this handler.")
+    logger.info("Being deleted: the deletion is blocked until this handler has finished.")
 
 
 @trioperator.on.delete("kopfexamples", optional=True)
 async def delete_too(logger: trioperator.Logger) -> None:
-    logger.info("Being deleted; the object would not have waited for this one alone.")
+    logger.info("Being deleted: an optional handler does not block the deletion.")

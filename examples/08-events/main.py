@@ -1,4 +1,4 @@
-"""Handlers of the raw watch events: no state is kept, nothing is retried, nothing is written to the object."""
+"""Handlers for raw watch events: nothing is stored, nothing is retried, nothing is written to the object."""
 
 import trioperator
 
@@ -10,5 +10,5 @@ def watch(type: trioperator.RawEventType, name: str, logger: trioperator.Logger)
 
 @trioperator.on.event("kopfexamples")
 def fail(logger: trioperator.Logger) -> None:
-    logger.info("This one fails, which harms nobody.")
-    raise RuntimeError("Shown in the logs, and forgotten.")
+    logger.info("This handler fails, but does not affect others.")
+    raise RuntimeError("Logged and ignored.")

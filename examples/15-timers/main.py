@@ -1,11 +1,11 @@
-"""Functions that are called again and again for an object."""
+"""Timers: functions that are called periodically for each object."""
 
 import trioperator
 
 
 @trioperator.timer("kopfexamples", interval=0.5, sharp=True)
 async def beat(patch: trioperator.Patch, status: trioperator.Status, logger: trioperator.Logger) -> None:
-    """Be called twice a second."""
+    """Count the calls, two each second."""
     count = status.get("beats", 0) + 1
     patch.status["beats"] = count
     logger.info("Beat %d.", count)
@@ -13,19 +13,19 @@ async def beat(patch: trioperator.Patch, status: trioperator.Status, logger: tri
 
 @trioperator.timer("kopfexamples", idle=1)
 def settle(spec: trioperator.Spec, logger: trioperator.Logger) -> None:
-    """Be called when nobody has changed the object for a second."""
+    """Log the field when the object has been unchanged for a second."""
     logger.info("The field has settled at %s.", spec.get("field"))
 
 
 @trioperator.timer("kopfexamples", interval=3600, initial_delay=0.5, backoff=0.2)
 def check(retry: int, logger: trioperator.Logger) -> None:
-    """Fail, be called again sooner than the interval says, and succeed."""
+    """Fail twice, retried after the backoff instead of the interval, and then succeed."""
     if retry < 2:
-        raise ConnectionError("nobody answers")
-    logger.info("The check is passed.")
+        raise ConnectionError("no response")
+    logger.info("The check passed.")
 
 
 @trioperator.timer("kopfexamples", cron="* * * * * *", timezone="Europe/Berlin")
 async def tick(logger: trioperator.Logger) -> None:
-    """Be called by the clock; a sixth field, in front, is that of the seconds."""
-    logger.info("A second of the clock.")
+    """Log each second of the clock: the first of six fields is for seconds."""
+    logger.info("The clock ticks.")

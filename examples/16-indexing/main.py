@@ -1,4 +1,4 @@
-"""Overviews of Pods in memory: which of them are for which object, and in which phase they are."""
+"""Indices of Pods: by the object that they are for, and by phase."""
 
 import trioperator
 
@@ -18,7 +18,7 @@ async def pod_phases(status: trioperator.Status) -> dict[str, None]:
 
 
 @trioperator.timer("kopfexamples", interval=2)
-async def tell(
+async def log_pods(
     namespace: str,
     name: str,
     pods_by_purpose: trioperator.Index[tuple[str, str], tuple[str, str]],

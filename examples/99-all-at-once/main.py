@@ -1,4 +1,4 @@
-"""All features at once, for trying that they get along with each other."""
+"""All features in one operator."""
 
 import trioperator as kopf
 
@@ -16,7 +16,7 @@ def pods(namespace: str, name: str) -> dict[str, str]:
 @kopf.on.create("kopfexamples", backoff=1)
 def create_1(name: str, memo: kopf.Memo, retry: int) -> dict[str, str]:
     if not retry:
-        raise Exception("Whoops!")  # it is tried again, even if the operator is restarted in between
+        raise Exception("Whoops!")  # retried, even if the operator restarts in between
     return {"message": f"{memo.greeting}, {name}!"}
 
 
@@ -30,18 +30,18 @@ def create_2(spec: kopf.Spec, logger: kopf.Logger) -> None:
 @kopf.on.update("kopfexamples", id="change", on_change="cancel")
 @kopf.on.field("kopfexamples", field="spec.field", id="field")
 async def change(diff: kopf.Diff, logger: kopf.Logger) -> None:
-    logger.info("Changed: %s.", ", ".join(f"{item.operation} to {item.new}" for item in diff))
+    logger.info("Diff: %s.", ", ".join(f"{item.operation} {item.old} -> {item.new}" for item in diff))
 
 
 @kopf.on.event("pods", labels={"application": "all-at-once"})
 async def see(type: str | None, name: str, logger: kopf.Logger) -> None:
-    logger.info("%s is special for us: %s.", name, type)
+    logger.info("Watch event for %s: %s.", name, type)
 
 
 @kopf.daemon("kopfexamples")
 async def accompany(stopped: kopf.DaemonStopped, logger: kopf.Logger) -> None:
     await stopped.wait()
-    logger.info("No more company.")
+    logger.info("The daemon stops.")
 
 
 @kopf.timer("kopfexamples", interval=1)
@@ -51,7 +51,7 @@ async def count(patch: kopf.Patch, namespace: str, pods: kopf.Index[str, str]) -
 
 @kopf.on.delete("kopfexamples")
 async def delete(name: str, logger: kopf.Logger) -> None:
-    logger.info("Good bye, %s!", name)
+    logger.info("Goodbye, %s!", name)
 
 
 @kopf.on.probe()

@@ -190,7 +190,7 @@ async def test_a_second_attempt_makes_no_second_child(example: Example) -> None:
         }
     )
     await example.apply()
-    await example.lines.wait_for("The child is there already")
+    await example.lines.wait_for("The child Pod already exists")
     await example.lines.wait_for(HANDLED)
     assert len(await example.cluster.list("pods")) == 1
 
@@ -202,10 +202,10 @@ async def test_exceptions(example: Example) -> None:
     example.assert_shows_what_its_page_says()
     attempts = {
         "wait_for_third_attempt": 3,
-        "refuse_for_good": 1,
+        "fail_permanently": 1,
         "give_up_after_three_attempts": 3,
-        "give_up_at_once": 1,
-        "shrug_it_off": 1,
+        "give_up_immediately": 1,
+        "ignore_errors": 1,
     }
     invoked = {name: example.lines.count(f"Handler {name!r} is invoked.") for name in attempts}
     assert invoked == attempts
@@ -218,7 +218,7 @@ async def test_events(example: Example) -> None:
     status = (await example.get())["status"]
     assert status == {
         "conditions": [{"type": "Counted", "status": "True", "message": "2 items"}],
-        "create_fn": {"message": "2 items are counted."},
+        "create_fn": {"message": "Counted 2 items."},
     }
     example.assert_shows_what_its_page_says()
     start = example.lines.lines.index("Traceback (most recent call last):")
@@ -245,13 +245,13 @@ async def test_subhandlers(example: Example) -> None:
     await example.apply()
     await example.lines.wait_for(HANDLED)
     status = (await example.get())["status"]
-    assert status == {"create": {"items": 2}, "create/item1": "made", "create/item2": "made"}
-    assert [example.lines.count(f"{item} is made.") for item in ("item1", "item2")] == [1, 1]
+    assert status == {"create": {"items": 2}, "create/item1": "created", "create/item2": "created"}
+    assert [example.lines.count(f"Created {item}.") for item in ("item1", "item2")] == [1, 1]
     for item in ("item3", "item4"):
         await example.cluster.patch("kex", "kopf-example-1", {"spec": {"items": ["item1", "item2", item]}})
-        await example.lines.wait_for(f"To be made in addition: {item}.")
+        await example.lines.wait_for(f"Items to add: {item}.")
     await example.lines.wait_for(HANDLED, times=2)
-    assert not example.lines.count("item3 is made in addition.")
+    assert not example.lines.count("Added item3.")
     example.assert_shows_what_its_page_says()
 
 
@@ -295,14 +295,14 @@ def test_examples_are_short_and_have_a_page_that_is_listed(path: pathlib.Path) -
 async def test_daemons(example: Example) -> None:
     await example.apply()
     await example.lines.wait_for("Waiting in a thread.")
-    await example.lines.wait_for("The field is value now.")
+    await example.lines.wait_for("The field is now value.")
     body = await example.get()
     assert body["metadata"]["finalizers"] == ["trioperator.dev/finalizer"]
     assert body["status"] == {"attempts": 2}
     await example.patch("other")
-    await example.lines.wait_for("The field is other now.")
+    await example.lines.wait_for("The field is now other.")
     await example.cluster.patch("kex", "kopf-example-1", {"metadata": {"labels": {"somelabel": None}}})
-    await example.lines.wait_for("The watch is over.")
+    await example.lines.wait_for("Stopped watching.")
     await example.delete()
     await example.lines.wait_for("Daemon 'wait' succeeded.")
     with trio.fail_after(90):
@@ -316,7 +316,7 @@ async def test_timers(example: Example) -> None:
     await example.apply()
     await example.lines.wait_for("The field has settled at value.")
     await example.lines.wait_for("Timer 'check' succeeded.")
-    await example.lines.wait_for("A second of the clock.")
+    await example.lines.wait_for("The clock ticks.")
     await example.patch("other")
     await example.lines.wait_for("The field has settled at other.")
     example.assert_shows_what_its_page_says()
@@ -345,7 +345,7 @@ async def test_all_at_once(example: Example) -> None:
     metadata = {"name": "pod-1", "labels": {"application": "all-at-once"}}
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
     await example.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    await example.lines.wait_for("pod-1 is special for us: ADDED.")
+    await example.lines.wait_for("Watch event for pod-1: ADDED.")
     await example.patch("another value")
     await example.lines.wait_for(HANDLED, times=2)
     with trio.fail_after(90):
