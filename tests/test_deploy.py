@@ -12,7 +12,7 @@ import yaml
 
 import trioperator
 from trioperator.apiserver import Cluster
-from trioperator.apiserver.users import ANONYMOUS
+from trioperator.apiserver.model.user import ANONYMOUS
 from trioperator.clock import wall_now
 
 ROOT = pathlib.Path(__file__).parents[1]

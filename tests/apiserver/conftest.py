@@ -26,7 +26,7 @@ import trio
 import yaml
 
 from trioperator.apiserver import Cluster, User
-from trioperator.apiserver.users import ANONYMOUS
+from trioperator.apiserver.model.user import ANONYMOUS
 
 KUBECONFIG = os.environ.get("TRIOPERATOR_TEST_KUBECONFIG", "")
 MERGE = "application/merge-patch+json"

@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-DATA = pathlib.Path(__file__).parents[2] / "trioperator" / "apiserver" / "data" / "protobuf.json.gz"
+DATA = pathlib.Path(__file__).parents[2] / "trioperator" / "apiserver" / "bodies" / "data" / "protobuf.json.gz"
 MODULES = ("api", "apimachinery", "apiextensions-apiserver")
 VERSIONS = {"v1", "v2", "runtime", "intstr", "resource"}  # of APIs that are stable, and what they are made of
 

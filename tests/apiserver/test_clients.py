@@ -16,9 +16,8 @@ import pytest
 import trio
 import yaml
 
+from tests.apiserver.conftest import definition
 from trioperator.apiserver import Cluster
-
-from .conftest import definition
 
 SHAPE = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 OPERATOR = """

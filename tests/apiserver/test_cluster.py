@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import trio
 
+from tests.apiserver.conftest import definition
 from trioperator.apiserver import Cluster
 from trioperator.clock import wall_now
 from trioperator.errors import ConfigError, ConflictError, ExpiredError, InvalidError, NotFoundError
-
-from .conftest import definition
 
 FREE: dict[str, Any] = {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "a"}}
 

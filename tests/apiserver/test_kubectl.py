@@ -12,10 +12,9 @@ import pytest
 import trio
 import yaml
 
+from tests.apiserver.conftest import SCALE, definition
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.controllers import Pace
-
-from .conftest import SCALE, definition
 
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
 KUBECTL = shutil.which("kubectl", path=f"{ASSETS}{os.pathsep}{os.environ['PATH']}" if ASSETS else None)

@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 import trio
 
+from tests.apiserver.test_kubectl import KUBECTL, Kubectl
 from trioperator.apiserver import Cluster, User, serve_cluster, write_kubeconfig
-
-from .test_kubectl import KUBECTL, Kubectl
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")
 

@@ -10,13 +10,12 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.apiserver.conftest import SHAPE, definition
 from trioperator.apiserver import Cluster
-from trioperator.apiserver.http import serve_stream
-from trioperator.apiserver.messages import Request
-from trioperator.apiserver.users import ADMIN
-from trioperator.apiserver.watching import Watch
-
-from .conftest import SHAPE, definition
+from trioperator.apiserver.model.messages import Request
+from trioperator.apiserver.model.user import ADMIN
+from trioperator.apiserver.reading.watch import Watch
+from trioperator.apiserver.serving.http import serve_stream
 
 texts = st.text(max_size=6)
 scalars: st.SearchStrategy[Any] = (

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from tests.controlplane import HOW, ControlPlane
-from trioperator.apiserver import kind_schemas
+from trioperator.apiserver.model import kind_schemas
 
 from .gather import gather, pack
 from .sources import pointers

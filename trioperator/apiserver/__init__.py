@@ -8,9 +8,9 @@ on a port, :func:`open_cluster` keeps its objects in a file. It imports only ``t
 from __future__ import annotations
 
 from .cluster import Cluster, open_cluster
-from .http import serve_cluster
-from .kubeconfig import write_kubeconfig
-from .messages import RequestLog, RequestRecord
-from .users import User
+from .model.messages import RequestLog, RequestRecord
+from .model.user import User
+from .serving.http import serve_cluster
+from .serving.kubeconfig import write_kubeconfig
 
 __all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "open_cluster", "serve_cluster", "write_kubeconfig"]

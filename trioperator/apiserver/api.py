@@ -15,34 +15,28 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from . import documents, openapi, scales
-from .admission import Webhooks
-from .calling import Caller
-from .converting import Converter
-from .decoding import WriteOptions, decode_body, decode_object, read_write_options
-from .delete_options import parse_delete_options
-from .deleting import Deleter
+from .access.token_requests import TOKEN_REQUEST
+from .bodies.decoding import WriteOptions, decode_body, decode_object, read_write_options
+from .bodies.delete_options import parse_delete_options
+from .bodies.protobuf import MEDIA_TYPE, decode_protobuf
 from .gate import Gate
-from .janitor import Janitor
-from .kinds import Kind
-from .messages import Request, RequestLog, RequestRecord, Response, warning_headers
-from .protobuf import MEDIA_TYPE, decode_protobuf
-from .reading import Reader, read_flag, read_version
-from .refusals import (
-    bad_request,
-    method_not_allowed,
-    not_found,
-    render_status,
-    too_large,
-    unknown_resource,
-)
-from .scaling import ScaleWriter
-from .state import State, trio_seconds
-from .storage import Stored
-from .system_deleting import SystemDeleter
-from .token_requests import TOKEN_REQUEST
-from .views import View, negotiate
-from .writing import Writer, Written
+from .model.errors import bad_request, method_not_allowed, not_found, render_status, too_large, unknown_resource
+from .model.kinds import Kind
+from .model.messages import Request, RequestLog, RequestRecord, Response, warning_headers
+from .reading import discovery, openapi
+from .reading.reader import Reader, read_flag, read_version
+from .reading.views import View, negotiate
+from .store.state import State, trio_seconds
+from .store.storage import Stored
+from .webhooks.admission import Webhooks
+from .webhooks.client import Caller
+from .webhooks.conversion import Converter
+from .writing import scale_subresource
+from .writing.deleter import Deleter
+from .writing.janitor import Janitor
+from .writing.scale_writer import ScaleWriter
+from .writing.system_deleter import SystemDeleter
+from .writing.writer import Writer, Written
 
 __all__ = ["Api", "Target"]
 
@@ -192,27 +186,27 @@ class Api:
         catalog = self.state.catalog
         match request.path.strip("/").split("/"):
             case [""]:
-                return Response.of(documents.root_paths(catalog))
+                return Response.of(discovery.root_paths(catalog))
             case ["version"]:
-                return Response.of(documents.VERSION)
+                return Response.of(discovery.VERSION)
             case ["healthz" | "livez" | "readyz", *_]:
                 return Response(200, b"ok", "text/plain; charset=utf-8")
             case ["api" | "apis" as root] if (
                 "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};"
             ):
-                response = Response.of(documents.aggregated(catalog, core=root == "api"))
+                response = Response.of(discovery.aggregated(catalog, core=root == "api"))
                 response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
                 return response
             case ["api"]:
-                return Response.of(documents.api_versions("127.0.0.1:443"))
+                return Response.of(discovery.api_versions("127.0.0.1:443"))
             case ["apis"]:
-                return Response.of(documents.api_groups(catalog))
+                return Response.of(discovery.api_groups(catalog))
             case ["api", "v1"]:
-                return Response.of(documents.api_resources(catalog, "", "v1"))
+                return Response.of(discovery.api_resources(catalog, "", "v1"))
             case ["apis", group] if catalog.versions(group):
-                return Response.of(documents.api_group(catalog, group))
+                return Response.of(discovery.api_group(catalog, group))
             case ["apis", group, version] if catalog.kinds(group, version):
-                return Response.of(documents.api_resources(catalog, group, version))
+                return Response.of(discovery.api_resources(catalog, group, version))
             case ["api", _]:
                 raise unknown_resource()
             case ["apis", group, version] if catalog.versions(group):
@@ -277,8 +271,8 @@ class Api:
         stored = self.state.require(target.kind, target.namespace, target.name)
         stored = await self.converter.show(target.kind, stored)
         if target.subresource == "scale":
-            scales.require_replicas(target.kind, stored)
-            return Response.of(scales.read_scale(target.kind, stored))
+            scale_subresource.require_replicas(target.kind, stored)
+            return Response.of(scale_subresource.read_scale(target.kind, stored))
         return Response(200, view.render(target.kind, stored))
 
     async def _write(self, target: Target, request: Request, verb: str, view: View) -> Response:
@@ -311,7 +305,7 @@ class Api:
         kind, place = target.kind, (target.namespace, target.name)
         self.state.require(kind, *place)
         written = await self.scale_writer.write(kind, place, request, options)
-        return Response.of(scales.read_scale(kind, _stored(kind, written)))
+        return Response.of(scale_subresource.read_scale(kind, _stored(kind, written)))
 
     async def _delete(self, target: Target, request: Request, view: View) -> Response:
         options = parse_delete_options(request)

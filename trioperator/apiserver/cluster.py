@@ -16,27 +16,27 @@ import trio
 
 from trioperator.errors import ConfigError
 
-from . import patching
 from .api import Api
-from .builtins import DEFAULT_NAMESPACES
-from .calling import Caller
-from .certificates import Authority
-from .decoding import WriteOptions
-from .delete_options import DeleteOptions
+from .bodies import patching
+from .bodies.decoding import WriteOptions
+from .bodies.delete_options import DeleteOptions
 from .gate import Gate
-from .kinds import Kind, kind_of
-from .kubeconfig import MARK
 from .manifests import Manifest, load_objects, metadata_of
-from .messages import RequestLog
-from .state import State
-from .users import ADMIN, User
-from .writing import Written
+from .model.builtin_kinds import DEFAULT_NAMESPACES
+from .model.kinds import Kind, kind_of
+from .model.messages import RequestLog
+from .model.user import ADMIN, User
+from .serving.certificates import Authority
+from .serving.kubeconfig import MARK
+from .store.state import State
+from .webhooks.client import Caller
+from .writing.writer import Written
 
 if TYPE_CHECKING:
     import httpx
 
     from .controllers import Pace
-    from .datafile import DataFile
+    from .store.data_file import DataFile
 
 __all__ = ["Cluster", "open_cluster"]
 
@@ -139,7 +139,7 @@ class Cluster:
 
         Requests that carry no credentials come from *user*: by default from one who may do everything.
         """
-        from .memory import MemoryTransport
+        from .serving.memory import MemoryTransport
 
         return MemoryTransport(self.api, user)
 
@@ -342,7 +342,7 @@ async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIte
     get 410. The options are those of :class:`Cluster`. Raises ConfigError if the file cannot be had, is damaged, or is
     in use; DataFileError, from all that waits for a write, once it cannot be written any more.
     """
-    from .datafile import DataFile
+    from .store.data_file import DataFile
 
     file = await trio.to_thread.run_sync(DataFile.open, data)
     try:

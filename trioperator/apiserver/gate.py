@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .access import Access, make_authorizer
-from .access_reviews import AccessReviews
-from .aggregation import RoleAggregator
-from .attributes import Attributes
-from .authentication import Authenticator
-from .default_roles import store_default_roles
-from .escalation import GrantGuard
-from .kinds import Kind
-from .rbac import Roles
-from .state import State
-from .token_requests import TokenRequests, TokenSecrets
-from .tokens import Tokens
-from .users import User
+from .access.access_control import Access, make_authorizer
+from .access.access_reviews import AccessReviews
+from .access.attributes import Attributes
+from .access.authentication import Authenticator
+from .access.default_roles import store_default_roles
+from .access.escalation import GrantGuard
+from .access.rbac import Roles
+from .access.role_aggregation import RoleAggregator
+from .access.token_requests import TokenRequests, TokenSecrets
+from .access.tokens import Tokens
+from .model.kinds import Kind
+from .model.user import User
+from .store.state import State
 
 __all__ = ["Gate"]
 

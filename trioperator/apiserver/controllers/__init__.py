@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .controller import Controller, Pace
-from .names import CONTROLLERS, select_controllers
-from .serving import serve_controllers
+from .manager import serve_controllers
+from .registry import CONTROLLERS, select_controllers
 
 __all__ = ["CONTROLLERS", "Controller", "Pace", "select_controllers", "serve_controllers"]

@@ -11,12 +11,12 @@ import msgspec
 from trioperator.errors import NotFoundError
 
 from ..api import Api
-from ..decoding import WriteOptions
-from ..delete_options import DeleteOptions
-from ..kinds import Kind
-from ..patching import JSON, MERGE
-from ..storage import Change, Stored, Table
-from ..users import AUTHENTICATED, MASTERS, User
+from ..bodies.decoding import WriteOptions
+from ..bodies.delete_options import DeleteOptions
+from ..bodies.patching import JSON, MERGE
+from ..model.kinds import Kind
+from ..model.user import AUTHENTICATED, MASTERS, User
+from ..store.storage import Change, Stored, Table
 
 __all__ = ["Client", "Object", "Resource"]
 

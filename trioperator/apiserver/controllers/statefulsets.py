@@ -8,7 +8,7 @@ from .client import Object, Resource
 from .controller import Controller
 from .revisions import clean_revisions, ensure_revision
 from .templates import PODS, has_ended, is_ready, make_pod, owner_reference, until_available
-from .volumes import CLAIMS
+from .volume_claims import CLAIMS
 
 __all__ = ["STATEFULSETS", "StatefulSets"]
 

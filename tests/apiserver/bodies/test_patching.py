@@ -1,0 +1,94 @@
+"""Patches as pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioperator.apiserver.bodies.patching import apply_json_patch, apply_strategic_patch
+from trioperator.apiserver.model.kind_schemas import OBJECT_META, definition
+from trioperator.errors import ApiError
+from trioperator.model.patch import apply_merge
+
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
+names = st.sampled_from(["a", "b", "c"])
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3))
+objects = st.dictionaries(names, values, max_size=3)
+
+META = definition(OBJECT_META)
+POD, CONTAINER = definition("io.k8s.api.core.v1.PodSpec"), definition("io.k8s.api.core.v1.Container")
+SERVICE, DEPLOYMENT = definition("io.k8s.api.core.v1.ServiceSpec"), definition("io.k8s.api.apps.v1.DeploymentSpec")
+
+
+class TestJsonPatch:
+    @given(objects, st.lists(st.dictionaries(st.sampled_from(["op", "path", "value", "from"]), values), max_size=3))
+    def test_nonsense_is_refused_and_nothing_else(self, target: Any, operations: Any) -> None:
+        codes = {400, 422}
+        try:
+            apply_json_patch(msgspec.json.encode(target), operations)
+        except ApiError as error:
+            codes &= {error.status}
+        assert codes
+
+    def test_too_many_operations_are_too_large(self) -> None:
+        with pytest.raises(ApiError, match="maximum operations"):
+            apply_json_patch(b"{}", [{"op": "test", "path": ""}] * 10_001)
+
+
+class TestStrategicPatch:
+    def test_lists_without_a_key_are_replaced(self) -> None:
+        assert apply_strategic_patch({"args": [1, 2]}, {"args": [3]}, CONTAINER) == {"args": [3]}
+
+    def test_items_are_deleted_by_their_key(self) -> None:
+        target = {"containers": [{"name": "a", "x": 1}, {"name": "b"}]}
+        patch = {"containers": [{"name": "b", "$patch": "delete"}, {"name": "c"}]}
+        assert apply_strategic_patch(target, patch, POD) == {"containers": [{"name": "c"}, {"name": "a", "x": 1}]}
+
+    def test_a_list_is_replaced_where_it_says_so(self) -> None:
+        target = {"containers": [{"name": "a"}]}
+        patch = {"containers": [{"$patch": "replace"}, {"name": "c"}]}
+        assert apply_strategic_patch(target, patch, POD) == {"containers": [{"name": "c"}]}
+
+    def test_the_order_is_set(self) -> None:
+        target = {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
+        patch = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}
+        order = [item["name"] for item in apply_strategic_patch(target, patch, POD)["containers"]]
+        assert order == ["c", "a", "b"]
+
+    def test_keys_are_retained(self) -> None:
+        target = {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}
+        patch = {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}
+        assert apply_strategic_patch(target, patch, DEPLOYMENT) == {"strategy": {"type": "Recreate"}}
+
+    def test_ports_have_the_key_of_their_place(self) -> None:
+        ports = [{"port": 1, "containerPort": 1, "name": "a"}]
+        patch = {"ports": [{"port": 1, "containerPort": 2, "name": "b"}]}
+        of_service = apply_strategic_patch({"ports": ports}, patch, SERVICE)
+        assert of_service == {"ports": [{"port": 1, "containerPort": 2, "name": "b"}]}
+        of_container = apply_strategic_patch({"ports": ports}, patch, CONTAINER)
+        assert of_container == {"ports": [*patch["ports"], *ports]}
+
+    def test_plain_values_are_merged_where_the_schema_says_so(self) -> None:
+        assert apply_strategic_patch({"finalizers": ["a", "b"]}, {"finalizers": ["b", "c"]}, META) == {
+            "finalizers": ["a", "b", "c"]
+        }
+        assert apply_strategic_patch(
+            {"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"]}, META
+        ) == {"finalizers": ["b"]}
+
+    def test_what_no_schema_knows_is_replaced(self) -> None:
+        assert apply_strategic_patch({"containers": [{"name": "a"}]}, {"containers": [{"name": "b"}]}, None) == {
+            "containers": [{"name": "b"}]
+        }
+
+    def test_an_item_without_its_key_is_refused(self) -> None:
+        with pytest.raises(ApiError, match="does not contain declared merge key: name"):
+            apply_strategic_patch({"containers": []}, {"containers": [{"x": 1}]}, POD)
+
+    @given(objects, objects)
+    def test_without_lists_and_directives_it_is_a_merge_patch(self, target: Any, patch: Any) -> None:
+        assert apply_strategic_patch(target, patch, None) == apply_merge(target, patch)

@@ -1,0 +1,145 @@
+"""How controllers are run."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.apiserver.controllers.objects import Object
+from trioperator.apiserver import Cluster
+from trioperator.apiserver.controllers import CONTROLLERS, Controller, Pace, select_controllers, serve_controllers
+from trioperator.apiserver.controllers.client import Resource
+from trioperator.apiserver.controllers.workqueue import Agenda
+from trioperator.errors import ApiError, ConfigError
+
+SETTING: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+
+
+async def test_items_are_taken_when_they_are_due(autojump_clock: MockClock) -> None:
+    agenda: Agenda[str] = Agenda()
+    for item, after in {"late": 20.0, "now": 0.0, "soon": 10.0, "also now": 0.0}.items():
+        agenda.add(item, after=after)
+    taken = [(await agenda.take(), trio.current_time()) for _ in range(4)]
+    assert taken == [("now", 0), ("also now", 0), ("soon", 10), ("late", 20)]
+
+
+async def test_an_item_is_due_at_the_earlier_time_and_once(autojump_clock: MockClock) -> None:
+    agenda: Agenda[str] = Agenda()
+    for after in (20, 5, 10):
+        agenda.add("a", after=after)
+    agenda.add("b", after=30)
+    taken = [(await agenda.take(), trio.current_time()) for _ in range(2)]
+    assert taken == [("a", 5), ("b", 30)]
+
+
+async def test_an_item_that_comes_while_others_are_waited_for_is_taken(autojump_clock: MockClock) -> None:
+    agenda: Agenda[str] = Agenda()
+    agenda.add("late", after=100)
+
+    async def add() -> None:
+        await trio.sleep(3)
+        agenda.add("a")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(add)
+        assert (await agenda.take(), trio.current_time()) == ("a", 3)
+
+
+Service = Callable[..., Awaitable[None]]
+
+
+class Settings(Controller):
+    """Note when ConfigMaps are looked at, and fail as often as they say."""
+
+    resource: ClassVar[Resource] = ("", "configmaps")
+    seen: ClassVar[list[float]] = []
+    gone: ClassVar[list[str]] = []
+
+    async def reconcile(self, obj: Object) -> float | None:
+        if obj["metadata"]["name"] != "a":
+            return None
+        self.seen.append(trio.current_time())
+        data = obj.get("data") or {}
+        if len(self.seen) <= int(data.get("refusals", 0)):
+            raise ApiError.of("it is not allowed", status=403)
+        if len(self.seen) <= int(data.get("failures", 0)):
+            raise ValueError("it is not understood")
+        return float(data["again"]) if "again" in data else None
+
+    async def clear(self, key: str) -> None:
+        self.gone.append(key)
+
+
+@pytest.fixture
+def run(cluster: Cluster) -> Service:
+    Settings.seen.clear()
+    Settings.gone.clear()
+    return functools.partial(serve_controllers, cluster.api, [Settings], pace=Pace())
+
+
+@pytest.mark.parametrize("failing", ["refusals", "failures"])
+async def test_what_fails_is_tried_again_later_and_later(
+    cluster: Cluster,
+    run: Service,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    failing: str,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        await cluster.create({**SETTING, "data": {failing: "4"}})
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    assert Settings.seen == [0, 1, 3, 7, 15]
+    assert [record.levelno for record in caplog.records] == [
+        {"refusals": logging.WARNING, "failures": logging.ERROR}[failing]
+    ] * 4
+
+
+async def test_a_controller_is_asked_again_when_it_wants(
+    cluster: Cluster, run: Service, autojump_clock: MockClock
+) -> None:
+    await cluster.create({**SETTING, "data": {"again": "20"}})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        await trio.sleep(30)
+        await cluster.delete("cm", "a")
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert Settings.seen == [0, 20]
+    assert Settings.gone
+    assert set(Settings.gone) == {"default/a"}
+
+
+async def test_after_the_end_nothing_is_listened_to(cluster: Cluster, autojump_clock: MockClock) -> None:
+    listeners = list(cluster.api.state.store.on_change)
+    async with cluster.open_controllers():
+        assert len(cluster.api.state.store.on_change) > len(listeners)
+    assert cluster.api.state.store.on_change == listeners
+
+
+async def test_names_that_do_not_exist_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match=r"There is no controller 'podz': there are all, .*pods"):
+        async with cluster.open_controllers("podz"):
+            pass
+
+
+def test_all_are_all() -> None:
+    assert set(select_controllers(["all"])) == set(select_controllers(CONTROLLERS))
+    assert select_controllers(["pods", "pods"]) == select_controllers(["pods"])
+
+
+async def test_the_shortest_of_waits_comes_to_an_end(cluster: Cluster, run: Service, autojump_clock: MockClock) -> None:
+    autojump_clock.jump(1e6)
+    await cluster.create({**SETTING, "data": {"again": "1e-12"}})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        await trio.sleep(0.0105)
+        nursery.cancel_scope.cancel()
+    assert len(Settings.seen) == 11

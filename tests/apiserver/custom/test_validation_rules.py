@@ -1,0 +1,346 @@
+"""Conformance: rules in CEL in the schemas of custom kinds, and ratcheting; what is said of rules not evaluated."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from tests.apiserver.conftest import GROUP, Answer, Target, definition, ensure_definition
+from trioperator.apiserver import Cluster
+from trioperator.apiserver.custom.correlation import in_order_of
+from trioperator.apiserver.custom.schema import compile_schema
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RULES = "x-kubernetes-validations"
+TEXT = {"type": "string", "maxLength": 20}
+WHOLE = {"type": "integer"}
+
+
+def ruled(node: dict[str, Any], *rules: str | dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema with rules."""
+    return {**node, RULES: [{"rule": rule, **more} if isinstance(rule, str) else rule for rule in rules]}
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object."""
+    return {"type": "object", "properties": properties}
+
+
+def keyed(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list with keys."""
+    keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]}
+    return {"type": "array", "maxItems": 4, "items": item, **keys}
+
+
+PAIR = {**record(key=TEXT, value=WHOLE), "required": ["key"]}
+SPEC = {
+    "plain": ruled(record(a=WHOLE), "self.a > 1"),
+    "worded": ruled(record(a=WHOLE), "self.a > 1", message="a is too small"),
+    "scalar": ruled(WHOLE, "self > 1"),
+    "items": {"type": "array", "maxItems": 3, "items": ruled(WHOLE, "self > 1")},
+    "texts": {"type": "object", "maxProperties": 3, "additionalProperties": ruled(TEXT, "self != ''")},
+    "fixed": ruled(TEXT, "self == oldSelf", message="it is immutable"),
+    "growing": ruled(WHOLE, "!oldSelf.hasValue() || self >= oldSelf.value()", optionalOldSelf=True),
+    "pairs": keyed(ruled(PAIR, "self.value >= oldSelf.value")),
+    "set": ruled({"type": "array", "maxItems": 3, "items": TEXT, "x-kubernetes-list-type": "set"}, "self == oldSelf"),
+    "forbidden": ruled(record(a=WHOLE), "self.a > 1", reason="FieldValueForbidden", fieldPath=".a"),
+    "required": ruled(record(a=WHOLE), "has(self.a)", reason="FieldValueRequired", message="say a"),
+    "duplicate": ruled(WHOLE, "self > 1", reason="FieldValueDuplicate"),
+    "telling": ruled(record(a=TEXT), "self.a == ''", messageExpression="'no ' + self.a", message="nothing, please"),
+    "number": ruled(record(a={"type": "number"}), "self.a + 0.5 > 1.0"),
+    "maybe": ruled(record(a={**WHOLE, "nullable": True}), "!has(self.a)"),
+    "names": ruled(
+        record(**{"a-b": WHOLE, "c.d/e": WHOLE, "f__g": WHOLE, "namespace": WHOLE}),
+        "self.a__dash__b + self.c__dot__d__slash__e + self.f__underscores__g + self.__namespace__ == 4",
+    ),
+    "divided": ruled(WHOLE, "1 / self == 1"),
+    "third": ruled({"type": "array", "maxItems": 3, "items": WHOLE}, "self[2] > 0", message="m"),
+    "port": ruled({"x-kubernetes-int-or-string": True}, "self > 3"),
+    "quantity": ruled(TEXT, "isQuantity(self) && quantity(self).isLessThan(quantity('1Gi'))"),
+    "url": ruled(TEXT, "isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() == 'a.b'"),
+    "address": ruled(TEXT, "isIP(self) && cidr('10.0.0.0/8').containsIP(self)"),
+    "release": ruled(TEXT, "isSemver(self) && semver(self).isLessThan(semver('1.10.0'))"),
+    "words": ruled(TEXT, "self.matches('^[a-z ]+$') && self.split(' ').size() == 2 && self.upperAscii() == 'A B'"),
+    "embedded": ruled(
+        {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+        "self.kind == 'Pod' && self.metadata.name.startsWith('x')",
+    ),
+}
+SCHEMA = ruled(record(spec=record(**SPEC), status=record(count=ruled(WHOLE, "self >= oldSelf"))), "self.kind != 'X'")
+RULED = definition("ruleds", "Ruled", schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}})
+
+
+async def create(target: Target, spec: dict[str, Any]) -> Answer:
+    """Create an object of the kind with all the rules."""
+    await ensure_definition(target, RULED)
+    obj = {"apiVersion": f"{GROUP}/v1", "kind": "Ruled", "metadata": {"name": "a"}, "spec": spec}
+    return await target.request("POST", target.path("ruleds"), obj)
+
+
+def causes(answer: Answer) -> list[tuple[str, str, str]]:
+    """Return the causes of a refusal, sorted: the real server's order of fields is any."""
+    assert (answer.code, answer.reason) == (422, "Invalid"), answer.content
+    found = answer.content["details"]["causes"]
+    return sorted((cause["field"], cause["reason"], cause["message"]) for cause in found)
+
+
+class TestNewObjects:
+    @pytest.mark.parametrize(
+        ("spec", "field", "message"),
+        [
+            ({"plain": {"a": 1}}, "spec.plain", "Invalid value: failed rule: self.a > 1"),
+            ({"worded": {"a": 1}}, "spec.worded", "Invalid value: a is too small"),
+            ({"scalar": 1}, "spec.scalar", "Invalid value: 1: failed rule: self > 1"),
+            ({"items": [2, 1]}, "spec.items[1]", "Invalid value: 1: failed rule: self > 1"),
+            ({"texts": {"x": ""}}, "spec.texts[x]", "Invalid value: \"\": failed rule: self != ''"),
+            ({"telling": {"a": "x"}}, "spec.telling", "Invalid value: no x"),
+            ({"telling": {"a": "x\ny"}}, "spec.telling", "Invalid value: nothing, please"),
+            ({"number": {"a": 0}}, "spec.number", "Invalid value: failed rule: self.a + 0.5 > 1.0"),
+            (
+                {"plain": {}},
+                "spec.plain",
+                'Invalid value: "object": no such key: a evaluating rule: self.a > 1',
+            ),
+            (
+                {"divided": 0},
+                "spec.divided",
+                'Invalid value: "integer": division by zero evaluating rule: 1 / self == 1',
+            ),
+            ({"third": [1]}, "spec.third", 'Invalid value: "array": index out of bounds: 2 evaluating rule: m'),
+            (
+                {"port": "x"},
+                "spec.port",
+                "Invalid value: \"\": 'no such overload': call arguments did not match a supported operator, function "
+                "or macro signature for rule: self > 3",
+            ),
+        ],
+    )
+    async def test_what_breaks_a_rule_is_refused(
+        self, target: Target, spec: dict[str, Any], field: str, message: str
+    ) -> None:
+        assert causes(await create(target, spec)) == [(field, "FieldValueInvalid", message)]
+
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            (
+                {"forbidden": {"a": 1}},
+                ("spec.forbidden.a", "FieldValueForbidden", "Forbidden: failed rule: self.a > 1"),
+            ),
+            ({"required": {}}, ("spec.required", "FieldValueRequired", "Required value: say a")),
+            ({"duplicate": 1}, ("spec.duplicate", "FieldValueDuplicate", "Duplicate value: 1")),
+        ],
+    )
+    async def test_a_rule_says_which_reason_its_refusal_has(
+        self, target: Target, spec: dict[str, Any], expected: tuple[str, str, str]
+    ) -> None:
+        assert causes(await create(target, spec)) == [expected]
+
+    @pytest.mark.parametrize(
+        ("good", "bad"),
+        [
+            ({"quantity": "1000Mi"}, {"quantity": "1025Mi"}),
+            ({"url": "https://a.b:1/x"}, {"url": "http://a.b"}),
+            ({"address": "10.1.2.3"}, {"address": "11.1.2.3"}),
+            ({"release": "1.9.3"}, {"release": "1.10.1"}),
+            ({"words": "a b"}, {"words": "a c"}),
+            ({"maybe": {"a": None}}, {"maybe": {"a": 1}}),
+            ({"number": {"a": 1}}, {"number": {"a": 0.5}}),
+            ({"names": {"a-b": 1, "c.d/e": 1, "f__g": 1, "namespace": 1}},) * 2,
+            (
+                {"embedded": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}},
+                {"embedded": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "y"}}},
+            ),
+        ],
+    )
+    async def test_rules_see_objects_as_their_schemas_say(
+        self, target: Target, good: dict[str, Any], bad: dict[str, Any]
+    ) -> None:
+        if bad is not good:
+            causes(await create(target, bad))
+        answer = await create(target, good)
+        assert answer.code == 201, answer.content
+        assert "Warning" not in answer.headers
+
+    async def test_rules_are_not_asked_of_objects_that_are_wrong_otherwise(self, target: Target) -> None:
+        text = (
+            "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
+            "existing errors to complete validation"
+        )
+        found = causes(await create(target, {"scalar": 1, "plain": {"a": "x"}}))
+        assert found[0] == ("<nil>", "FieldValueInvalid", text)
+        assert [field for field, _, _ in found[1:]] == ["spec.plain.a"]
+
+
+class TestChanges:
+    async def test_rules_may_compare_with_what_was_there(self, target: Target) -> None:
+        path = target.path("ruleds", "a")
+        spec = {"fixed": "x", "growing": 1, "set": ["a", "b"], "pairs": [{"key": "x", "value": 1}]}
+        assert (await create(target, spec)).code == 201
+        assert causes(await target.merge(path, {"spec": {"fixed": "y"}})) == [
+            ("spec.fixed", "FieldValueInvalid", 'Invalid value: "y": it is immutable')
+        ]
+        rule = "!oldSelf.hasValue() || self >= oldSelf.value()"
+        assert causes(await target.merge(path, {"spec": {"growing": 0}})) == [
+            ("spec.growing", "FieldValueInvalid", f"Invalid value: 0: failed rule: {rule}")
+        ]
+        change = {"growing": 2, "set": ["b", "a"], "pairs": [{"key": "y", "value": 0}, {"key": "x", "value": 2}]}
+        assert (await target.merge(path, {"spec": change})).code == 200
+        change["pairs"] = [{"key": "y", "value": 0}, {"key": "x", "value": 1}]
+        assert causes(await target.merge(path, {"spec": change})) == [
+            ("spec.pairs[1]", "FieldValueInvalid", "Invalid value: failed rule: self.value >= oldSelf.value")
+        ]
+        assert (await target.merge(path, {"spec": {"fixed": None}})).code == 200
+
+    async def test_rules_hold_for_the_status_too(self, target: Target) -> None:
+        assert (await create(target, {})).code == 201
+        path = target.path("ruleds", "a", "status")
+        assert (await target.merge(path, {"status": {"count": 2}})).code == 200
+        assert causes(await target.merge(path, {"status": {"count": 1}})) == [
+            ("status.count", "FieldValueInvalid", "Invalid value: 1: failed rule: self >= oldSelf")
+        ]
+
+    async def test_what_was_wrong_before_stands_in_no_ones_way(self, target: Target, unique: str) -> None:
+        old, new = (
+            record(a=TEXT, b=TEXT),
+            record(a={**TEXT, "maxLength": 2}, b=ruled(TEXT, "self == 'x'", message="b!")),
+        )
+        obj = definition(unique, unique.title(), schema={"openAPIV3Schema": record(spec=old)})
+        await ensure_definition(target, obj)
+        path, place = f"{DEFINITIONS}/{unique}.{GROUP}", target.path(unique, "a")
+        made = {"apiVersion": f"{GROUP}/v1", "kind": unique.title(), "metadata": {"name": "a"}}
+        await target.request("POST", target.path(unique), {**made, "spec": {"a": "long", "b": "y"}})
+        obj["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = record(spec=new)
+        assert (await target.merge(path, {"spec": obj["spec"]})).code == 200
+        probe = {**made, "metadata": {"name": "b"}, "spec": {"a": "long"}}
+        await target.eventually(
+            lambda: target.request("POST", target.path(unique), probe, dryRun="All"), lambda answer: answer.code == 422
+        )
+        answer = await target.merge(place, {"metadata": {"labels": {"x": "y"}}})
+        assert answer.code == 200, answer.content
+        assert answer.headers.get_list("Warning") == ['299 - "spec.b: Invalid value: \\"y\\": b!"']
+        too_long = ("spec.a", "FieldValueTooLong", "Too long: may not be more than 2 bytes")
+        assert causes(await target.merge(place, {"spec": {"a": "lang"}}))[-1] == too_long
+        assert causes(await target.merge(place, {"spec": {"b": "z"}})) == [
+            ("spec.b", "FieldValueInvalid", 'Invalid value: "z": b!')
+        ]
+        await target.delete(path)
+
+
+class TestDefinitions:
+    async def refused(self, target: Target, schema: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """Create a definition with this schema of spec; return why it is refused."""
+        obj = definition("bads", "Bad", schema={"openAPIV3Schema": record(spec=schema)})
+        start = "spec.validation.openAPIV3Schema.properties[spec]."
+        return [
+            (field.removeprefix(start), reason, message)
+            for field, reason, message in causes(await target.request("POST", DEFINITIONS, obj))
+        ]
+
+    @pytest.mark.parametrize(
+        ("rule", "field", "message"),
+        [
+            ({"rule": " "}, "rule", "Required value: rule is not specified"),
+            ({"rule": "self.a > 1", "message": " "}, "message", 'Invalid value: " ": must be non-empty if specified'),
+            (
+                {"rule": "self.a\n> 1"},
+                "message",
+                "Required value: message must be specified if rule contains line breaks",
+            ),
+            (
+                {"rule": "self.a > 1", "reason": "Bad"},
+                "reason",
+                'Unsupported value: "Bad": supported values: "FieldValueDuplicate", "FieldValueForbidden", '
+                '"FieldValueInvalid", "FieldValueRequired"',
+            ),
+            ({"rule": "self.a > 1", "fieldPath": ".b"}, "fieldPath", 'Invalid value: ".b": must be a valid path'),
+            (
+                {"rule": "self.a > 1", "optionalOldSelf": True},
+                "optionalOldSelf",
+                "Invalid value: true: may not be set if oldSelf is not used in rule",
+            ),
+        ],
+    )
+    async def test_a_rule_must_be_well_formed(
+        self, target: Target, rule: dict[str, Any], field: str, message: str
+    ) -> None:
+        found = await self.refused(target, ruled(record(a=WHOLE), rule))
+        assert [(at, text) for at, _, text in found] == [(f"{RULES}[0].{field}", message)]
+
+    @pytest.mark.parametrize(
+        ("rule", "problem"),
+        [
+            ("self.a >", "compilation failed: ERROR: <input>:1:9: Syntax error: mismatched input '<EOF>'"),
+            ("nobody > 1", "compilation failed: ERROR: <input>:1:1: undeclared reference to 'nobody'"),
+            ("'a' + 1 == 2", "compilation failed: ERROR: <input>:1:5: found no matching overload for '_+_'"),
+            ("1 + 1", "cel expression must evaluate to a bool"),
+        ],
+    )
+    async def test_a_rule_must_be_an_expression_that_tells_yes_or_no(
+        self, target: Target, rule: str, problem: str
+    ) -> None:
+        ((field, reason, message),) = await self.refused(target, ruled(record(a=WHOLE), rule))
+        shown = rule.replace(">", "\\u003e")
+        rest = '"Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null'
+        assert (field, reason) == (f"{RULES}[0].rule", "FieldValueInvalid")
+        assert message.startswith(f'Invalid value: {{"Rule":"{shown}",{rest}}}: {problem}')
+
+    async def test_old_values_are_known_only_where_items_have_keys(self, target: Target) -> None:
+        items = {"type": "array", "maxItems": 3, "items": ruled(WHOLE, "self == oldSelf")}
+        ((field, _, message),) = await self.refused(target, record(a=items))
+        assert field == f"properties[a].items.{RULES}[0].rule"
+        assert message.startswith(
+            'Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable portion'
+        )
+
+
+class TestTheEmbeddedServer:
+    """What it cannot evaluate, it says."""
+
+    async def warnings(self, schema: dict[str, Any]) -> list[str]:
+        """Create a definition with this schema of spec."""
+        obj = definition("ruleds", "Ruled", schema={"openAPIV3Schema": record(spec=schema)})
+        async with Cluster(seed=0).client() as client:
+            answer = await client.post(DEFINITIONS, json=obj)
+            assert answer.status_code == 201, answer.text
+            return answer.headers.get_list("Warning")
+
+    async def test_it_warns_of_rules_where_cel_is_missing(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "cel_expr_python", None)
+        with caplog.at_level(logging.WARNING):
+            found = await self.warnings(ruled(record(a=WHOLE), "self.a > 1"))
+        text = "version v1: the rules in CEL are not evaluated (pip install 'trioperator[cel]')"
+        assert found == [f'299 - "{text}"']
+        assert caplog.messages == [f"The definition ruleds.{GROUP}, {text}"]
+        assert await self.warnings(record(a=WHOLE)) == []
+
+    @pytest.mark.parametrize(
+        ("rule", "problem"),
+        [
+            ("!format.dns1123Label().validate(self.a).hasValue()", "undeclared reference to 'format'"),
+            ("[1, 2].lastIndexOf(2) == 1", "found no matching overload for 'lastIndexOf'"),
+            ("self.when > timestamp('2020-01-01T00:00:00Z')", "when of format date-time is a text here"),
+        ],
+    )
+    async def test_it_warns_of_what_the_library_lacks(self, rule: str, problem: str) -> None:
+        (warning,) = await self.warnings(ruled(record(a=TEXT, when={"type": "string", "format": "date-time"}), rule))
+        assert problem in warning
+
+    async def test_it_does_not_warn_of_moments_that_are_made_of_text(self) -> None:
+        rule = "timestamp(self.when) > timestamp('2020-01-01T00:00:00Z')"
+        assert await self.warnings(ruled(record(when={"type": "string", "format": "date-time"}), rule)) == []
+
+
+def test_old_lists_are_shown_in_the_order_of_the_new_ones() -> None:
+    node = compile_schema(record(pairs=keyed(PAIR), plain={"type": "array", "items": WHOLE}))
+    new = {"pairs": [{"key": "b"}, {"key": "c"}, {"key": "a", "value": 2}], "plain": [1, 2]}
+    old = {"pairs": [{"key": "a", "value": 1}, {"key": "x"}, {"key": "b"}], "plain": [2, 1]}
+    assert in_order_of(node, new, old) == {
+        "pairs": [{"key": "b"}, {"key": "a", "value": 1}, {"key": "x"}],
+        "plain": [2, 1],
+    }

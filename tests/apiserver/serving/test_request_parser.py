@@ -1,0 +1,109 @@
+"""Parsing of what clients send: however it is cut, whatever it is, and however large it gets."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioperator.apiserver.model.messages import Request
+from trioperator.apiserver.serving.request_parser import HEAD_LIMIT, RequestParser
+
+GET = b"GET /a%20b?x=1&y= HTTP/1.1\r\nHost: x\r\nAccept: a\r\nImpersonate-User: u\r\n\r\n"
+POST = b"POST /c HTTP/1.1\r\nContent-Length: 2\r\nContent-Type: j\r\n\r\n{}"
+CHUNKED = b"PUT /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+LAST = b"DELETE /e HTTP/1.1\r\nConnection: close\r\n\r\n"
+
+
+def parser() -> RequestParser:
+    return RequestParser(body_limit=1000)
+
+
+def parse(*pieces: bytes) -> tuple[list[tuple[Request, bool]], int]:
+    found = parser()
+    for piece in pieces:
+        found.feed(piece)
+    return list(found.requests), found.refusal.status if found.refusal else 0
+
+
+@given(st.lists(st.integers(0, len(GET + POST + CHUNKED + LAST)), max_size=10))
+def test_requests_are_the_same_however_they_are_cut(cuts: list[int]) -> None:
+    content = GET + POST + CHUNKED + LAST
+    edges = [0, *sorted(cuts), len(content)]
+    pieces = [content[low:high] for low, high in itertools.pairwise(edges)]
+    requests, refused = parse(*pieces)
+    assert not refused
+    assert [(request.method, request.path, request.body, keep) for request, keep in requests] == [
+        ("GET", "/a%20b", b"", True),
+        ("POST", "/c", b"{}", True),
+        ("PUT", "/d", b"abcde", True),
+        ("DELETE", "/e", b"", False),
+    ]
+    assert requests[0][0].query == {"x": "1", "y": ""}
+    assert requests[0][0].impersonation == (("impersonate-user", "u"),)
+
+
+@given(st.lists(st.binary(max_size=50) | st.sampled_from([GET, POST, CHUNKED, LAST, b"\r\n", b"PRI * HTTP/2.0"])))
+def test_nothing_that_is_sent_is_an_error_here(pieces: list[bytes]) -> None:
+    requests, refused = parse(*pieces)
+    assert refused in {0, 400, 413, 431}
+    assert len(requests) <= sum(piece.count(b"HTTP/") for piece in [b"".join(pieces)])
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01hello\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"{}" * 50])
+def test_what_is_not_http_is_refused_after_what_is(sent: bytes) -> None:
+    requests, refused = parse(GET + sent)
+    assert (len(requests), refused) == (1, 400)
+    assert parse(sent, GET) == ([], 400)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"GET / HTTP/1.1\r\n", *(b"X-%d: %b\r\n" % (number, b"x" * 990) for number in range(70))],
+        [b"GET /", *([b"x" * 10_000] * 7)],
+        [b"GET / HTTP/1.1\r\nX: ", *([b"x" * 10_000] * 14)],  # a header that does not end
+        [b"GET / HTTP/1.1\r\n", *([b"x" * 10_000] * 14)],  # a name that does not end
+        [b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 70_000],
+    ],
+)
+def test_a_head_that_is_too_long_is_refused_and_not_kept(pieces: list[bytes]) -> None:
+    assert parse(*pieces) == ([], 431)
+
+
+def test_a_head_within_the_limit_is_taken() -> None:
+    head = b"GET / HTTP/1.1\r\nX: %b\r\n\r\n" % (b"x" * (HEAD_LIMIT - 2))
+    assert parse(head)[1] == 0
+    assert len(parse(head, head, head)[0]) == 3
+
+
+def test_a_body_that_is_announced_as_too_large_is_refused_before_it_comes() -> None:
+    assert parse(b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n") == ([], 413)
+    assert parse(b"POST / HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n") == ([], 413)
+
+
+def test_a_body_that_grows_too_large_is_refused() -> None:
+    assert parse(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"1f4\r\n%b\r\n" % (b"x" * 500) * 3) == (
+        [],
+        413,
+    )
+    request = b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
+    assert len(parse(request, request)[0]) == 2
+
+
+def test_a_sign_is_expected_until_the_body_has_come() -> None:
+    found = parser()
+    found.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+    assert found.expects_sign
+    found.feed(b"{}")
+    assert not found.expects_sign
+
+
+def test_another_protocol_is_not_begun() -> None:
+    found = parser()
+    found.feed(b"POST /exec HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\x03")
+    assert (len(found.requests), found.is_over, found.refusal) == (1, True, None)
+    found.feed(GET)
+    assert len(found.requests) == 1

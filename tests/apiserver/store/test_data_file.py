@@ -1,0 +1,399 @@
+"""Clusters that keep their objects in a file: what was answered is there again, whatever has happened."""
+
+# ruff: noqa: ASYNC240 -- the file is looked at while nothing else runs
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.apiserver.conftest import definition, watch
+from trioperator.apiserver import Cluster, open_cluster
+from trioperator.apiserver.store import data_file
+from trioperator.apiserver.store.data_file import DataFile
+from trioperator.errors import ApiError, ConfigError, DataFileError
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def config_map(name: str, **meta: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **meta}}
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Name a file that nobody may have open at the end."""
+    path = tmp_path / "cluster.data"
+    yield path
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    assert [link for link in links if os.path.exists(link) and os.readlink(link).startswith(str(path))] == []
+
+
+async def names(cluster: Cluster, kind: str = "cm") -> list[str]:
+    return [obj["metadata"]["name"] for obj in await cluster.list(kind)]
+
+
+class TestRestart:
+    async def test_everything_is_as_it_was(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            await cluster.apply(definition("frees", "Free"))
+            await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+            await cluster.apply({"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "f"}}, "team")
+            await cluster.apply([config_map("a"), config_map("b"), config_map("c")])
+            await cluster.patch("cm", "a", {"data": {"text": "ü1\n2"}})
+            await cluster.delete("cm", "b")
+            kinds = ["cm", "ns", "crd", "frees"]
+            before = [await cluster.list(kind) for kind in kinds], cluster.revision
+        async with open_cluster(path) as cluster:
+            assert ([await cluster.list(kind) for kind in kinds], cluster.revision) == before
+            created = await cluster.apply(
+                {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "g"}}
+            )
+            assert int(created[0]["metadata"]["resourceVersion"]) == cluster.revision == before[1] + 1
+
+    async def test_the_counter_goes_on_after_a_deletion(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            await cluster.apply(config_map("a"))
+            await cluster.delete("cm", "a")
+            before = cluster.revision
+        async with open_cluster(path) as cluster:
+            assert cluster.revision == before
+
+    async def test_history_is_gone(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            await cluster.apply(config_map("a"))
+            before = cluster.revision
+            await cluster.apply(config_map("b"))
+        async with open_cluster(path) as cluster, cluster.client() as client:
+            [(_, event)] = await watch(client, CONFIG_MAPS, resourceVersion=before)
+            assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+            await cluster.apply(config_map("c"))
+            [(_, event)] = await watch(client, CONFIG_MAPS, 1, resourceVersion=before + 1)
+            assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "c")
+
+    async def test_uids_are_not_given_out_twice(self, path: pathlib.Path) -> None:
+        uids = set()
+        for number in range(3):
+            async with open_cluster(path, seed=1) as cluster:
+                await cluster.apply(config_map(f"n{number}"))
+                uids |= {obj["metadata"]["uid"] for kind in ("ns", "cm") for obj in await cluster.list(kind)}
+        assert len(uids) == 4 + 3
+
+    async def test_owners_finalizers_and_ends_go_on(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            [owner] = await cluster.apply(config_map("owner"))
+            meta = {key: owner["metadata"][key] for key in ("name", "uid")}
+            reference = {"apiVersion": "v1", "kind": "ConfigMap", **meta}
+            await cluster.apply(config_map("owned", ownerReferences=[reference]))
+            await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+            await cluster.apply(config_map("held", namespace="team", finalizers=["a.b/c"]))
+            await cluster.delete("ns", "team")
+        async with open_cluster(path) as cluster:
+            await cluster.delete("cm", "owner")
+            assert await cluster.find("cm", "owned") is None
+            assert (await cluster.get("ns", "team"))["status"]["phase"] == "Terminating"
+            await cluster.patch("cm", "held", {"metadata": {"finalizers": None}}, "team")
+            assert await cluster.find("ns", "team") is None
+
+    async def test_a_definition_that_is_being_deleted_ends(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            await cluster.apply(definition("frees", "Free"))
+            obj = {
+                "apiVersion": "conformance.dev/v1",
+                "kind": "Free",
+                "metadata": {"name": "f", "finalizers": ["a.b/c"]},
+            }
+            await cluster.apply(obj)
+            await cluster.delete("crd", "frees.conformance.dev")
+        async with open_cluster(path) as cluster:
+            await cluster.patch("frees", "f", {"metadata": {"finalizers": None}})
+            assert await cluster.list("crd") == []
+        async with open_cluster(path) as cluster:
+            with pytest.raises(ConfigError, match="no resource 'frees'"):
+                await cluster.list("frees")
+
+    async def test_a_cut_file_holds_a_state_that_there_was(
+        self, path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        states: dict[int, list[str]] = {}
+        async with open_cluster(path) as cluster:
+            begin = path.stat().st_size
+            for number in range(5):
+                await cluster.apply(config_map(f"n{number}"))
+                states[cluster.revision] = await names(cluster)
+        content = path.read_bytes()
+        for cut in range(begin, len(content), 97):
+            path.write_bytes(content[:cut])
+            caplog.clear()
+            async with open_cluster(path) as cluster:
+                assert await names(cluster) == states.get(cluster.revision, [])
+                assert bool(caplog.messages) is (content[cut - 1 : cut] != b"\n")
+                await cluster.apply(config_map("more"))
+            async with open_cluster(path) as cluster:
+                assert "more" in await names(cluster)
+
+
+KINDS = {"cm": "ConfigMap", "ns": "Namespace", "frees": "Free"}
+places = st.tuples(st.sampled_from(sorted(KINDS)), st.sampled_from(["a", "b"]), st.sampled_from(["default", "a"]))
+actions = st.lists(
+    st.tuples(
+        places, st.sampled_from(["create", "create", "patch", "hold", "release", "own", "delete", "drop"]), places
+    ),
+    max_size=25,
+)
+Place = tuple[str, str, str]
+
+
+async def act(cluster: Cluster, place: Place, action: str, other: Place) -> None:
+    """Do something that may be refused."""
+    kind, name, namespace = place
+    with contextlib.suppress(ApiError, ConfigError):
+        if action == "create":
+            if kind == "frees":
+                await cluster.apply(definition("frees", "Free"))
+            api_version = "conformance.dev/v1" if kind == "frees" else "v1"
+            meta = {"name": name} if kind == "ns" else {"name": name, "namespace": namespace}
+            await cluster.create({"apiVersion": api_version, "kind": KINDS[kind], "metadata": meta})
+        elif action == "own":
+            owner = await cluster.get(*other)
+            reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": other[1]}
+            references = [{**reference, "uid": owner["metadata"]["uid"]}]
+            await cluster.patch(kind, name, {"metadata": {"ownerReferences": references}}, namespace)
+        elif action == "delete":
+            await cluster.delete(kind, name, namespace, policy="Foreground" if other[1] == "a" else "")
+        elif action == "drop":
+            await cluster.delete("crd", "frees.conformance.dev")
+        else:
+            labels, finalizers = {"labels": {"x": other[1]}}, {"finalizers": ["a.b/c"] if action == "hold" else None}
+            patch = {"metadata": labels if action == "patch" else finalizers}
+            await cluster.patch(kind, name, patch, namespace)
+
+
+def content(cluster: Cluster) -> tuple[int, dict[str, dict[str, bytes]], list[str]]:
+    """Return the revision, all objects, and the kinds that are served."""
+    store, catalog = cluster.api.state.store, cluster.api.state.catalog
+    tables = {
+        ".".join(resource): {key: stored.raw for key, stored in table.objects.items()}
+        for resource, table in sorted(store.tables.items())
+        if table.objects
+    }
+    return store.revision, tables, catalog.groups()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(actions, st.integers(1, 20_000))
+def test_the_file_says_at_any_time_what_the_cluster_says(steps: list[tuple[Place, str, Place]], growth: int) -> None:
+    async def main(folder: pathlib.Path) -> None:
+        path, copy = folder / "data", folder / "copy"
+        file = DataFile.open(path, growth=growth)
+        cluster = Cluster(data=file)
+        await file.flush()
+        for number, step in enumerate(steps):
+            await act(cluster, *step)
+            if number % 4 == 0 or step is steps[-1]:
+                shutil.copyfile(path, copy)  # as if the process had been killed now
+                async with open_cluster(copy) as other:
+                    assert content(other) == content(cluster)
+        file.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(main, pathlib.Path(folder))
+
+
+class Disk:
+    """Be between the data file and the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.syncs = 0
+        self.begun = trio.Event()
+        self.error: OSError | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self._sync = data_file._sync
+        self._token = trio.lowlevel.current_trio_token()
+        monkeypatch.setattr(data_file, "_sync", self)
+
+    def __call__(self, descriptor: int) -> None:
+        self.syncs += 1
+        self._token.run_sync_soon(self.begun.set)
+        self.gate.wait(20)
+        if self.error is not None:
+            raise self.error
+        self._sync(descriptor)
+
+
+@pytest.fixture
+async def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+class TestWriting:
+    async def test_nobody_is_told_of_what_is_not_synced(self, path: pathlib.Path, disk: Disk) -> None:
+        told: list[str] = []
+
+        async def create() -> None:
+            await client.post(CONFIG_MAPS, json=config_map("a"))
+            told.append("create")
+
+        async def read() -> None:
+            await client.get(f"{CONFIG_MAPS}/a")
+            told.append("read")
+
+        async def follow() -> None:
+            await watch(client, CONFIG_MAPS, 1, resourceVersion=0)
+            told.append("watch")
+
+        async with open_cluster(path) as cluster, cluster.client() as client:
+            disk.begun = trio.Event()
+            disk.gate.clear()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(create)
+                await disk.begun.wait()
+                nursery.start_soon(read)
+                nursery.start_soon(follow)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert told == []
+                disk.gate.set()
+        assert sorted(told) == ["create", "read", "watch"]
+
+    async def test_writes_that_wait_at_the_same_time_share_a_sync(self, path: pathlib.Path, disk: Disk) -> None:
+        async with open_cluster(path) as cluster:
+            disk.begun, disk.syncs = trio.Event(), 0
+            disk.gate.clear()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.create, config_map("first"))
+                await disk.begun.wait()
+                for number in range(50):
+                    nursery.start_soon(cluster.create, config_map(f"n{number}"))
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                disk.gate.set()
+            assert disk.syncs == 2
+        async with open_cluster(path) as cluster:
+            assert len(await names(cluster)) == 51
+
+    async def test_a_cancelled_writer_does_no_harm(self, path: pathlib.Path, disk: Disk) -> None:
+        async with open_cluster(path) as cluster:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await cluster.create(config_map("cancelled"))
+            await cluster.create(config_map("other"))
+        async with open_cluster(path) as cluster:
+            assert await names(cluster) == ["cancelled", "other"]
+
+    async def test_nothing_is_promised_after_a_failure(self, path: pathlib.Path, disk: Disk) -> None:
+        with pytest.raises(DataFileError, match=r"cluster\.data cannot be written: No space left on device\."):
+            async with open_cluster(path) as cluster:
+                await cluster.create(config_map("a"))
+                disk.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                with pytest.raises(DataFileError):
+                    await cluster.create(config_map("b"))
+                disk.error = None
+                with pytest.raises(DataFileError):
+                    await cluster.create(config_map("c"))
+                async with cluster.client() as client:
+                    with pytest.raises(DataFileError):
+                        await client.get(CONFIG_MAPS)
+        async with open_cluster(path) as cluster:
+            assert (await names(cluster))[0] == "a"
+
+    async def test_a_file_that_has_grown_is_begun_anew(self, path: pathlib.Path) -> None:
+        file = DataFile.open(path, growth=10_000)
+        cluster = Cluster(data=file)
+        await cluster.apply([config_map("a"), config_map("b")])
+        await cluster.delete("cm", "b")
+        file.note_fact("name", "value\nof two lines")
+        inodes, sizes = set(), []
+        for number in range(200):
+            await cluster.patch("cm", "a", {"data": {"x": f"{number:500}"}})
+            inodes.add(path.stat().st_ino)
+            sizes.append(path.stat().st_size)
+            with pytest.raises(ConfigError, match="another process is using it"):
+                DataFile.open(path)
+        assert len(inodes) > 1
+        assert max(sizes) < 20_000
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert os.listdir(path.parent) == [path.name]
+        file.close()
+        again = DataFile.open(path)
+        assert again.facts == {"name": "value\nof two lines"}
+        cluster = Cluster(data=again)
+        assert await names(cluster) == ["a"]
+        assert (await cluster.get("cm", "a"))["data"] == {"x": f"{199:500}"}
+        again.close()
+
+    async def test_a_copy_that_was_not_finished_does_no_harm(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            await cluster.apply(config_map("a"))
+        copy = path.with_name(path.name + ".new")
+        copy.write_bytes(b"x" * 100_000)
+        file = DataFile.open(path, growth=0)
+        await Cluster(data=file).apply([config_map(f"n{number}") for number in range(10)])
+        file.close()
+        assert not copy.exists()
+        async with open_cluster(path) as cluster:
+            assert len(await names(cluster)) == 11
+
+
+class TestOpening:
+    async def test_a_new_file_is_its_owners_only(self, path: pathlib.Path) -> None:
+        async with open_cluster(path):
+            pass
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    async def test_a_file_in_use_is_refused(self, path: pathlib.Path) -> None:
+        async with open_cluster(path):
+            with pytest.raises(ConfigError, match=r"cluster\.data cannot be opened: another process is using it\.$"):
+                async with open_cluster(path):
+                    pass
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [(".", "Is a directory"), ("none/x", "No such file or directory"), ("fifo", "it is not a regular file")],
+    )
+    async def test_what_cannot_be_opened_is_told(self, tmp_path: pathlib.Path, name: str, message: str) -> None:
+        os.mkfifo(tmp_path / "fifo")
+        with pytest.raises(ConfigError, match=f"cannot be opened: {message}."):
+            async with open_cluster(tmp_path / name):
+                pass
+
+    async def test_a_foreign_file_is_left_as_it_is(self, path: pathlib.Path) -> None:
+        path.write_text("notes of mine\n")
+        with pytest.raises(ConfigError, match="is no data file of a cluster: it does not begin as such a file does"):
+            async with open_cluster(path):
+                pass
+        assert path.read_text() == "notes of mine\n"
+
+    async def test_damage_is_told_and_nothing_is_touched(self, path: pathlib.Path) -> None:
+        async with open_cluster(path) as cluster:
+            await cluster.apply([config_map("a"), config_map("b")])
+        content = path.read_bytes().replace(b'"name":"a"', b'"name":"x"')
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"is damaged.* something wrong at byte .* left as it is"):
+            async with open_cluster(path):
+                pass
+        assert path.read_bytes() == content
+
+    async def test_what_is_dropped_is_told(self, path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+        async with open_cluster(path):
+            pass
+        with path.open("ab") as file:
+            file.write(b"12345678 {half")
+        async with open_cluster(path):
+            pass
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert record.getMessage().endswith("was not finished: 14 bytes at its end are dropped.")

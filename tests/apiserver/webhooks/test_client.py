@@ -1,0 +1,161 @@
+"""Calls of webhooks: in memory and virtual time, by services, over kept connections."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.apiserver.hooks import AUTHORITY, BUNDLE, HOST, Hooks, allow, configuration, deny, serve_hooks, webhook
+from trioperator.apiserver import Cluster
+from trioperator.apiserver.model.client_config import ClientConfig
+from trioperator.apiserver.webhooks.client import Caller
+from trioperator.errors import ApiError
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+
+
+def test_the_authority_of_the_tests_is_one() -> None:
+    assert AUTHORITY.cert_pem.bytes().startswith(b"-----BEGIN CERTIFICATE-----")
+
+
+async def test_a_webhook_in_memory_fails_in_virtual_time(autojump_clock: MockClock) -> None:
+    hooks = Hooks()
+
+    async def sleep(review: object) -> object:
+        await trio.sleep(3600)
+        return None
+
+    hooks.handlers["/slow"] = sleep
+    cluster = Cluster(seed=0, webhooks={HOST: hooks})
+    await cluster.apply(configuration("Validating", "slow", webhook(hooks, "/slow", timeoutSeconds=30)))
+    began = trio.current_time()
+    with pytest.raises(ApiError, match="context deadline exceeded"):
+        await cluster.create(CONFIG_MAP)
+    assert trio.current_time() - began == 30
+
+
+async def test_a_service_may_be_in_memory() -> None:
+    hooks = Hooks()
+    hooks.handlers["/x"] = allow
+    cluster = Cluster(seed=0, webhooks={"hooks.default.svc": hooks})
+    service = {"service": {"namespace": "default", "name": "hooks", "path": "/x"}}
+    await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x", clientConfig=service)))
+    await cluster.create(CONFIG_MAP)
+    assert len(hooks.asked) == 1
+
+
+async def test_a_service_is_where_the_cluster_is_told(nursery: trio.Nursery) -> None:
+    hooks = Hooks()
+    hooks.handlers["/x"] = allow
+    await nursery.start(serve_hooks, hooks, "hooks.default.svc")
+    cluster = Cluster(seed=0, services={"default/hooks": hooks.url})
+    service = {"service": {"namespace": "default", "name": "hooks", "path": "/x"}, "caBundle": BUNDLE}
+    async with cluster.client():
+        await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x", clientConfig=service)))
+        await cluster.create(CONFIG_MAP)
+    assert [target for target, _ in hooks.asked] == ["/x?timeout=10s"]
+
+
+async def test_a_service_must_prove_its_own_name(nursery: trio.Nursery) -> None:
+    hooks = Hooks()
+    await nursery.start(serve_hooks, hooks, "other.default.svc")
+    cluster = Cluster(seed=0, services={"default/hooks": hooks.url})
+    service = {"service": {"namespace": "default", "name": "hooks"}, "caBundle": BUNDLE}
+    async with cluster.client():
+        await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x", clientConfig=service)))
+        with pytest.raises(ApiError, match="certificate is not valid for the name"):
+            await cluster.create(CONFIG_MAP)
+
+
+async def test_connections_are_kept_for_the_next_call(nursery: trio.Nursery) -> None:
+    hooks = Hooks()
+    hooks.handlers["/x"] = allow
+    await nursery.start(serve_hooks, hooks)
+    cluster = Cluster(seed=0)
+    async with cluster.client():
+        await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
+        for name in "abc":
+            await cluster.create({**CONFIG_MAP, "metadata": {"name": name}})
+    assert (len(hooks.asked), hooks.connections) == (3, 1)
+
+
+async def test_connections_in_use_are_left_open() -> None:
+    hooks = Hooks()
+    asked, goes_on = trio.Event(), trio.Event()
+
+    async def wait(review: object) -> object:
+        asked.set()
+        await goes_on.wait()
+        return {"answer": 1}
+
+    hooks.handlers["/x"] = wait
+    caller = Caller(transports={HOST: hooks})
+    answers: list[object] = []
+
+    async def call() -> None:
+        answers.append(await caller.post(ClientConfig(url=f"{hooks.url}/x"), b"{}", timeout=5))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await asked.wait()
+        await caller.aclose()
+        goes_on.set()
+    assert answers == [{"answer": 1}]
+    await caller.aclose()
+
+
+async def test_what_webhooks_note_is_in_the_log_of_requests() -> None:
+    hooks = Hooks()
+    hooks.handlers["/x"] = lambda review: deny(review, auditAnnotations={"why": "because"})
+    cluster = Cluster(seed=0, webhooks={HOST: hooks})
+    await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
+    await cluster.client().post("/api/v1/namespaces/default/configmaps", json=CONFIG_MAP)
+    assert cluster.requests[0].annotations == {"x.conformance.dev/why": "because"}
+
+
+async def test_refused_garbage_goes_when_the_webhook_is_gone(autojump_clock: MockClock) -> None:
+    hooks = Hooks()
+    hooks.handlers["/x"] = deny
+    cluster = Cluster(seed=0, webhooks={HOST: hooks})
+    owner = await cluster.create({**CONFIG_MAP, "kind": "Secret"})
+    reference = {"apiVersion": "v1", "kind": "Secret", "name": "a", "uid": owner["metadata"]["uid"]}
+    await cluster.create({**CONFIG_MAP, "metadata": {"name": "a", "ownerReferences": [reference]}})
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["DELETE"]}
+    await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x", rules=[rule])))
+    await cluster.delete("secrets", "a")
+    assert await cluster.find("configmaps", "a") is not None
+    await trio.sleep(2)
+    await cluster.delete("validatingwebhookconfigurations", "x")
+    assert await cluster.find("configmaps", "a") is None
+
+
+async def test_a_webhook_may_write_while_it_is_asked(autojump_clock: MockClock) -> None:
+    hooks = Hooks()
+    cluster = Cluster(seed=0, webhooks={HOST: hooks})
+
+    async def write(review: dict[str, dict[str, str]]) -> object:
+        await cluster.create({**CONFIG_MAP, "kind": "Secret", "metadata": {"generateName": "b-"}})
+        return allow(review)
+
+    hooks.handlers["/x"] = write
+    await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
+    await cluster.create(CONFIG_MAP)
+    await cluster.delete("configmaps", "a")
+    assert len(await cluster.list("secrets")) == 2
+
+
+async def test_a_write_begins_anew_if_somebody_was_quicker(autojump_clock: MockClock) -> None:
+    hooks = Hooks()
+    cluster = Cluster(seed=0, webhooks={HOST: hooks})
+    await cluster.create(CONFIG_MAP)
+
+    async def overtake(review: dict[str, dict[str, str]]) -> object:
+        if len(hooks.asked) == 1:
+            await cluster.patch("configmaps", "a", {"data": {"quick": "one"}})
+        return allow(review)
+
+    hooks.handlers["/x"] = overtake
+    await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
+    changed = await cluster.patch("configmaps", "a", {"data": {"slow": "one"}})
+    assert changed["data"] == {"quick": "one", "slow": "one"}

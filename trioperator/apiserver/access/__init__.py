@@ -1,0 +1,1 @@
+"""Authentication, impersonation and RBAC authorization, tokens, and the reviews that answer questions about access."""

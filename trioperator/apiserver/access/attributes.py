@@ -1,0 +1,112 @@
+"""What a request asks to be allowed: a verb, and either a resource or a path. Pure.
+
+The path is read as the real server reads it for its authorizers: without knowing which resources there are, so that
+nobody learns from a refusal what exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from trioperator.errors import ApiError
+
+from ..model.errors import bad_request
+from ..model.selectors import parse_fields
+
+if TYPE_CHECKING:
+    from ..model.messages import Request
+
+__all__ = ["Attributes", "read_attributes"]
+
+_VERBS: Final = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_PATH_VERBS: Final = frozenset({"proxy", "watch"})  # verbs of old, which stand in the path
+_NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """One thing that somebody wants to do. A request without a resource has a path only."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    is_resource: bool = True
+
+    @property
+    def full_resource(self) -> str:
+        """Return the resource with its subresource, as rules name it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def read_attributes(request: Request) -> Attributes:
+    """Return what the request asks for."""
+    path = unquote(request.path) if "%" in request.path else request.path
+    parts = path.strip("/").split("/")
+    if len(parts) < 3 or parts[0] not in {"api", "apis"}:
+        return _of_path(request, path)
+    group = ""
+    if parts.pop(0) == "apis":
+        if len(parts) < 3:
+            return _of_path(request, path)
+        group = parts.pop(0)
+    version, *parts = parts
+    verb = _VERBS.get(request.method, "")
+    if parts[0] in _PATH_VERBS:
+        if len(parts) < 2:
+            raise bad_request(f"unable to determine kind and namespace from url, {path}")
+        verb = parts.pop(0)
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 1:
+        namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
+            parts = parts[2:]
+    name = parts[1] if len(parts) > 1 else ""
+    if not name and verb == "get":
+        verb = "watch" if _wants_watch(request) else "list"
+        name = _selected_name(request.query.get("fieldSelector", ""))
+    elif not name and verb == "delete":
+        verb = "deletecollection"
+    return Attributes(
+        verb=verb,
+        group=group,
+        version=version,
+        resource=parts[0],
+        subresource=parts[2] if len(parts) > 2 and verb != "proxy" else "",
+        namespace=namespace,
+        name=name,
+        path=path,
+    )
+
+
+def _of_path(request: Request, path: str) -> Attributes:
+    return Attributes(verb=request.method.lower(), path=path, is_resource=False)
+
+
+def _wants_watch(request: Request) -> bool:
+    return request.query.get("watch", "false").lower() not in {"false", "0"}
+
+
+def _selected_name(selector: str) -> str:
+    """Return the name that the field selector asks for, if it asks for one."""
+    if "metadata.name" not in selector:
+        return ""
+    try:
+        name = parse_fields(selector, lambda _: True).exact(("metadata", "name")) or ""
+    except ApiError:
+        return ""
+    return "" if name in {".", ".."} or re.search("[/%]", name) else name

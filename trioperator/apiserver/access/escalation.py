@@ -1,0 +1,89 @@
+"""Nobody gives away more than they have: the checks of those who write roles and bindings.
+
+Who may ``escalate`` a role, or ``bind`` it, is not checked; neither are the members of ``system:masters``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from trioperator.errors import NotFoundError
+
+from ..model.errors import forbidden, not_found
+from ..model.kinds import Kind
+from ..model.quoting import quote, quote_all
+from ..model.user import MASTERS, User
+from .attributes import Attributes
+from .policy_rules import EVERYTHING, Rule, describe_missing, find_missing, parse_rules
+from .rbac import Roles, join_problems
+
+__all__ = ["GrantGuard"]
+
+_GROUP: Final = "rbac.authorization.k8s.io"
+_ROLES: Final = frozenset({"roles", "clusterroles"})
+# What the garbage collector changes, and what nobody means to change.
+_HARMLESS: Final = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion"})
+
+
+class GrantGuard:
+    """Checks what is written to roles and bindings."""
+
+    def __init__(self, roles: Roles) -> None:
+        self._roles = roles
+
+    def check(self, kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any] | None, user: User) -> None:
+        """Refuse the write if it gives more than the user has."""
+        if kind.group != _GROUP or MASTERS in user.groups:
+            return
+        if old is not None and _without_harmless(obj) == _without_harmless(old):
+            return
+        if kind.plural in _ROLES:
+            self._check_role(kind, obj, old, user)
+        else:
+            self._check_binding(kind, obj, user)
+
+    def _check_role(self, kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any] | None, user: User) -> None:
+        meta = obj["metadata"]
+        name, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
+        # The name of a role that is created stands in its body, where authorization does not look.
+        asked = "" if old is None else name
+        if self._may(user, "escalate", kind.plural, namespace=namespace, name=asked):
+            return
+        self._check_rules(kind, name, parse_rules(obj.get("rules")), user=user, namespace=namespace)
+        gathers = any(((item or {}).get("aggregationRule") or {}).get("clusterRoleSelectors") for item in (obj, old))
+        if gathers and find_missing(self._roles.rules(user, namespace), EVERYTHING):
+            raise forbidden(kind, name, "must have cluster-admin privileges to use the aggregationRule")
+
+    def _check_binding(self, kind: Kind, obj: Mapping[str, Any], user: User) -> None:
+        meta, ref = obj["metadata"], obj.get("roleRef") or {}
+        name, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
+        role = str(ref.get("name") or "")
+        plural = {"ClusterRole": "clusterroles", "Role": "roles"}.get(str(ref.get("kind")))
+        if plural is None:
+            return  # it is not valid, which is told later
+        if self._may(user, "bind", plural, namespace=namespace, name=role):
+            return
+        try:
+            rules = self._roles.role_rules(ref, namespace)
+        except NotFoundError:
+            raise not_found(kind, role) from None
+        self._check_rules(kind, name, rules, user=user, namespace=namespace)
+
+    def _may(self, user: User, verb: str, plural: str, *, namespace: str, name: str) -> bool:
+        wanted = Attributes(verb=verb, group=_GROUP, version="*", resource=plural, namespace=namespace, name=name)
+        return self._roles.decide(user, wanted).allowed
+
+    def _check_rules(self, kind: Kind, name: str, rules: Iterable[Rule], *, user: User, namespace: str) -> None:
+        missing = find_missing(self._roles.rules(user, namespace), rules)
+        if not missing:
+            return
+        who = f"user {quote(user.name)} (groups={quote_all(user.groups)})"
+        text = f"{who} is attempting to grant RBAC permissions not currently held:\n{describe_missing(missing)}"
+        problems = join_problems(self._roles.grants(user, namespace))
+        raise forbidden(kind, name, f"{text}; resolution errors: [{problems}]" if problems else text)
+
+
+def _without_harmless(obj: Mapping[str, Any]) -> dict[str, Any]:
+    meta = {field: value for field, value in obj["metadata"].items() if field not in _HARMLESS}
+    return {**obj, "metadata": meta}

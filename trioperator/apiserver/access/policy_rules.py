@@ -1,0 +1,142 @@
+"""The rules of roles: what one of them allows, and whether some of them cover others. Pure.
+
+A rule is what ``PolicyRule`` of ``rbac.authorization.k8s.io/v1`` says: ``*`` stands for all, a subresource is named
+``pods/log`` or ``*/scale``, and a path may end with ``*``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..model.quoting import quote_all
+from .attributes import Attributes
+
+__all__ = ["EVERYTHING", "Rule", "allows", "describe_missing", "find_missing", "parse_rules"]
+
+Words = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule of a role."""
+
+    verbs: Words = ()
+    groups: Words = ()
+    resources: Words = ()
+    names: Words = ()
+    urls: Words = ()
+
+
+EVERYTHING = (
+    Rule(verbs=("*",), groups=("*",), resources=("*",)),
+    Rule(verbs=("*",), urls=("*",)),
+)
+
+
+def parse_rules(rules: Any) -> tuple[Rule, ...]:
+    """Return the rules of a stored role; what is no rule allows nothing."""
+    return tuple(_parse(rule) for rule in rules or () if isinstance(rule, Mapping))
+
+
+def _parse(rule: Mapping[str, Any]) -> Rule:
+    def words(field: str) -> Words:
+        return tuple(str(word) for word in rule.get(field) or ())
+
+    return Rule(
+        verbs=words("verbs"),
+        groups=words("apiGroups"),
+        resources=words("resources"),
+        names=words("resourceNames"),
+        urls=words("nonResourceURLs"),
+    )
+
+
+def allows(rule: Rule, wanted: Attributes) -> bool:
+    """Tell whether the rule allows what is wanted."""
+    if not _has(rule.verbs, wanted.verb):
+        return False
+    if not wanted.is_resource:
+        return any(_url_covers(url, wanted.path) for url in rule.urls)
+    return (
+        _has(rule.groups, wanted.group)
+        and _names_resource(rule.resources, wanted.full_resource)
+        and (not rule.names or wanted.name in rule.names)
+    )
+
+
+def _has(words: Words, word: str) -> bool:
+    return word in words or "*" in words
+
+
+def _names_resource(resources: Words, wanted: str) -> bool:
+    if _has(resources, wanted):
+        return True
+    _, slash, subresource = wanted.partition("/")
+    return bool(slash) and f"*/{subresource}" in resources
+
+
+def _url_covers(url: str, path: str) -> bool:
+    return url == path or (url.endswith("*") and path.startswith(url.rstrip("*")))
+
+
+# -- who gives what ---------------------------------------------------------------------------------------------------
+
+
+def find_missing(held: Sequence[Rule], given: Iterable[Rule]) -> list[Rule]:
+    """Return what of the *given* rules the *held* ones do not cover, in rules for one verb and one resource each.
+
+    Each such part is covered by one held rule or not at all.
+    """
+    parts = (part for rule in given for part in _break_down(rule))
+    return [part for part in parts if not any(_covers(rule, part) for rule in held)]
+
+
+def _break_down(rule: Rule) -> Iterable[Rule]:
+    names: Iterable[Words] = [(name,) for name in rule.names] or [()]
+    for group in rule.groups:
+        for resource in rule.resources:
+            for verb in rule.verbs:
+                for name in names:
+                    yield Rule(verbs=(verb,), groups=(group,), resources=(resource,), names=name)
+    for url in rule.urls:
+        for verb in rule.verbs:
+            yield Rule(verbs=(verb,), urls=(url,))
+
+
+def _covers(rule: Rule, part: Rule) -> bool:
+    if not _has(rule.verbs, part.verbs[0]):
+        return False
+    if part.urls:
+        return not rule.names and any(_url_covers(url, part.urls[0]) for url in rule.urls)
+    return (
+        _has(rule.groups, part.groups[0])
+        and _names_resource(rule.resources, part.resources[0])
+        and (not rule.names or (bool(part.names) and part.names[0] in rule.names))
+    )
+
+
+def describe_missing(missing: Iterable[Rule]) -> str:
+    """Return the rules in lines as the refusal shows them: the verbs of one resource together, sorted."""
+    verbs: dict[Rule, list[str]] = {}
+    alone: list[Rule] = []
+    for rule in missing:
+        if rule.urls:
+            alone.append(rule)
+        else:
+            verbs.setdefault(dataclasses.replace(rule, verbs=()), []).extend(rule.verbs)
+    together = [dataclasses.replace(rule, verbs=tuple(found)) for rule, found in verbs.items()]
+    return "\n".join(sorted({_describe(rule) for rule in (*alone, *together)}))
+
+
+def _describe(rule: Rule) -> str:
+    fields = {
+        "APIGroups": rule.groups,
+        "Resources": rule.resources,
+        "NonResourceURLs": rule.urls,
+        "ResourceNames": rule.names,
+        "Verbs": rule.verbs,
+    }
+    shown = (f"{field}:{quote_all(words)}" for field, words in fields.items() if words)
+    return "{" + ", ".join(shown) + "}"

@@ -1,0 +1,1 @@
+"""Request bodies: JSON, YAML, protobuf, patches and delete options, decoded and checked."""

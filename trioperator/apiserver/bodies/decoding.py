@@ -1,0 +1,249 @@
+"""From bytes to objects: bodies, patches and options of writes as clients send them, or the refusals of them.
+
+What comes out is in the stored form (see :func:`~trioperator.apiserver.builtin.strategies.shape`) and typed well enough
+to be worked with. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..builtin.strategies import shape
+from ..builtin.unmarshal import UnmarshalError, unmarshal
+from ..model import metadata
+from ..model.errors import Cause, bad_request, invalid, invalid_value, unsupported_media_type
+from ..model.kinds import Kind, kind_of
+from ..model.messages import Request
+from ..model.user import ADMIN, User
+from . import patching
+from .yaml import YamlError, load_yaml
+
+__all__ = [
+    "WriteOptions",
+    "decode_body",
+    "decode_json",
+    "decode_object",
+    "decode_patch",
+    "decode_wanted",
+    "read_write_options",
+]
+
+_MANAGER_LIMIT: Final = 128  # bytes
+_BODY_TYPES: Final = ("application/json", "application/yaml")
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class WriteOptions:
+    """The query parameters of a write; the handlers add the warnings that the client gets."""
+
+    dry_run: bool = False
+    manager: str = ""  # who writes, as managedFields call them
+    field_validation: str = "Warn"
+    force: bool = False
+    user: User = ADMIN
+    sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the options as the client sent them
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # what webhooks note for an audit
+
+
+def read_write_options(verb: str, request: Request) -> WriteOptions:
+    """Read the options of a write from its query and headers; refuse nonsense."""
+    query = request.query
+    is_apply = verb == "patch" and request.media_type == patching.APPLY
+    title = f"{verb.capitalize()}Options"
+    dry_run, manager = query.get("dryRun", ""), query.get("fieldManager", "")
+    if dry_run not in {"", "All"}:
+        text = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
+        raise invalid(title, "meta.k8s.io", "", [Cause("dryRun", text, "FieldValueNotSupported")])
+    causes = list(_check_manager(manager, is_required=is_apply))
+    if verb == "patch" and not is_apply and "force" in query:
+        text = "Forbidden: may not be specified for non-apply patch"
+        causes.insert(0, Cause("force", text, "FieldValueForbidden"))
+    if causes:
+        raise invalid(title, "meta.k8s.io", "", causes)
+    validation = query.get("fieldValidation", "") or "Warn"
+    if validation not in {"Ignore", "Warn", "Strict"}:
+        text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+        raise invalid(title, "meta.k8s.io", "", [Cause("fieldValidation", text, "FieldValueNotSupported")])
+    sent: dict[str, Any] = {"dryRun": [dry_run]} if dry_run else {}
+    sent |= {key: query[key] for key in ("fieldManager", "fieldValidation") if query.get(key)}
+    return WriteOptions(
+        sent=sent,
+        warnings=request.warnings,
+        annotations=request.annotations,
+        dry_run=bool(dry_run),
+        manager=manager or _manager_of(request.user_agent),
+        field_validation=validation,
+        force=query.get("force", "").lower() in {"1", "t", "true"},
+        user=request.user,
+    )
+
+
+def _check_manager(manager: str, *, is_required: bool) -> Iterable[Cause]:
+    if is_required and not manager:
+        yield Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+    if len(manager.encode()) > _MANAGER_LIMIT:
+        text = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
+        yield Cause("fieldManager", text, "FieldValueTooLong")
+    at = 0
+    for letter in manager:
+        if not letter.isprintable():
+            text = f"invalid character U+{ord(letter):04X} (at position {at})"
+            yield invalid_value("fieldManager", manager, text)
+        at += len(letter.encode())
+
+
+def _manager_of(user_agent: str) -> str:
+    """Return the name of the program, where a client does not say who manages what it writes."""
+    name = user_agent.partition("/")[0]
+    if name.isascii() and name.isprintable() and len(name) <= _MANAGER_LIMIT:
+        return name
+    text = "".join(letter for letter in name if letter.isprintable()).encode()[:_MANAGER_LIMIT]
+    return text.decode(errors="ignore")
+
+
+def decode_body(kind: Kind, request: Request) -> Any:
+    """Decode the object in the body, JSON or YAML."""
+    media = request.media_type
+    if media not in {"", *_BODY_TYPES}:
+        raise unsupported_media_type(_BODY_TYPES)
+    try:
+        if media == "application/yaml":
+            import yaml
+
+            return yaml.load(request.body, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return decode_json(request.body)
+    except Exception as error:  # noqa: BLE001 - each parser has errors of its own
+        text = f"couldn't get version/kind; json parse error: {error} ({request.body[:64].hex() or '<empty>'})"
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}") from None
+
+
+def decode_patch(body: bytes, patch_type: str) -> Any:
+    """Decode a patch."""
+    try:
+        patch = decode_json(body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if patch_type != patching.JSON and not isinstance(patch, dict):
+        text = f"json: cannot unmarshal {_json_name(patch)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding patch: {text}")
+    return patch
+
+
+def decode_wanted(body: bytes, options: WriteOptions) -> dict[str, Any]:
+    """Decode what is to be applied, JSON or YAML."""
+    try:
+        wanted, problems = load_yaml(body)
+    except YamlError as error:
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from None
+    if wanted is not None and not isinstance(wanted, dict):
+        text = f"json: cannot unmarshal {_json_name(wanted)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {text}")
+    if problems and options.field_validation == "Strict":
+        text = "\n  ".join(["yaml: unmarshal errors:", *problems])
+        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {text}")
+    if problems and options.field_validation == "Warn":
+        options.warnings.extend(problems)
+    return wanted or {}
+
+
+def _integral(text: str) -> float | int:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
+
+
+_decoder: Final = msgspec.json.Decoder(float_hook=_integral)
+
+
+def decode_json(body: bytes) -> Any:
+    """Decode the JSON; whole numbers are integers however they are written. Raises ValueError."""
+    return _decoder.decode(body)
+
+
+def _json_name(value: Any) -> str:
+    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array", type(None): "null"}
+    return names.get(type(value), "object")
+
+
+def _not_object(value: Any) -> str:
+    if value is None:
+        return "Object 'Kind' is missing in 'null'"
+    return f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_name(value)} into Go value"
+
+
+def decode_object(
+    kind: Kind, sent: Any, options: WriteOptions, *, patched: bool = False, merged: Any = None
+) -> dict[str, Any]:
+    """Bring what a client sent into the stored form, or refuse it.
+
+    What *patched* an object is shown as JSON in refusals; a strategic patch is *merged*, and is shown itself.
+    """
+    if not isinstance(sent, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_not_object(sent)}")
+    _check_type(kind, sent, patched=patched)
+    unknown: list[str] = []
+    problem: str | None = None
+    read: Mapping[str, Any] = sent
+    if kind.custom is not None:
+        problem = _metadata_problem(kind, sent.get("metadata"))
+    else:
+        try:
+            read = unmarshal(kind, sent, unknown)
+        except UnmarshalError as error:
+            problem = str(error) if merged is None else error.converted()
+    if problem is None:
+        obj = shape(kind, read, unknown)
+        if unknown and options.field_validation != "Ignore":
+            texts = [f'unknown field "{field}"' for field in unknown]
+            if options.field_validation == "Strict":
+                problem = f"strict decoding error: {', '.join(texts)}"
+            else:
+                options.warnings.extend(texts)
+    if problem is None:
+        if kind.custom is None and _metadata_of(sent).get("managedFields") == []:
+            obj["metadata"]["managedFields"] = []  # says to forget the managers, where an absent list says nothing
+        return obj
+    if not patched:
+        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
+    shown = msgspec.json.encode(sent).decode() if merged is None else patching.go_text(merged)
+    raise invalid("", "", "", [invalid_value("patch", shown, problem)])
+
+
+def _metadata_of(sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = sent.get("metadata")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _metadata_problem(kind: Kind, meta: Any) -> str | None:
+    if meta is None:
+        return None
+    if isinstance(meta, dict):
+        return metadata.type_problem(meta)
+    return f"json: cannot unmarshal {_json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
+
+
+def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:
+    api_version, name = kind_of(sent)
+    if kind.custom is None:
+        if api_version in {"", kind.api_version} and name in {"", kind.kind}:
+            return
+        shown, version = name or kind.kind, (api_version or kind.api_version).rpartition("/")[2]
+        reason = f'no kind "{shown}" is registered for version "{api_version or kind.api_version}"'
+        raise bad_request(f'{shown} in version "{version}" cannot be handled as a {kind.kind}: {reason}')
+    if not name:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing"
+        )
+    if api_version != kind.api_version and not patched:
+        expected = f"({api_version}) does not match the expected API version ({kind.api_version})"
+        raise bad_request(f"the API version in the data {expected}")
+    own = str((sent.get("metadata") or {}).get("name") or "") if isinstance(sent.get("metadata"), dict) else ""
+    if api_version != kind.api_version:
+        cause = Cause("apiVersion", f'Invalid value: "{api_version}": must be {kind.api_version}')
+        raise invalid(name, kind.group, own, [cause])
+    if name != kind.kind:
+        raise invalid(name, kind.group, own, [Cause("kind", f'Invalid value: "{name}": must be {kind.kind}')])

@@ -1,0 +1,134 @@
+"""How a deletion is asked for: by a body, or else by a query; with the real server's refusals. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..builtin.unmarshal import JSON_NAMES
+from ..model.errors import Cause, bad_request, invalid, invalid_value
+from ..model.messages import Request
+from ..model.quoting import quote
+from ..model.user import ADMIN, User
+from .decoding import decode_json
+
+__all__ = ["POLICIES", "DeleteOptions", "parse_delete_options"]
+
+POLICIES: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}  # with the finalizers that stand for them
+_NUMBER: Final = re.compile(r"[-+]?\d+")
+_HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+# What the options are in JSON, and what Go calls that.
+_OPTIONS: Final[Mapping[str, tuple[type, str]]] = {
+    "gracePeriodSeconds": (int, "int64"),
+    "preconditions": (dict, "v1.Preconditions"),
+    "orphanDependents": (bool, "bool"),
+    "propagationPolicy": (str, "v1.DeletionPropagation"),
+    "dryRun": (list, "[]string"),
+}
+_PRECONDITIONS: Final[Mapping[str, tuple[type, str]]] = {"uid": (str, "types.UID"), "resourceVersion": (str, "string")}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """The options of a deletion."""
+
+    uid: str = ""
+    version: str = ""
+    grace: int | None = None
+    policy: str = ""
+    dry_run: bool = False
+    user: User = ADMIN
+    sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as the client sent them
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def parse_delete_options(request: Request) -> DeleteOptions:
+    """Read the options; refuse nonsense. Where there is a body, nobody looks at the query."""
+    sent = _read_body(request.body) if request.body else _read_query(request.query)
+    policy, orphan = sent.get("propagationPolicy", ""), sent.get("orphanDependents")
+    if policy not in {"", "Background", *POLICIES}:
+        supported = '"Foreground", "Background", "Orphan", "nil"'
+        raise _unsupported("propagationPolicy", f"{quote(policy)}: supported values: {supported}")
+    if policy and orphan is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        cause = invalid_value("propagationPolicy", policy, text)
+        raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
+    if not policy and orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    if any(value != "All" for value in sent.get("dryRun", ())):
+        shown = ",".join(quote(value) for value in sent["dryRun"])
+        raise _unsupported("dryRun", f'[{shown}]: supported values: "All"')
+    preconditions = sent.get("preconditions", {})
+    return DeleteOptions(
+        uid=preconditions.get("uid", ""),
+        version=preconditions.get("resourceVersion", ""),
+        grace=sent.get("gracePeriodSeconds"),
+        policy=policy,
+        dry_run=bool(sent.get("dryRun")),
+        user=request.user,
+        sent=sent,
+        warnings=request.warnings,
+        annotations=request.annotations,
+    )
+
+
+def _read_body(body: bytes) -> dict[str, Any]:
+    try:
+        sent = decode_json(body)
+    except ValueError as error:
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+    if sent is None:
+        return {}
+    if not isinstance(sent, dict):
+        found = JSON_NAMES[type(sent)]
+        text = f"json: cannot unmarshal {found} into Go value of type {_HEAD}"
+        raise bad_request(f"couldn't get version/kind; json parse error: {text}")
+    options = _typed(sent, _OPTIONS, "DeleteOptions")
+    if "preconditions" in options:
+        options["preconditions"] = _typed(options["preconditions"], _PRECONDITIONS, "Preconditions.preconditions")
+    for value in options.get("dryRun", ()):
+        if not isinstance(value, str):
+            raise _mismatch(value, "DeleteOptions.dryRun", "string")
+    return options
+
+
+def _typed(sent: Mapping[str, Any], fields: Mapping[str, tuple[type, str]], owner: str) -> dict[str, Any]:
+    """Return the fields that there are, each of its type."""
+    found = {}
+    for name, value in sent.items():
+        if name in fields and value is not None:
+            wanted, shown = fields[name]
+            if type(value) is not wanted:
+                raise _mismatch(value, f"{owner}.{name}", shown)
+            found[name] = value
+    return found
+
+
+def _mismatch(value: Any, field: str, wanted: str) -> Exception:
+    found = "null" if value is None else JSON_NAMES[type(value)]
+    if found == "number" and wanted == "int64":
+        found = f"number {value}"
+    return bad_request(f"json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
+
+
+def _read_query(query: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if policy := query.get("propagationPolicy"):
+        found["propagationPolicy"] = policy
+    if "dryRun" in query:
+        found["dryRun"] = [query["dryRun"]]
+    if "orphanDependents" in query:
+        found["orphanDependents"] = query["orphanDependents"].lower() not in {"false", "0"}
+    if grace := query.get("gracePeriodSeconds"):
+        if not _NUMBER.fullmatch(grace):
+            raise bad_request(f"strconv.ParseInt: parsing {quote(grace)}: invalid syntax")
+        found["gracePeriodSeconds"] = int(grace)
+    return found
+
+
+def _unsupported(field: str, text: str) -> Exception:
+    cause = Cause(field, f"Unsupported value: {text}", "FieldValueNotSupported")
+    return invalid("DeleteOptions", "meta.k8s.io", "", [cause])

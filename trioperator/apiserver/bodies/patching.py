@@ -1,0 +1,240 @@
+"""The patches of the API: merge (RFC 7386), JSON patch (RFC 6902) and strategic merge; pure.
+
+A patch never changes what it is applied to: results share the untouched parts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from ..model.errors import bad_request, unsupported_media_type
+from ..model.kind_schemas import Node, resolve
+
+if TYPE_CHECKING:
+    from ..model.kinds import Kind
+
+__all__ = [
+    "APPLY",
+    "JSON",
+    "MERGE",
+    "STRATEGIC",
+    "apply_json_patch",
+    "apply_strategic_patch",
+    "as_taken",
+    "check_type",
+    "go_text",
+]
+
+MERGE: Final = "application/merge-patch+json"
+JSON: Final = "application/json-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+
+
+def check_type(kind: Kind, patch_type: str) -> None:
+    """Refuse a type of patches that objects of the kind do not take."""
+    accepted = (JSON, MERGE, *(() if kind.custom else (STRATEGIC,)), APPLY)
+    if patch_type not in accepted:
+        raise unsupported_media_type(accepted)
+
+
+def apply_json_patch(raw: bytes, operations: Any) -> Any:
+    """Return the document whose JSON is *raw*, changed by the operations.
+
+    Operations that do not fit the document, failed tests among them, are refused with 422 as a whole.
+    """
+    import jsonpatch
+    import jsonpointer
+
+    if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
+        name = "object" if isinstance(operations, dict) else "value"
+        text = f"json: cannot unmarshal {name} into Go value of type []handlers.jsonPatchOp"
+        raise bad_request(f"error decoding patch: {text}")
+    if len(operations) > 10_000:
+        text = f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}"
+        raise ApiError.of(text, status=413, reason="RequestEntityTooLarge")
+    document = msgspec.json.decode(raw)
+    try:
+        for item in operations:
+            document = jsonpatch.apply_patch(document, as_taken(item, document), in_place=True)
+        return document
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpointer.JsonPointerException,
+        TypeError,
+        KeyError,
+        IndexError,
+        ValueError,
+    ):
+        text = "the server rejected our request due to an error in our request"
+        raise ApiError.of(text, status=422, reason="Invalid") from None
+
+
+def as_taken(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:
+    """Return the operation of a JSON patch as the real server takes it, in terms of the standard.
+
+    A value that is left out is null, a field that is not there has the value null, and to replace it is to add it.
+    """
+    taken = dict(operation)
+    name = taken.get("op")
+    if name in {"add", "replace", "test"}:
+        taken.setdefault("value", None)
+    if name == "replace" and _lacks(document, taken.get("path")):
+        taken["op"] = "add"
+    elif name == "test" and taken["value"] is None and _lacks(document, taken.get("path")):
+        return []
+    elif name == "copy" and _lacks(document, taken.get("from")):
+        taken |= {"op": "add", "value": None}
+    return [taken]
+
+
+def _lacks(document: Any, path: Any) -> bool:
+    """Tell whether the object that the path leads to is there, and does not have the field."""
+    import jsonpointer
+
+    if not path:
+        return False
+    parent, field = jsonpointer.JsonPointer(path).to_last(document)
+    return isinstance(parent, dict) and field not in parent
+
+
+def apply_strategic_patch(target: Any, patch: Any, schema: Node | None) -> Any:
+    """Return *target*, an object of a built-in kind with this schema, changed by the strategic merge patch."""
+    return _merge_object(target, patch, schema)
+
+
+def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> Any:
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in {None, "merge"}:
+        raise ApiError.of(f"unknown patch type: {directive} in map: {go_text(patch)}", status=500)
+    result = dict(target) if isinstance(target, dict) else {}
+    if (retain := patch.get("$retainKeys")) is not None:
+        given = [key for key, value in patch.items() if value is not None and not key.startswith("$")]
+        if not isinstance(retain, list) or any(key not in retain for key in given):
+            raise bad_request("invalid patch format of retainKeys")
+        result = {key: value for key, value in result.items() if key in retain}
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            name = key.partition("/")[2]
+            result[name] = [item for item in result.get(name) or () if item not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merge_object(result.get(key), value, _field(node, key))
+        elif isinstance(value, list):
+            result[key] = _merge_list(result.get(key), value, _field(node, key))
+        else:
+            result[key] = value
+    for key, order in patch.items():
+        name = key.partition("/")[2]
+        if key.startswith("$setElementOrder/") and isinstance(result.get(name), list) and isinstance(order, list):
+            merge_key = _merge_key(_field(node, name))
+            if isinstance(sent := patch.get(name), list):
+                _check_order(sent, order, merge_key)
+            old = target.get(name) if isinstance(target, dict) else None
+            result[name] = _ordered(result[name], order, old, merge_key)
+    return result
+
+
+def _field(node: Node | None, name: str) -> Node | None:
+    """Return the schema of the field; None if it is not known."""
+    if node is None:
+        return None
+    found = (node.get("properties") or {}).get(name) or node.get("additionalProperties")
+    return resolve(found) if isinstance(found, Mapping) else None
+
+
+def _merge_key(node: Node | None) -> str | None:
+    """Return by which field the items of the list are the same: none for plain values; None if they are replaced."""
+    if node is None or "merge" not in node.get("x-kubernetes-patch-strategy", "").split(","):
+        return None
+    return str(node.get("x-kubernetes-patch-merge-key", ""))
+
+
+def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
+    key = _merge_key(node)
+    current: list[Any] = list(target) if isinstance(target, list) else []
+    if key is None or node is None:
+        return [item for item in patch if not _is_directive(item, "replace")]
+    if not key:
+        merged = current + [item for item in patch if item not in current]
+        return _ordered(merged, patch, target, key)
+    if any(_is_directive(item, "replace") for item in patch):
+        return [item for item in patch if not (isinstance(item, dict) and "$patch" in item)]
+    items = resolve(node["items"])
+    for item in patch:
+        _check_item(item, key, current)
+        index = next((i for i, old in enumerate(current) if isinstance(old, dict) and old.get(key) == item[key]), None)
+        if _is_directive(item, "delete"):
+            if index is not None:
+                del current[index]
+        elif index is None:
+            current.append(_merge_object(None, item, items))
+        else:
+            current[index] = _merge_object(current[index], item, items)
+    return _ordered(current, patch, target, key)
+
+
+def _check_item(item: Any, key: str, current: list[Any]) -> None:
+    if not isinstance(item, dict):
+        text = f"list element types are not identical: {go_text([current, [item]])}"
+        raise ApiError.of(text, status=500)
+    if key not in item:
+        raise ApiError.of(f"map: {go_text(item)} does not contain declared merge key: {key}", status=500)
+
+
+def go_text(value: Any) -> str:
+    """Return the value as the real server shows values that have no types."""
+    match value:
+        case dict():
+            return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(go_text(item) for item in value)}]"
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "<nil>"
+    return str(value)
+
+
+def _is_directive(item: Any, directive: str) -> bool:
+    return isinstance(item, dict) and item.get("$patch") == directive
+
+
+def _ordered(items: list[Any], order: list[Any], old: Any, key: str | None) -> list[Any]:
+    """Bring the items into the order asked for; those that it does not name stay before their old followers."""
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted = [identity(item) for item in order]
+    places = [identity(item) for item in old] if isinstance(old, list) else []
+    named = sorted((item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item)))
+    others = [item for item in items if identity(item) not in wanted]
+    result: list[Any] = []
+    for item in named:
+        place = places.index(identity(item)) if identity(item) in places else -1
+        while others and identity(others[0]) in places and places.index(identity(others[0])) < place:
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others
+
+
+def _check_order(patch: list[Any], order: list[Any], key: str | None) -> None:
+    """Refuse a patch of a list whose items are in another order than it asks for."""
+    items = [item for item in patch if not _is_directive(item, "delete")]
+    left = iter(item.get(key) if key and isinstance(item, dict) else item for item in order)
+    if not all((item.get(key) if key and isinstance(item, dict) else item) in left for item in items):
+        text = f"The order in patch list:\n{go_text(items)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
+        raise ApiError.of(text, status=500)

@@ -1,0 +1,213 @@
+"""What the API decides about objects of single built-in kinds when they are created or changed. Pure.
+
+The functions change the new object in place, at its own level: nested parts may be shared, and are replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ..custom.definitions import initial_status
+from ..model.kinds import Kind
+from .unmarshal import new_status
+
+__all__ = ["assign_addresses", "encode_secret", "prepare_changed", "prepare_new"]
+
+Object = dict[str, Any]
+
+# These kinds keep the status that they are created with.
+_STATUS_ON_CREATE: Final = frozenset({("", "nodes")})
+_TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION: Final = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+
+
+def prepare_new(kind: Kind, obj: Object) -> None:
+    """Prepare an object of a built-in kind that is to be created; it has its name and its uid."""
+    if "status" in kind.subresources and kind.resource not in _STATUS_ON_CREATE:
+        obj["status"] = new_status(kind)
+    prepare = _NEW.get(kind.resource)
+    if prepare is not None:
+        prepare(obj)
+
+
+def prepare_changed(kind: Kind, new: Object, old: Mapping[str, Any]) -> None:
+    """Prepare the new content of an object of a built-in kind."""
+    prepare = _CHANGED.get(kind.resource)
+    if prepare is not None:
+        prepare(new, old)
+
+
+# -- namespaces, definitions, secrets -------------------------------------------------------------------------------
+
+
+def _new_namespace(obj: Object) -> None:
+    obj["spec"] = {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]}
+
+
+def _new_definition(obj: Object) -> None:
+    obj["status"] = initial_status(obj)
+
+
+def encode_secret(obj: Object) -> None:
+    """Move the plain texts of a Secret to its data."""
+    texts = obj.pop("stringData", None) or {}
+    if texts:
+        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in texts.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+# -- what runs -----------------------------------------------------------------------------------------------------
+
+
+def _new_pod(obj: Object) -> None:
+    _complete_pod(obj, {"spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}})
+    obj["status"] = {**obj["status"], "qosClass": _quality(obj["spec"])}
+
+
+def _complete_pod(new: Object, old: Mapping[str, Any]) -> None:
+    """Set what admission sets in Pods, and what therefore nobody manages."""
+    kept = {field: old["spec"][field] for field in ("priority", "preemptionPolicy") if field in old["spec"]}
+    tolerations = new["spec"].get("tolerations") or []
+    tolerated = {item.get("key") for item in tolerations}
+    added = [{"key": key, **_TOLERATION} for key in _TOLERATED if not {key, None, ""} & tolerated]
+    new["spec"] = {**kept, **new["spec"], "tolerations": [*tolerations, *added]}
+
+
+def _quality(spec: Mapping[str, Any]) -> str:
+    resources = [item.get("resources") or {} for item in spec.get("containers") or ()]
+    resources += [item.get("resources") or {} for item in spec.get("initContainers") or ()]
+    wanted = [{word: _compute(item.get(word)) for word in ("limits", "requests")} for item in resources]
+    if not any(item["limits"] or item["requests"] for item in wanted):
+        return "BestEffort"
+    is_guaranteed = all(len(item["limits"]) == 2 and item["limits"] == item["requests"] for item in wanted)
+    return "Guaranteed" if is_guaranteed else "Burstable"
+
+
+def _compute(amounts: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: amount for name, amount in (amounts or {}).items() if name in {"cpu", "memory"} and amount != "0"}
+
+
+def _new_daemon_set(obj: Object) -> None:
+    _annotate(obj, {_TEMPLATE_GENERATION: "1"})
+
+
+def _changed_daemon_set(new: Object, old: Mapping[str, Any]) -> None:
+    generation = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, "1"))
+    is_other = new["spec"].get("template") != old["spec"].get("template")
+    _annotate(new, {_TEMPLATE_GENERATION: str(generation + is_other)})
+
+
+def _annotate(obj: Object, annotations: Mapping[str, str]) -> None:
+    obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), **annotations}
+
+
+def _new_job(obj: Object) -> None:
+    """Let the Job select its own Pods by its uid, unless it says that it selects by itself."""
+    spec, meta = dict(obj["spec"]), obj["metadata"]
+    obj["spec"] = spec
+    if not spec.setdefault("manualSelector", False):
+        by_uid = {"batch.kubernetes.io/controller-uid": meta["uid"]}
+        names = {"batch.kubernetes.io/job-name": meta.get("name", "")}
+        legacy = {"controller-uid": meta["uid"], "job-name": meta.get("name", "")}
+        template = dict(spec.get("template") or {})
+        template_meta = template.get("metadata") or {}
+        labels = {**(template_meta.get("labels") or {}), **by_uid, **names, **legacy}
+        template["metadata"] = {**template_meta, "labels": labels}
+        spec["template"] = template
+        if "selector" not in spec:
+            spec["selector"] = {"matchLabels": by_uid}
+    shown = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if shown and not meta.get("labels"):
+        meta["labels"] = shown
+
+
+# -- services ------------------------------------------------------------------------------------------------------
+
+# What only Services of some types have: it goes with the type, unless it is changed at the same time.
+_BALANCED: Final = frozenset({"LoadBalancer"})
+_OUTSIDE: Final = frozenset({"LoadBalancer", "NodePort"})
+_INSIDE: Final = _OUTSIDE | {"ClusterIP"}
+_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
+    "allocateLoadBalancerNodePorts": _BALANCED,
+    "clusterIP": _INSIDE,
+    "clusterIPs": _INSIDE,
+    "externalName": frozenset({"ExternalName"}),
+    "externalTrafficPolicy": _OUTSIDE,
+    "internalTrafficPolicy": _INSIDE,
+    "ipFamilies": _INSIDE,
+    "ipFamilyPolicy": _INSIDE,
+    "loadBalancerClass": _BALANCED,
+}
+
+
+def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
+    """Keep what was assigned, where the new content leaves it out."""
+    spec, before = dict(new["spec"]), old["spec"]
+    new["spec"] = spec
+    for field, types in _BY_TYPE.items():
+        if spec["type"] not in types and before["type"] in types and spec.get(field) == before.get(field):
+            spec.pop(field, None)
+    if spec["type"] != "LoadBalancer":
+        new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
+    if spec["type"] == "ExternalName":
+        return
+    if "clusterIP" not in spec and "clusterIP" in before:
+        spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], before["clusterIPs"]
+    taken = {(port.get("port"), port.get("protocol")): port.get("nodePort") for port in before.get("ports") or ()}
+    if spec["type"] in {"LoadBalancer", "NodePort"} and "ports" in spec:
+        spec["ports"] = [
+            {**port, "nodePort": port.get("nodePort") or taken.get((port.get("port"), port.get("protocol")))}
+            for port in spec["ports"]
+        ]
+    elif "ports" in spec:
+        given = set(taken.values())
+        spec["ports"] = [
+            {field: value for field, value in port.items() if field != "nodePort" or value not in given}
+            for port in spec["ports"]
+        ]
+
+
+def assign_addresses(service: Object, others: Iterable[Mapping[str, Any]]) -> None:
+    """Give the Service the lowest cluster IP and node ports that are free, where it needs and has none."""
+    spec = dict(service["spec"])
+    service["spec"] = spec
+    if spec["type"] == "ExternalName":
+        return
+    uid = service["metadata"]["uid"]
+    specs = [other["spec"] for other in others if other["metadata"]["uid"] != uid]
+    if not spec.get("clusterIP"):
+        taken = {other.get("clusterIP") for other in specs}
+        spec["clusterIP"] = next(address for address in _addresses() if address not in taken)
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    if spec["type"] in {"LoadBalancer", "NodePort"}:
+        ports = {port.get("nodePort") for other in (spec, *specs) for port in other.get("ports") or ()}
+        free = (number for number in range(30000, 32768) if number not in ports)
+        spec["ports"] = [
+            {**port, "nodePort": port.get("nodePort") or next(free)} for port in spec.get("ports") or ()
+        ] or spec.get("ports")
+        if not spec["ports"]:
+            del spec["ports"]
+
+
+def _addresses() -> Iterable[str]:
+    for high in range(256):
+        for low in range(256):
+            if (high, low) not in {(0, 0), (0, 1)}:  # the network, and the API server itself
+                yield f"10.96.{high}.{low}"
+
+
+_NEW: Final[Mapping[tuple[str, str], Callable[[Object], None]]] = {
+    ("", "namespaces"): _new_namespace,
+    ("", "pods"): _new_pod,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): _new_definition,
+    ("apps", "daemonsets"): _new_daemon_set,
+    ("batch", "jobs"): _new_job,
+}
+_CHANGED: Final[Mapping[tuple[str, str], Callable[[Object, Mapping[str, Any]], None]]] = {
+    ("", "pods"): _complete_pod,
+    ("", "services"): _changed_service,
+    ("apps", "daemonsets"): _changed_daemon_set,
+}

@@ -1,0 +1,141 @@
+"""How each kind prepares its objects to be stored: what clients cannot set, what belongs to which subresource. Pure.
+
+These rules are the same for every way of writing (create, update, any patch), so the ways know nothing of kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..custom import schema
+from ..custom.definitions import check_changed_definition, check_definition, fill_definition
+from ..custom.rule_validation import unevaluated_rules
+from ..custom.validation import check as check_custom
+from ..model.errors import Cause, invalid_value
+from ..model.kinds import Kind
+from ..model.metadata import META_FIELDS, clean_metadata
+from . import autoscaling, events
+from .preparation import encode_secret, prepare_changed, prepare_new
+from .validity import check_builtin
+from .validity.roles import RBAC, check_grants, check_grants_update
+from .validity.webhook_configurations import CONFIGURATIONS, check_configuration
+
+__all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
+
+
+def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
+    """Bring an object that a client sent into the form to be worked on: version first, known fields, defaults.
+
+    Objects of built-in kinds are in the version that is stored, custom ones in that of the kind.
+
+    The paths of fields that were dropped because nobody knows them are added to *unknown*.
+    """
+    if kind.api_version == "autoscaling/v1":
+        obj = autoscaling.from_v1(obj)
+    meta = obj.get("metadata") or {}
+    if kind.custom is not None:
+        unknown.extend(f"metadata.{field}" for field in meta if field not in META_FIELDS)
+    body = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata"}}
+    if kind.is_event_alias:
+        body = events.to_core(body)
+    structure = kind.custom.structure if kind.custom else None
+    if structure is not None:
+        body = schema.default(structure, schema.prune(structure, body, unknown))
+    if kind.resource == ("", "secrets"):
+        encode_secret(body)
+    elif kind.resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
+        fill_definition(body)
+    meta = clean_metadata(meta)
+    if kind.resource == ("", "namespaces") and meta.get("name"):
+        meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+    api_version = kind.api_version if kind.custom is not None else kind.stored_api_version
+    return {"apiVersion": api_version, "kind": kind.kind, "metadata": meta, **body}
+
+
+def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
+    """Set what the server decides about a new object; *obj* is shaped, has a uid, and is changed in place."""
+    meta = obj["metadata"]
+    for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        meta.pop(field, None)
+    if kind.has_generation:
+        meta["generation"] = 1
+    if kind.custom is None:
+        prepare_new(kind, obj)
+    elif "status" in kind.subresources:
+        obj.pop("status", None)
+
+
+def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, subresource: str) -> dict[str, Any]:
+    """Return *new* with only those changes that this subresource ("" is the main one) may make, and its generation."""
+    if subresource == "status":
+        new = _status_only(kind, new, old)
+    elif "status" in kind.subresources:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if kind.resource == ("", "namespaces") and subresource != "finalize":
+        new["spec"] = old.get("spec", {})
+    if kind.custom is None and subresource in {"", "finalize"}:
+        prepare_changed(kind, new, old)
+    if kind.has_generation and subresource != "status" and _is_new_generation(kind, new, old):
+        new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+    return new
+
+
+def _status_only(kind: Kind, new: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    result = {key: value for key, value in old.items() if key != "status"}
+    if "status" in new:
+        result["status"] = new["status"]
+    # The API takes metadata through the status subresource for most built-in kinds, and never for custom ones.
+    if kind.custom is not None or kind.group == "apiextensions.k8s.io":
+        meta = dict(old["metadata"])
+        meta.pop("managedFields", None)
+        meta |= {
+            field: new["metadata"][field] for field in ("managedFields", "resourceVersion") if field in new["metadata"]
+        }
+    else:
+        meta = dict(new["metadata"])
+        kept = {"deployments": "labels", "pods": "ownerReferences"}.get(kind.plural)
+        if kept:
+            meta.pop(kept, None)
+            if kept in old["metadata"]:
+                meta[kept] = old["metadata"][kept]
+    result["metadata"] = meta
+    return result
+
+
+def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    ignored = {"apiVersion", "kind", "metadata"}
+    if "status" in kind.subresources:
+        ignored.add("status")
+    if any(new.get(key) != old.get(key) for key in {*new, *old} - ignored):
+        return True
+    if kind.resource == ("apps", "deployments"):
+        return bool(new["metadata"].get("annotations") != old["metadata"].get("annotations"))
+    return False
+
+
+def check_object(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> list[Cause]:
+    """Return what is wrong with the object, or with its change, apart from its metadata.
+
+    What is just to be warned of is added to the warnings.
+    """
+    causes: list[Cause] = []
+    if kind.custom is not None:
+        structure = kind.custom.structure
+        return [] if structure is None else check_custom(structure, obj, old, warnings)
+    if kind.group == "apiextensions.k8s.io":
+        causes = [*(check_changed_definition(obj, old) if old else ()), *check_definition(obj)]
+        if not causes and (old is None or obj["spec"] != old["spec"]):
+            warnings.extend(unevaluated_rules(obj))
+        return causes
+    if kind.group == RBAC:
+        return [*check_grants(kind, obj), *(check_grants_update(kind, obj, old) if old else ())]
+    if kind.resource in CONFIGURATIONS:
+        return check_configuration(obj)
+    if kind.resource == ("", "events"):
+        namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
+        if (namespace or "default") != obj["metadata"].get("namespace"):
+            causes.append(invalid_value("involvedObject.namespace", namespace, "does not match event.namespace"))
+    return [*causes, *check_builtin(kind, obj, old)]

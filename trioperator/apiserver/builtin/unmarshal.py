@@ -1,0 +1,291 @@
+"""Objects of built-in kinds, read by their schemas as the real server reads them into its types. Pure.
+
+Unknown fields are dropped and told; what has another type than it must have is refused with the words of the real
+server. Nulls, empty lists and maps, and zeros where the type is no pointer, are as good as absent. Quantities and
+times get their one spelling.
+
+What the API fills in is filled in: what is always there by the schema, and what :mod:`.defaults` knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..model.kind_schemas import Node, definition, definition_of, pointers_of, reference, stored_definition_of
+from ..model.kinds import Kind
+from ..model.scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
+from .defaults import fill_defaults
+
+__all__ = ["JSON_NAMES", "UnmarshalError", "new_status", "unmarshal"]
+
+
+class UnmarshalError(Exception):
+    """A value is not what it must be; the message is that of the real server."""
+
+    def converted(self) -> str:
+        """Return the message of the real server where it converts a merged object, and does not decode JSON."""
+        return str(self)
+
+
+class _MismatchError(UnmarshalError):
+    """A value has another JSON type than its field. The fields that lead to it are added on the way up."""
+
+    def __init__(self, value: Any, wanted: str, *, is_struct: bool = False) -> None:
+        super().__init__()
+        self.value = value
+        self.wanted = wanted
+        self.is_struct = is_struct
+        self.owner = ""
+        self.fields: list[str] = []
+
+    def __str__(self) -> str:
+        field = ".".join([self.owner, *reversed(self.fields)])
+        found = JSON_NAMES[type(self.value)]
+        if found == "number" and self.wanted in {"int32", "int64"}:
+            found = f"number {self.value}"
+        return f"json: cannot unmarshal {found} into Go struct field {field} of type {self.wanted}"
+
+    def converted(self) -> str:
+        """Return the message of the real server where it converts a merged object, and does not decode JSON."""
+        found = _GO_KINDS[type(self.value)]
+        if self.is_struct:
+            return f"cannot restore struct from: {found}"
+        for prefix, name in (("[]", "slice"), ("map[", "map")):
+            if self.wanted.startswith(prefix):
+                return f"cannot restore {name} from {found}"
+        if self.wanted == "string" and found == "int64":
+            return "cannot convert int64 to string"
+        return f"unrecognized type: {self.wanted}"
+
+
+JSON_NAMES: Final[Mapping[type, str]] = {
+    bool: "bool",
+    str: "string",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+_GO_KINDS: Final[Mapping[type, str]] = {
+    bool: "bool",
+    str: "string",
+    int: "int64",
+    float: "float64",
+    list: "slice",
+    dict: "map",
+}
+
+Reader = Callable[[Any, str, list[str]], Any]  # of a value, its path, and the unknown fields found so far
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Type:
+    """How values of one type are read; what null is among them; whether empty ones are as good as absent."""
+
+    name: str
+    read: Reader
+    zero: Any = None
+    drops_empty: bool = False
+
+
+def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
+    """Return the object of a built-in kind as it is read; add the paths of unknown fields to *unknown*.
+
+    Raises :class:`UnmarshalError`. An object of a kind without a schema is returned as it is.
+    """
+    name = definition_of(kind)
+    if name is None:
+        return dict(obj)
+    result: dict[str, Any] = _definition_type(name).read(obj, "", unknown)
+    return result
+
+
+def new_status(kind: Kind) -> dict[str, Any]:
+    """Return the status of a new object of a built-in kind."""
+    name = stored_definition_of(kind)
+    status: dict[str, Any] = {} if name is None else _definition_type(name).read({}, "", [])["status"]
+    return status
+
+
+@functools.cache
+def _definition_type(name: str) -> _Type:
+    *_, version, short = name.split(".")
+    if short in _SPECIAL:
+        return _SPECIAL[short]
+    schema = definition(name)
+    if "properties" not in schema:
+        return _node_type(schema)
+    fill = fill_defaults(".".join(name.split(".")[-3:]))
+    return _Type(f"{version}.{short}", _Struct(f"{version}.{short}", name, fill).read, zero={})
+
+
+def _node_type(node: Node) -> _Type:
+    target = reference(node)
+    if target is not None:
+        return _definition_type(target)
+    match node.get("type"):
+        case "array":
+            return _list_type(_node_type(node["items"]))
+        case "object" if isinstance(node.get("additionalProperties"), Mapping):
+            return _map_type(_node_type(node["additionalProperties"]))
+        case "string" | "boolean" | "integer" | "number" as name:
+            return _SCALARS[node.get("format") or name]
+    return _ANYTHING
+
+
+class _Struct:
+    """A type with fields. The types of its fields are made as fields are met: definitions may hold themselves."""
+
+    def __init__(self, name: str, source: str, fill: Callable[[dict[str, Any]], None] | None) -> None:
+        schema = definition(source)
+        self._name = name
+        self._nodes: Mapping[str, Node] = schema["properties"]
+        self._types: dict[str, _Type] = {}
+        self._kept = pointers_of(source).union(schema.get("required") or ())
+        self._fill = fill
+
+    @functools.cached_property
+    def _always(self) -> dict[str, tuple[Any, _Type]]:
+        """Return the fields that are always there, if only as something empty."""
+        nodes = self._nodes.items()
+        return {field: (node["default"], _node_type(node)) for field, node in nodes if "default" in node}
+
+    def read(self, value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, self._name, is_struct=True)
+        result = {}
+        for key, item in value.items():
+            field_type = self._types.get(key) or self._find(key)
+            where = f"{path}.{key}" if path else key
+            if field_type is None:
+                unknown.append(where)
+            elif item is not None:
+                new = self._read_field(key, field_type, item, where, unknown)
+                if new or not field_type.drops_empty or key in self._kept:
+                    result[key] = new
+        for key, (zero, field_type) in self._always.items():
+            if key not in result:
+                result[key] = field_type.read(zero, "", unknown)
+        if self._fill is not None:
+            self._fill(result)
+        return result
+
+    def _find(self, key: str) -> _Type | None:
+        if key in self._nodes and key not in self._types:
+            self._types[key] = _node_type(self._nodes[key])
+        return self._types.get(key)
+
+    def _read_field(self, key: str, field_type: _Type, item: Any, where: str, unknown: list[str]) -> Any:
+        try:
+            return field_type.read(item, where, unknown)
+        except _MismatchError as error:
+            error.owner = error.owner or self._name.rpartition(".")[2]
+            error.fields.append(key)
+            raise
+
+
+def _list_type(item_type: _Type) -> _Type:
+    name = f"[]{item_type.name}"
+
+    def read(value: Any, path: str, unknown: list[str]) -> list[Any]:
+        if not isinstance(value, list):
+            raise _MismatchError(value, name)
+        return [
+            item_type.read(item_type.zero if item is None else item, f"{path}[{at}]", unknown)
+            for at, item in enumerate(value)
+        ]
+
+    return _Type(name, read, drops_empty=True)
+
+
+def _map_type(item_type: _Type) -> _Type:
+    name = "v1.ResourceList" if item_type is _QUANTITY else f"map[string]{item_type.name}"
+
+    def read(value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _MismatchError(value, name)
+        return {
+            key: item_type.read(item_type.zero if item is None else item, f"{path}.{key}", unknown)
+            for key, item in value.items()
+        }
+
+    return _Type(name, read, drops_empty=True)
+
+
+def _scalar_type(name: str, python_type: type, zero: Any) -> _Type:
+    def read(value: Any, path: str, unknown: list[str]) -> Any:
+        if type(value) is not python_type:
+            raise _MismatchError(value, name)
+        return value
+
+    return _Type(name, read, zero, drops_empty=True)
+
+
+def _integer_type(name: str, limit: int) -> _Type:
+    def read(value: Any, path: str, unknown: list[str]) -> int:
+        if type(value) is not int or not -limit <= value < limit:
+            raise _MismatchError(value, name)
+        return value
+
+    return _Type(name, read, 0, drops_empty=True)
+
+
+def _text_type(name: str, spell: Callable[[str], str]) -> _Type:
+    def read(value: Any, path: str, unknown: list[str]) -> str:
+        if type(value) is not str:
+            raise _MismatchError(value, name)
+        try:
+            return spell(value)
+        except ValueError as error:
+            raise UnmarshalError(str(error)) from None
+
+    return _Type(name, read, "")
+
+
+def _read_number(value: Any, path: str, unknown: list[str]) -> float:
+    if type(value) not in {int, float}:
+        raise _MismatchError(value, "float64")
+    number: float = value
+    return number
+
+
+def _read_int_or_string(value: Any, path: str, unknown: list[str]) -> int | str:
+    return value if type(value) is str else _INT32.read(value, path, unknown)
+
+
+def _read_quantity(value: Any, path: str, unknown: list[str]) -> str:
+    text = value if type(value) is str else str(value) if type(value) in {int, float} else ""
+    try:
+        return canonical_quantity(text)
+    except ValueError as error:
+        raise UnmarshalError(str(error)) from None
+
+
+def _read_anything(value: Any, path: str, unknown: list[str]) -> Any:
+    return value
+
+
+_STRING: Final = _scalar_type("string", str, "")
+_INT32: Final = _integer_type("int32", 2**31)
+_ANYTHING: Final = _Type("runtime.RawExtension", _read_anything)
+_QUANTITY: Final = _Type("resource.Quantity", _read_quantity, "0")
+_SCALARS: Final[Mapping[str, _Type]] = {
+    "string": _STRING,
+    "boolean": _scalar_type("bool", bool, False),
+    "integer": _integer_type("int64", 2**63),
+    "int32": _INT32,
+    "int64": _integer_type("int64", 2**63),
+    "number": _Type("float64", _read_number, 0.0, drops_empty=True),
+    "double": _Type("float64", _read_number, 0.0, drops_empty=True),
+    "byte": _text_type("[]uint8", canonical_bytes),
+}
+_SPECIAL: Final[Mapping[str, _Type]] = {
+    "FieldsV1": _ANYTHING,
+    "IntOrString": _Type("intstr.IntOrString", _read_int_or_string, 0),
+    "MicroTime": _text_type("string", canonical_micro_time),
+    "Quantity": _QUANTITY,
+    "Time": _text_type("string", canonical_time),
+}

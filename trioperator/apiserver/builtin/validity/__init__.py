@@ -1,0 +1,50 @@
+"""What the API asks of objects of built-in kinds beyond their types: the rules that users meet. Pure.
+
+Each rule answers with the words of the real server, and in its order. A rule that is not here is not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ...model.errors import Cause
+from ...model.kinds import Kind
+from . import configuration, networking, pods, workloads
+from .changes import CHANGES, check_changed_addresses
+
+__all__ = ["check_builtin"]
+
+Object = Mapping[str, Any]
+
+_CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[Cause]]]] = {
+    ("", "configmaps"): configuration.check_config_map,
+    ("", "persistentvolumeclaims"): configuration.check_claim,
+    ("", "pods"): pods.check_pod,
+    ("", "secrets"): configuration.check_secret,
+    ("", "services"): networking.check_service,
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): configuration.check_webhooks,
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): configuration.check_webhooks,
+    ("apps", "daemonsets"): workloads.check_daemon_set,
+    ("apps", "deployments"): workloads.check_deployment,
+    ("apps", "replicasets"): workloads.check_replica_set,
+    ("apps", "statefulsets"): workloads.check_stateful_set,
+    ("autoscaling", "horizontalpodautoscalers"): workloads.check_autoscaler,
+    ("batch", "cronjobs"): workloads.check_cron_job,
+    ("batch", "jobs"): workloads.check_job,
+    ("coordination.k8s.io", "leases"): configuration.check_lease,
+    ("networking.k8s.io", "ingresses"): networking.check_ingress,
+    ("networking.k8s.io", "networkpolicies"): networking.check_network_policy,
+    ("policy", "poddisruptionbudgets"): workloads.check_disruption_budget,
+    ("storage.k8s.io", "storageclasses"): configuration.check_storage_class,
+}
+
+
+def check_builtin(kind: Kind, obj: Object, old: Object | None) -> Iterable[Cause]:
+    """Return what is wrong with the object of a built-in kind, apart from its metadata, and with its change."""
+    if old is not None and kind.resource == ("", "services"):
+        yield from check_changed_addresses(obj, old)
+    if (check := _CHECKS.get(kind.resource)) is not None:
+        yield from check(obj)
+    if old is not None and (change := CHANGES.get(kind.resource)) is not None:
+        yield from change(obj, old)

@@ -1,0 +1,223 @@
+"""What updates of objects of built-in kinds must not change. Pure.
+
+Each rule gets the new object and the stored one, and answers with the words of the real server. What its messages add
+in Go's terms (differences of specs, whole templates) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ...model.errors import Cause, invalid_value
+from .common import forbidden_field, items
+
+__all__ = ["CHANGES", "check_changed_addresses"]
+
+Object = Mapping[str, Any]
+Check = Callable[[Object, Object], Iterable[Cause]]
+
+_FIXED: Final = "field is immutable"
+_ONCE: Final = "may not change once set"
+_DATA_TEXT: Final = "field is immutable when `immutable` is set"
+_POD_TEXT: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_TOLERATIONS_TEXT: Final = "existing toleration can not be modified except its tolerationSeconds"
+_CLAIM_TEXT: Final = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
+_STATEFUL_SET_FIELDS: Final = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_STATEFUL_SET_TEXT: Final = (
+    "updates to statefulset spec for fields other than "
+    f"{', '.join(repr(field) for field in _STATEFUL_SET_FIELDS[:-1])} and 'minReadySeconds' are forbidden"
+)
+# What may be changed in the template of a suspended Job that has not started: where its Pods are to run.
+_SCHEDULING: Final = ("affinity", "nodeSelector", "schedulingGates", "tolerations")
+_VOLUME_OPTIONS: Final = (
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+)
+
+
+def _fixed(*paths: str) -> Check:
+    """Make the rule that the values at these paths stay as they are."""
+    places = [(path, path.split(".")) for path in paths]
+
+    def check(new: Object, old: Object) -> Iterable[Cause]:
+        for path, names in places:
+            value = _at(new, names)
+            if value != _at(old, names):
+                yield invalid_value(path, value, _FIXED)
+
+    return check
+
+
+def _at(obj: Any, names: Iterable[str]) -> Any:
+    for name in names:
+        obj = (obj or {}).get(name)
+    return obj
+
+
+def _without(spec: Object, *fields: str) -> dict[str, Any]:
+    return {field: value for field, value in spec.items() if field not in fields}
+
+
+# -- data ----------------------------------------------------------------------------------------------------------
+
+
+def _check_data(new: Object, old: Object) -> Iterable[Cause]:
+    """Check a change of what may be immutable."""
+    if old.get("immutable"):
+        if not new.get("immutable"):
+            yield forbidden_field("immutable", _DATA_TEXT)
+        for field in ("data", "binaryData"):
+            if new.get(field) != old.get(field):
+                yield forbidden_field(field, _DATA_TEXT)
+
+
+def _check_secret(new: Object, old: Object) -> Iterable[Cause]:
+    yield from _fixed("type")(new, old)
+    yield from _check_data(new, old)
+
+
+# -- what runs -----------------------------------------------------------------------------------------------------
+
+
+def _check_pod(new: Object, old: Object) -> Iterable[Cause]:
+    spec, before = new["spec"], old["spec"]
+    for field in ("containers", "initContainers"):
+        if len(spec.get(field) or ()) != len(before.get(field) or ()):
+            yield forbidden_field(f"spec.{field}", "pod updates may not add or remove containers")
+            return
+    deadline, earlier = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    if earlier is not None and deadline is None:
+        text = "must not update from a positive integer to nil value"
+        yield invalid_value("spec.activeDeadlineSeconds", None, text)
+    elif earlier is not None and deadline > earlier:
+        yield invalid_value("spec.activeDeadlineSeconds", deadline, "must be less than or equal to previous value")
+    tolerations = [_without(item, "tolerationSeconds") for _, item in items(spec, "tolerations", "")]
+    if any(_without(item, "tolerationSeconds") not in tolerations for _, item in items(before, "tolerations", "")):
+        yield forbidden_field("spec.tolerations", _TOLERATIONS_TEXT)
+    if _lasting(spec, before) != _lasting(before, before):
+        yield forbidden_field("spec", _POD_TEXT)
+
+
+def _lasting(spec: Object, before: Object) -> dict[str, Any]:
+    """Return what of a Pod's spec must stay; who waits at gates may still be told where to run."""
+    free = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
+    free += ["affinity", "nodeSelector"] if before.get("schedulingGates") else []
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        free.append("terminationGracePeriodSeconds")
+    result = _without(spec, *free)
+    for field in ("containers", "initContainers"):
+        result[field] = [_without(item, "image") for _, item in items(spec, field, "")]
+    return result
+
+
+def _check_stateful_set(new: Object, old: Object) -> Iterable[Cause]:
+    if _without(new["spec"], *_STATEFUL_SET_FIELDS) != _without(old["spec"], *_STATEFUL_SET_FIELDS):
+        yield forbidden_field("spec", _STATEFUL_SET_TEXT)
+
+
+def _check_job(new: Object, old: Object) -> Iterable[Cause]:
+    spec, before = new["spec"], old["spec"]
+    is_elastic = before.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    if not is_elastic:
+        yield from _fixed("spec.completions")(new, old)
+    yield from _fixed("spec.selector")(new, old)
+    is_waiting = before.get("suspend") and "startTime" not in (old.get("status") or {})
+    if _template(spec, is_waiting=is_waiting) != _template(before, is_waiting=is_waiting):
+        yield invalid_value("spec.template", spec["template"], _FIXED)
+    fields = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+    yield from _fixed(*(f"spec.{field}" for field in fields))(new, old)
+
+
+def _template(spec: Object, *, is_waiting: bool) -> Object:
+    template: Object = spec["template"]
+    if not is_waiting:
+        return template
+    return {"spec": _without(template.get("spec") or {}, *_SCHEDULING)}
+
+
+# -- storage, services, nodes --------------------------------------------------------------------------------------
+
+
+def _check_claim(new: Object, old: Object) -> Iterable[Cause]:
+    spec, before = new["spec"], old["spec"]
+    free = [field for field in ("storageClassName", "volumeName") if not before.get(field)]
+    if (old.get("status") or {}).get("phase") == "Bound":
+        free += ["resources", "volumeAttributesClassName"]
+    if _without(spec, *free) != _without(before, *free):
+        yield forbidden_field("spec", _CLAIM_TEXT)
+
+
+def _check_volume(new: Object, old: Object) -> Iterable[Cause]:
+    if _without(new["spec"], *_VOLUME_OPTIONS) != _without(old["spec"], *_VOLUME_OPTIONS):
+        text = "spec.persistentvolumesource is immutable after creation"
+        yield forbidden_field("spec.persistentvolumesource", text)
+    if (mode := new["spec"].get("volumeMode")) != old["spec"].get("volumeMode"):
+        yield invalid_value("volumeMode", mode, _FIXED)
+
+
+def check_changed_addresses(new: Object, old: Object) -> Iterable[Cause]:
+    """Check a change of a Service, which the real server does before anything else of it."""
+    spec, before = new["spec"], old["spec"]
+    has_addresses = "ExternalName" not in {spec["type"], before["type"]}
+    if has_addresses and (address := before.get("clusterIP")) and spec.get("clusterIP") != address:
+        yield invalid_value("spec.clusterIPs[0]", [spec.get("clusterIP")], _ONCE)
+    balancer = before.get("loadBalancerClass")
+    if before["type"] == spec["type"] == "LoadBalancer" and spec.get("loadBalancerClass") != balancer:
+        yield invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), _ONCE)
+
+
+def _check_node(new: Object, old: Object) -> Iterable[Cause]:
+    for field, path in (("podCIDR", "podCIDRs"), ("providerID", "providerID")):
+        before = (old.get("spec") or {}).get(field)
+        if before and (new.get("spec") or {}).get(field) != before:
+            text = f'node updates may not change {field} except from "" to valid'
+            yield forbidden_field(f"spec.{path}", text)
+
+
+def _check_priority_class(new: Object, old: Object) -> Iterable[Cause]:
+    if new.get("value") != old.get("value"):
+        yield forbidden_field("value", "may not be changed in an update.")
+    yield from _fixed("preemptionPolicy")(new, old)
+
+
+CHANGES: Final[Mapping[tuple[str, str], Check]] = {
+    ("", "configmaps"): _check_data,
+    ("", "nodes"): _check_node,
+    ("", "persistentvolumeclaims"): _check_claim,
+    ("", "persistentvolumes"): _check_volume,
+    ("", "pods"): _check_pod,
+    ("", "secrets"): _check_secret,
+    ("apps", "controllerrevisions"): _fixed("data"),
+    ("apps", "daemonsets"): _fixed("spec.selector"),
+    ("apps", "deployments"): _fixed("spec.selector"),
+    ("apps", "replicasets"): _fixed("spec.selector"),
+    ("apps", "statefulsets"): _check_stateful_set,
+    ("batch", "jobs"): _check_job,
+    ("discovery.k8s.io", "endpointslices"): _fixed("addressType"),
+    ("networking.k8s.io", "ingressclasses"): _fixed("spec.controller"),
+    ("node.k8s.io", "runtimeclasses"): _fixed("handler"),
+    ("scheduling.k8s.io", "priorityclasses"): _check_priority_class,
+    ("storage.k8s.io", "storageclasses"): _fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+}

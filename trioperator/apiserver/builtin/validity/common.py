@@ -1,0 +1,119 @@
+"""The causes that rules answer with, and the rules that many fields have in common. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ...model.errors import Cause, invalid_value, required, unsupported
+from ...model.metadata import check_key, label_problem
+from ...model.scalars import quantity_value
+
+__all__ = [
+    "check_choice",
+    "check_label_selector",
+    "check_not_negative",
+    "check_port_name",
+    "check_port_number",
+    "duplicate",
+    "forbidden_field",
+    "items",
+    "matches",
+    "named",
+    "quantity_value",
+]
+
+Object = Mapping[str, Any]
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+
+
+def forbidden_field(path: str, text: str) -> Cause:
+    return Cause(path, f"Forbidden: {text}", "FieldValueForbidden")
+
+
+def duplicate(path: str, value: str) -> Cause:
+    return Cause(path, f'Duplicate value: "{value}"', "FieldValueDuplicate")
+
+
+def items(obj: Object, field: str, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a list, each with its path."""
+    for at, item in enumerate(obj.get(field) or ()):
+        yield f"{path}.{field}[{at}]" if path else f"{field}[{at}]", item
+
+
+def named(path: str, name: str, seen: set[str]) -> Iterable[Cause]:
+    """Check the name of an item: a label, and no other item's."""
+    if not name:
+        yield required(f"{path}.name")
+    elif problem := label_problem(name):
+        yield invalid_value(f"{path}.name", name, problem)
+    if name and name in seen:
+        yield duplicate(f"{path}.name", name)
+    seen.add(name)
+
+
+def check_not_negative(obj: Object, path: str, *fields: str) -> Iterable[Cause]:
+    for field in fields:
+        if (value := obj.get(field)) is not None and value < 0:
+            yield invalid_value(f"{path}.{field}", value, "must be greater than or equal to 0")
+
+
+def check_choice(obj: Object, path: str, field: str, choices: Sequence[str]) -> Iterable[Cause]:
+    value = obj.get(field)
+    if value is not None and value not in choices:
+        yield unsupported(f"{path}.{field}" if path else field, value, choices)
+
+
+def check_port_number(path: str, number: Any) -> Iterable[Cause]:
+    if isinstance(number, int) and not 0 < number < 65536:
+        yield invalid_value(path, number, "must be between 1 and 65535, inclusive")
+
+
+def check_port_name(path: str, name: str) -> Iterable[Cause]:
+    if len(name) > 15:
+        yield invalid_value(path, name, "must be no more than 15 bytes")
+    if not re.fullmatch("[-a-z0-9]+", name):
+        yield invalid_value(path, name, "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    elif not re.search("[a-z]", name):
+        yield invalid_value(path, name, "must contain at least one letter (a-z)")
+    if "--" in name:
+        yield invalid_value(path, name, "must not contain consecutive hyphens")
+    if name.startswith("-") or name.endswith("-"):
+        yield invalid_value(path, name, "must not begin or end with a hyphen")
+
+
+# -- label selectors -----------------------------------------------------------------------------------------------
+
+
+def check_label_selector(selector: Object, path: str) -> Iterable[Cause]:
+    for key in selector.get("matchLabels") or ():
+        yield from check_key(f"{path}.matchLabels", key)
+    for where, term in items(selector, "matchExpressions", path):
+        operator, values = term.get("operator") or "", term.get("values")
+        if operator not in _OPERATORS:
+            yield invalid_value(f"{where}.operator", operator, "not a valid selector operator")
+        elif operator in {"In", "NotIn"} and not values:
+            yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator not in {"In", "NotIn"} and values:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden_field(f"{where}.values", text)
+        yield from check_key(f"{where}.key", term.get("key") or "")
+
+
+def matches(selector: Object, labels: Mapping[str, str]) -> bool:
+    """Tell whether the selector, which is valid, selects the labels."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for term in selector.get("matchExpressions") or ():
+        key, values = term["key"], term.get("values") or ()
+        fits = {
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }
+        if not fits[term["operator"]]:
+            return False
+    return True

@@ -1,0 +1,155 @@
+"""What the API asks of data, claims, webhooks and leases. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ...model.errors import Cause, invalid_value, required, unsupported
+from .common import check_choice, items, quantity_value
+
+__all__ = [
+    "check_claim",
+    "check_claim_spec",
+    "check_config_map",
+    "check_lease",
+    "check_secret",
+    "check_storage_class",
+    "check_webhooks",
+]
+
+Object = Mapping[str, Any]
+
+_DATA_LIMIT: Final = 1_048_576  # bytes
+_TOO_LONG: Final = f"Too long: may not be more than {_DATA_LIMIT} bytes"
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_TEXT: Final = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_SECRET_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+_ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+
+
+def check_config_map(obj: Object) -> Iterable[Cause]:
+    binary = obj.get("binaryData") or {}
+    for key in obj.get("data") or ():
+        yield from _check_data_key(f"data[{key}]", key)
+        if key in binary:
+            yield invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+    for key in binary:
+        yield from _check_data_key(f"binaryData[{key}]", key)
+    texts = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
+    if texts + _decoded_size(binary) > _DATA_LIMIT:
+        yield Cause("[]", _TOO_LONG, "FieldValueTooLong")
+
+
+def _decoded_size(data: Mapping[str, str]) -> int:
+    """Return how many bytes the base64 texts stand for."""
+    return sum(len(value) * 3 // 4 - value.count("=") for value in data.values())
+
+
+def _check_data_key(path: str, key: str) -> Iterable[Cause]:
+    if not _KEY.fullmatch(key):
+        yield invalid_value(path, key, _KEY_TEXT)
+
+
+def check_secret(obj: Object) -> Iterable[Cause]:
+    data = obj.get("data") or {}
+    for key in data:
+        yield from _check_data_key(f"data[{key}]", key)
+    if _decoded_size(data) > _DATA_LIMIT:
+        yield Cause("data", _TOO_LONG, "FieldValueTooLong")
+    account = "kubernetes.io/service-account.name"
+    if obj["type"] == "kubernetes.io/service-account-token":
+        if not (obj["metadata"].get("annotations") or {}).get(account):
+            yield required(f"metadata.annotations[{account}]")
+    elif obj["type"] == "kubernetes.io/basic-auth" and not {"username", "password"} & set(data):
+        yield required("data[username]")
+        yield required("data[password]")
+    else:
+        for key in _SECRET_KEYS.get(obj["type"], ()):
+            if key not in data:
+                yield required(f"data[{key}]")
+
+
+def check_claim(obj: Object) -> Iterable[Cause]:
+    return check_claim_spec(obj["spec"], "spec")
+
+
+def check_claim_spec(spec: Object, path: str) -> Iterable[Cause]:
+    if not spec.get("accessModes"):
+        yield required(f"{path}.accessModes", "at least 1 access mode is required")
+    for mode in spec.get("accessModes") or ():
+        if mode not in _ACCESS_MODES:
+            yield unsupported(f"{path}.accessModes", mode, _ACCESS_MODES)
+    storage = (spec["resources"].get("requests") or {}).get("storage")
+    if storage is None:
+        yield required(f"{path}.resources[storage]")
+    elif quantity_value(storage) <= 0:
+        yield invalid_value(f"{path}.resources[storage]", storage, "must be greater than zero")
+
+
+def check_storage_class(obj: Object) -> Iterable[Cause]:
+    if not obj.get("provisioner"):
+        yield required("provisioner")
+
+
+def check_lease(obj: Object) -> Iterable[Cause]:
+    seconds = obj["spec"].get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        yield invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    transitions = obj["spec"].get("leaseTransitions")
+    if transitions is not None and transitions < 0:
+        yield invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+# -- webhooks ------------------------------------------------------------------------------------------------------
+
+
+def check_webhooks(obj: Object) -> Iterable[Cause]:
+    for where, webhook in items(obj, "webhooks", ""):
+        yield from _check_webhook(webhook, where)
+
+
+def _check_webhook(webhook: Object, path: str) -> Iterable[Cause]:
+    if webhook["name"].count(".") < 2:
+        text = "should be a domain with at least three segments separated by dots"
+        yield invalid_value(f"{path}.name", webhook["name"], text)
+    for where, rule in items(webhook, "rules", path):
+        yield from _check_rule(rule, where)
+    yield from check_choice(webhook, path, "failurePolicy", ("Fail", "Ignore"))
+    yield from check_choice(webhook, path, "matchPolicy", ("Equivalent", "Exact"))
+    if "sideEffects" not in webhook:
+        yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+    yield from check_choice(webhook, path, "sideEffects", ("None", "NoneOnDryRun"))
+    if not 1 <= webhook["timeoutSeconds"] <= 30:
+        text = "the timeout value must be between 1 and 30 seconds"
+        yield invalid_value(f"{path}.timeoutSeconds", webhook["timeoutSeconds"], text)
+    config = webhook["clientConfig"]
+    if ("url" in config) == ("service" in config):
+        yield required(f"{path}.clientConfig", "exactly one of url or service is required")
+    elif not config.get("url", "https:").startswith("https:"):
+        scheme = config["url"].partition(":")[0]
+        text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+        yield invalid_value(f"{path}.clientConfig.url", scheme, text)
+    if not webhook.get("admissionReviewVersions"):
+        yield required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1")
+
+
+def _check_rule(rule: Object, path: str) -> Iterable[Cause]:
+    if not rule.get("operations"):
+        yield required(f"{path}.operations")
+    for at, operation in enumerate(rule.get("operations") or ()):
+        if operation not in _OPERATIONS:
+            yield unsupported(f"{path}.operations[{at}]", operation, _OPERATIONS)
+    for field in ("apiGroups", "apiVersions", "resources"):
+        if not rule.get(field):
+            yield required(f"{path}.{field}")

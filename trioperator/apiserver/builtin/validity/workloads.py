@@ -1,0 +1,170 @@
+"""What the API asks of the kinds that make and count Pods. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ...model.errors import Cause, invalid_value, required, unsupported
+from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items, matches
+from .configuration import check_claim_spec
+from .pods import check_pod_spec
+
+__all__ = [
+    "check_autoscaler",
+    "check_cron_job",
+    "check_daemon_set",
+    "check_deployment",
+    "check_disruption_budget",
+    "check_job",
+    "check_replica_set",
+    "check_stateful_set",
+]
+
+Object = Mapping[str, Any]
+
+_CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
+_MISMATCH: Final = "`selector` does not match template `labels`"
+
+
+def check_deployment(obj: Object) -> Iterable[Cause]:
+    spec = obj["spec"]
+    yield from check_not_negative(spec, "spec", "replicas")
+    yield from _check_selector_and_template(spec, "deployment")
+    yield from _check_strategy(spec["strategy"], "spec.strategy")
+    yield from check_not_negative(spec, "spec", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+    if (deadline := spec.get("progressDeadlineSeconds")) is not None and deadline <= (spec.get("minReadySeconds") or 0):
+        yield invalid_value("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+
+
+def _check_strategy(strategy: Object, path: str) -> Iterable[Cause]:
+    rolling: Object | None = strategy.get("rollingUpdate")
+    match strategy["type"]:
+        case "Recreate":
+            if rolling is not None:
+                text = "may not be specified when strategy `type` is 'Recreate'"
+                yield forbidden_field(f"{path}.rollingUpdate", text)
+        case "RollingUpdate" if rolling is not None:
+            zeros = {0, "0", "0%"}
+            if rolling["maxUnavailable"] in zeros and rolling["maxSurge"] in zeros:
+                field = f"{path}.rollingUpdate.maxUnavailable"
+                yield invalid_value(field, rolling["maxUnavailable"], "may not be 0 when `maxSurge` is 0")
+        case name:
+            yield unsupported(path, {"Type": name, "RollingUpdate": None}, ("Recreate", "RollingUpdate"))
+
+
+def check_replica_set(obj: Object) -> Iterable[Cause]:
+    yield from check_not_negative(obj["spec"], "spec", "replicas", "minReadySeconds")
+    yield from _check_selector_and_template(obj["spec"], "deployment")
+
+
+def check_daemon_set(obj: Object) -> Iterable[Cause]:
+    yield from _check_selector_and_template(obj["spec"], "daemonset")
+    yield from check_not_negative(obj["spec"], "spec", "minReadySeconds", "revisionHistoryLimit")
+
+
+def check_stateful_set(obj: Object) -> Iterable[Cause]:
+    spec = obj["spec"]
+    yield from check_choice(spec, "spec", "podManagementPolicy", ("OrderedReady", "Parallel"))
+    yield from check_not_negative(spec, "spec", "replicas", "minReadySeconds")
+    yield from _check_selector_and_template(spec, "statefulset")
+    for where, claim in items(spec, "volumeClaimTemplates", "spec"):
+        yield from check_claim_spec(claim["spec"], f"{where}.spec")
+
+
+def _check_selector_and_template(spec: Object, name: str) -> Iterable[Cause]:
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels")
+    path = "spec.template"
+    if selector is None:
+        yield required("spec.selector")
+        yield invalid_value(f"{path}.metadata.labels", labels, _MISMATCH)
+    else:
+        causes = list(check_label_selector(selector, "spec.selector"))
+        yield from causes
+        if not any(selector.values()):
+            yield invalid_value("spec.selector", {}, f"empty selector is invalid for {name}")
+        if causes:
+            yield invalid_value("spec.selector", selector, "invalid label selector")
+            return
+        if not matches(selector, labels or {}):
+            yield invalid_value(f"{path}.metadata.labels", labels, _MISMATCH)
+    pod = template.get("spec") or {}
+    yield from check_pod_spec(pod, f"{path}.spec")
+    if pod.get("restartPolicy", "Always") in {"Never", "OnFailure"}:
+        yield unsupported(f"{path}.spec.restartPolicy", pod["restartPolicy"], ("Always",))
+    if "activeDeadlineSeconds" in pod:
+        yield forbidden_field(f"{path}.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {name} is not Supported")
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------------
+
+
+def check_job(obj: Object) -> Iterable[Cause]:
+    return _check_job_spec(obj["spec"], "spec")
+
+
+def _check_job_spec(spec: Object, path: str) -> Iterable[Cause]:
+    counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+    yield from check_not_negative(spec, path, *counts)
+    yield from check_choice(spec, path, "completionMode", ("NonIndexed", "Indexed"))
+    pod = spec["template"].get("spec") or {}
+    where = f"{path}.template.spec"
+    yield from check_pod_spec(pod, where)
+    if pod.get("restartPolicy", "Always") == "Always":
+        yield required(f"{where}.restartPolicy", 'valid values: "OnFailure", "Never"')
+
+
+def check_cron_job(obj: Object) -> Iterable[Cause]:
+    spec = obj["spec"]
+    yield from _check_schedule(spec.get("schedule") or "")
+    yield from check_not_negative(spec, "spec", "startingDeadlineSeconds")
+    yield from check_choice(spec, "spec", "concurrencyPolicy", _CONCURRENCY)
+    yield from check_not_negative(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    yield from _check_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+
+
+def _check_schedule(schedule: str) -> Iterable[Cause]:
+    if not schedule:
+        yield required("spec.schedule")
+        return
+    fields = re.sub(r"^(CRON_)?TZ=\S+\s+", "", schedule).split()
+    if not schedule.startswith("@") and len(fields) != 5:
+        text = f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+        yield invalid_value("spec.schedule", schedule, text)
+
+
+# -- scaling and disruption ----------------------------------------------------------------------------------------
+
+
+def check_autoscaler(obj: Object) -> Iterable[Cause]:
+    spec = obj["spec"]
+    low, high, target = spec.get("minReplicas"), spec.get("maxReplicas") or 0, spec["scaleTargetRef"]
+    if low is not None and low < 1:
+        yield invalid_value("spec.minReplicas", low, "must be greater than or equal to 1")
+    if high < 1:
+        yield required("spec.maxReplicas", "must be set and greater than 0")
+    if low is not None and high < low:
+        yield invalid_value("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`")
+    for field in ("kind", "name"):
+        if not target.get(field):
+            yield required(f"spec.scaleTargetRef.{field}")
+    if not target.get("apiVersion"):
+        yield invalid_value("spec.scaleTargetRef.apiVersion", "", "apiVersion must specify API group")
+
+
+def check_disruption_budget(obj: Object) -> Iterable[Cause]:
+    spec = obj["spec"]
+    low, high = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if low is not None and high is not None:
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        selector = spec.get("selector")
+        shown = {
+            "MinAvailable": low,
+            "Selector": selector,
+            "MaxUnavailable": high,
+            "UnhealthyPodEvictionPolicy": policy,
+        }
+        yield invalid_value("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+    yield from check_label_selector(spec.get("selector") or {}, "spec.selector")

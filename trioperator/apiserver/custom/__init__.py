@@ -1,0 +1,1 @@
+"""Custom resources: definitions, structural schemas, CEL validation rules and JSONPath."""

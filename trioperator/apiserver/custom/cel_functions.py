@@ -1,0 +1,249 @@
+"""The functions that Kubernetes adds to CEL, on plain values. Pure.
+
+What is neither text, number nor list (quantities, versions, URLs, addresses) is a map with one key that names its type
+and a value that is the same for equal things: such maps are what ``==`` of the language can compare.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+import urllib.parse
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from ..model.scalars import quantity_value
+
+__all__ = [
+    "CIDR",
+    "IP",
+    "QUANTITY",
+    "SEMVER",
+    "URL",
+    "added",
+    "as_integer",
+    "compared",
+    "contains_address",
+    "contains_network",
+    "find",
+    "find_all",
+    "holds",
+    "is_sorted",
+    "networks_of",
+    "parsed_address",
+    "parsed_network",
+    "parsed_quantity",
+    "parsed_semver",
+    "parsed_url",
+    "semver_part",
+    "sign",
+    "url_part",
+]
+
+Thing = Mapping[str, str]
+
+QUANTITY: Final = "kubernetes.Quantity"
+SEMVER: Final = "kubernetes.Semver"
+URL: Final = "kubernetes.URL"
+IP: Final = "net.IP"
+CIDR: Final = "net.CIDR"
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# https://semver.org/#is-there-a-suggested-regular-expression-regex-to-check-a-semver-string
+_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
+_WORD: Final = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMVER: Final = re.compile(
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_WORD}(?:\.{_WORD})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+
+
+def holds(parse: Callable[..., Any], *arguments: Any) -> bool:
+    """Tell whether the function has a result for these arguments."""
+    try:
+        parse(*arguments)
+    except ValueError:
+        return False
+    return True
+
+
+# -- lists and texts -------------------------------------------------------------------------------------------------
+
+
+def is_sorted(items: list[Any]) -> bool:
+    return all(one <= other for one, other in itertools.pairwise(items))
+
+
+def find(text: str, pattern: str) -> str:
+    """Return the first match of the pattern, or nothing."""
+    match = re.search(pattern, text)
+    return match.group() if match else ""
+
+
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    """Return the matches of the pattern, all of them if the limit is negative."""
+    found = [match.group() for match in re.finditer(pattern, text)]
+    return found if limit < 0 else found[:limit]
+
+
+# -- quantities and versions -----------------------------------------------------------------------------------------
+
+
+def parsed_quantity(text: str) -> Thing:
+    return _quantity(quantity_value(text))
+
+
+def _quantity(value: Decimal) -> Thing:
+    return {QUANTITY: format(value.normalize(), "f") if value else "0"}
+
+
+def _number(thing: Thing) -> Decimal:
+    if QUANTITY not in thing:
+        raise ValueError("no such overload")
+    return Decimal(thing[QUANTITY])
+
+
+def sign(thing: Thing) -> int:
+    value = _number(thing)
+    return (value > 0) - (value < 0)
+
+
+def as_integer(thing: Thing) -> int:
+    """Return the quantity as an integer; raise ValueError if it is none of 64 bits."""
+    value = _number(thing)
+    if value != value.to_integral_value() or not -(2**63) <= value < 2**63:
+        raise ValueError("cannot convert value to integer")
+    return int(value)
+
+
+def added(thing: Thing, other: Thing | int, *, factor: int = 1) -> Thing:
+    return _quantity(_number(thing) + factor * (Decimal(other) if isinstance(other, int) else _number(other)))
+
+
+def parsed_semver(text: str, normalize: bool = False) -> Thing:
+    """Return the version; with *normalize*, missing parts are 0 and a "v" in front and zeros are dropped."""
+    if normalize:
+        core, dash, rest = text.removeprefix("v").partition("-")
+        numbers = [part.lstrip("0") or "0" for part in core.split(".")]
+        text = ".".join([*numbers, "0", "0"][: max(3, len(numbers))]) + dash + rest
+    match = _SEMVER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"Invalid Semantic Version: {text}")
+    release = ".".join(match.groups()[:3])
+    return {SEMVER: f"{release}-{match[4]}" if match[4] else release}
+
+
+def _precedence(thing: Thing) -> tuple[Any, ...]:
+    release, _, stage = thing[SEMVER].partition("-")
+    words = [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in stage.split(".")] if stage else []
+    return (*(int(part) for part in release.split(".")), not stage, words)
+
+
+def semver_part(thing: Thing, at: int) -> int:
+    """Return the major (0), minor (1) or patch (2) number."""
+    return int(thing[SEMVER].partition("-")[0].split(".")[at])
+
+
+def compared(one: Thing, other: Thing) -> int:
+    """Compare two quantities or two versions: -1, 0 or 1."""
+    if SEMVER in one and SEMVER in other:
+        left, right = _precedence(one), _precedence(other)
+        return (left > right) - (left < right)
+    a, b = _number(one), _number(other)
+    return (a > b) - (a < b)
+
+
+# -- URLs ------------------------------------------------------------------------------------------------------------
+
+
+def parsed_url(text: str) -> Thing:
+    """Check that the text is an absolute URI or an absolute path."""
+    parts = urllib.parse.urlsplit(text)
+    is_bad = " " in parts.netloc or re.search(r"[\x00-\x1f\x7f]|%(?![0-9a-fA-F]{2})", parts.netloc + parts.path)
+    if is_bad or not (parts.scheme or text.startswith("/")):
+        raise ValueError(f"URL parse error during conversion from string: {text}")
+    assert parts.port is None or parts.port >= 0  # reading it raises ValueError for what is no port
+    return {URL: text}
+
+
+def url_part(thing: Thing, name: str) -> Any:
+    """Return the part of the URL that the function of this name gives."""
+    parts = urllib.parse.urlsplit(thing[URL])
+    host = parts.netloc.rpartition("@")[2]
+    match name:
+        case "getScheme":
+            return parts.scheme
+        case "getHost":
+            return host
+        case "getHostname":
+            return re.sub(r":[0-9]*$", "", host).strip("[]")
+        case "getPort":
+            return "" if parts.port is None else str(parts.port)
+        case "getEscapedPath":
+            return urllib.parse.quote(parts.path, safe="/%:@!$&'()*+,;=~-._")
+    return urllib.parse.parse_qs(parts.query, keep_blank_values=True)
+
+
+# -- addresses -------------------------------------------------------------------------------------------------------
+
+
+def parsed_address(text: str) -> Thing:
+    """Return the address; those with zones, and IPv4 in the form of IPv6, are refused as everywhere in Kubernetes."""
+    return {IP: str(_address(text))}
+
+
+def _address(text: str) -> _Address:
+    address = ipaddress.ip_address(text)
+    if "%" in text or (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped):
+        raise ValueError(f"IP Address {text!r} is not supported here")
+    return address
+
+
+def parsed_network(text: str) -> Thing:
+    """Return the network with its address as it was given, which may have bits behind the prefix."""
+    address, slash, length = text.partition("/")
+    if not slash or not length.isdigit() or (length != "0" and length.startswith("0")):
+        raise ValueError(f"network address parse error during conversion from string: {text}")
+    return {CIDR: f"{_address(address)}/{_network(text).prefixlen}"}
+
+
+def _network(text: str) -> _Network:
+    return ipaddress.ip_network(text, strict=False)
+
+
+def contains_address(thing: Thing, other: Thing | str) -> bool:
+    return _address(other if isinstance(other, str) else other[IP]) in _network(thing[CIDR])
+
+
+def contains_network(thing: Thing, other: Thing | str) -> bool:
+    outer, inner = _network(thing[CIDR]), _network((parsed_network(other) if isinstance(other, str) else other)[CIDR])
+    return outer.version == inner.version and inner.network_address in outer and inner.prefixlen >= outer.prefixlen
+
+
+def networks_of(thing: Thing, name: str) -> Any:
+    """Return what the function of this name gives for an address or a network."""
+    if CIDR in thing:
+        address, _, length = thing[CIDR].partition("/")
+        return {
+            "ip": {IP: address},
+            "masked": {CIDR: str(_network(thing[CIDR]))},
+            "prefixLength": int(length),
+        }[name]
+    ip = _address(thing[IP])
+    if name == "family":
+        return ip.version
+    is_link_local = ip in _network("169.254.0.0/16" if ip.version == 4 else "fe80::/10")
+    is_local_group = ip in _network("224.0.0.0/24" if ip.version == 4 else "ff02::/16")
+    is_broadcast = ip == ipaddress.IPv4Address("255.255.255.255")
+    return {
+        "isUnspecified": ip.is_unspecified,
+        "isLoopback": ip.is_loopback,
+        "isLinkLocalMulticast": is_local_group,
+        "isLinkLocalUnicast": is_link_local,
+        "isGlobalUnicast": not (
+            ip.is_unspecified or ip.is_loopback or ip.is_multicast or is_link_local or is_broadcast
+        ),
+    }[name]

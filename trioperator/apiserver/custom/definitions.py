@@ -1,0 +1,277 @@
+"""Custom resource definitions: their defaults and validity, the kinds that they add, and their conditions. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..model.client_config import Conversion, check_conversion
+from ..model.errors import Cause, invalid_value
+from ..model.kinds import Catalog, Column, CustomTraits, Kind
+from .rule_validation import check_rules_of
+from .schema import Structure, compile_schema
+
+__all__ = [
+    "CLEANUP_FINALIZER",
+    "check_changed_definition",
+    "check_definition",
+    "fill_definition",
+    "initial_status",
+    "kinds_of",
+    "naming_conflict",
+    "set_condition",
+]
+
+CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
+_LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+_AGE: Final = Column(name="Age", type="date", path=".metadata.creationTimestamp")
+
+
+def fill_definition(obj: dict[str, Any]) -> None:
+    """Fill the defaults into a definition, in place (nested parts are replaced, not changed)."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    names = spec.get("names")
+    if isinstance(names, dict) and isinstance(names.get("kind"), str):
+        kind = names["kind"]
+        names = {**names, "singular": names.get("singular") or kind.lower()}
+        names["listKind"] = names.get("listKind") or f"{kind}List"
+    obj["spec"] = {"conversion": {"strategy": "None"}, **spec, "names": names}
+
+
+def initial_status(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status of a new definition."""
+    spec = obj.get("spec")
+    versions = _versions(spec) if isinstance(spec, dict) else ()
+    stored = [version.get("name") for version in versions if version.get("storage")]
+    return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+
+def _versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    versions = spec.get("versions")
+    return [item for item in versions if isinstance(item, dict)] if isinstance(versions, list) else []
+
+
+def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
+    """Return what is wrong with the definition."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return [Cause("spec", "Required value", "FieldValueRequired")]
+    names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
+    assert isinstance(names, dict)
+    causes = list(_check_names(obj, spec, names))
+    stored = 0
+    seen = set[str]()
+    # The real server speaks of one validation where all versions have the same schema.
+    schemas = [version.get("schema") for version in _versions(spec)]
+    is_shared = all(schema == schemas[0] for schema in schemas)
+    for at, version in enumerate(_versions(spec)):
+        name = version.get("name") or ""
+        stored += bool(version.get("storage"))
+        if not _LABEL_1035.fullmatch(str(name)):
+            causes.append(invalid_value(f"spec.versions[{at}].name", name, "must be a DNS-1035 label"))
+        if name in seen:
+            text = f'Invalid value: "{name}": must contain unique version names'
+            causes.append(Cause(f"spec.versions[{at}].name", text))
+        seen.add(name)
+        path = f"spec.versions[{at}].schema.openAPIV3Schema"
+        causes.extend(_check_schema(version, "spec.validation.openAPIV3Schema" if is_shared else path, path))
+    causes.extend(check_conversion(spec.get("conversion") or {}, "spec.conversion"))
+    if stored != 1:
+        causes.append(
+            invalid_value(
+                "spec.versions", spec.get("versions"), "must have exactly one version marked as storage version"
+            )
+        )
+    if not (obj.get("status") or {}).get("storedVersions"):
+        causes.append(invalid_value("status.storedVersions", None, "must have at least one stored version"))
+    return causes
+
+
+def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Cause]:
+    """Return what the definition must not change: what is stored depends on it as soon as it is established."""
+    wanted, found = new.get("spec") or {}, old["spec"]
+    names = {version.get("name") for version in _versions(wanted)}
+    for at, name in enumerate((old.get("status") or {}).get("storedVersions") or ()):
+        if name not in names:
+            text = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+                f"{name} from status.storedVersions"
+            )
+            yield invalid_value(f"status.storedVersions[{at}]", name, text)
+    conditions = (old.get("status") or {}).get("conditions") or ()
+    if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
+        if wanted.get("scope") != found["scope"]:
+            yield invalid_value("spec.scope", wanted.get("scope"), "field is immutable")
+        kind = (wanted.get("names") or {}).get("kind")
+        if kind != found["names"]["kind"]:
+            yield invalid_value("spec.names.kind", kind, "field is immutable")
+
+
+def _check_names(obj: Mapping[str, Any], spec: Mapping[str, Any], names: Mapping[str, Any]) -> Iterable[Cause]:
+    group, plural = spec.get("group") or "", names.get("plural") or ""
+    name = obj["metadata"].get("name")
+    if name and name != f"{plural}.{group}":
+        yield invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if not group:
+        yield Cause("spec.group", "Required value", "FieldValueRequired")
+    elif "." not in group:
+        yield invalid_value("spec.group", group, "should be a domain with at least one dot")
+    scope = spec.get("scope")
+    if not scope:
+        yield Cause("spec.scope", "Required value", "FieldValueRequired")
+    elif scope not in {"Cluster", "Namespaced"}:
+        text = f'Unsupported value: "{scope}": supported values: "Cluster", "Namespaced"'
+        yield Cause("spec.scope", text, "FieldValueNotSupported")
+    for field in ("plural", "kind"):
+        if not names.get(field):
+            yield Cause(f"spec.names.{field}", "Required value", "FieldValueRequired")
+    if plural and not _LABEL_1035.fullmatch(plural):
+        yield invalid_value("spec.names.plural", plural, "must be a DNS-1035 label")
+
+
+def _check_schema(version: Mapping[str, Any], path: str, own_path: str) -> Iterable[Cause]:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if not isinstance(schema, dict):
+        yield Cause(own_path, "Required value", "FieldValueRequired")
+        return
+    if schema.get("type") != "object":
+        if schema.get("type"):
+            yield invalid_value(f"{path}.type", schema["type"], "must be object at the root")
+        else:
+            yield Cause(f"{path}.type", "Required value: must not be empty at the root", "FieldValueRequired")
+        return
+    causes = list(_check_structural(schema, path))
+    yield from causes or _check_rules(schema, path, "")
+
+
+def _check_rules(schema: Mapping[str, Any], path: str, uncorrelatable: str) -> Iterable[Cause]:
+    """Check the rules in CEL, which make sense only in schemas that are right otherwise."""
+    yield from check_rules_of(schema, path, uncorrelatable=uncorrelatable)
+    for name, sub in (schema.get("properties") or {}).items():
+        yield from _check_rules(sub, f"{path}.properties[{name}]", uncorrelatable)
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            has_keys = word != "items" or schema.get("x-kubernetes-list-type") == "map"
+            yield from _check_rules(schema[word], f"{path}.{word}", uncorrelatable if has_keys else path)
+
+
+def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[Cause]:
+    loose = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
+    if not schema.get("type") and not loose:
+        yield Cause(
+            f"{path}.type", "Required value: must not be empty for specified object fields", "FieldValueRequired"
+        )
+    kind = schema.get("type")
+    if kind and kind not in _TYPES:
+        supported = ", ".join(f'"{name}"' for name in _TYPES)
+        text = f'Unsupported value: "{kind}": supported values: {supported}'
+        yield Cause(f"{path}.type", text, "FieldValueNotSupported")
+    if kind == "array" and not isinstance(schema.get("items"), dict):
+        yield Cause(f"{path}.items", "Required value: must be specified", "FieldValueRequired")
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        if isinstance(schema.get("additionalProperties"), dict):
+            text = "Forbidden: additionalProperties and properties are mutual exclusive"
+            yield Cause(f"{path}.additionalProperties", text, "FieldValueForbidden")
+        for name, sub in properties.items():
+            if isinstance(sub, dict) and not (path.endswith("openAPIV3Schema") and name == "metadata"):
+                yield from _check_structural(sub, f"{path}.properties[{name}]")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from _check_structural(schema[word], f"{path}.{word}")
+
+
+def kinds_of(obj: Mapping[str, Any]) -> list[Kind]:
+    """Return the kinds that the definition makes served."""
+    spec = obj["spec"]
+    stored = next((_kind_of(obj, version, None) for version in _versions(spec) if version.get("storage")), None)
+    return [
+        stored if stored is not None and version["name"] == stored.version else _kind_of(obj, version, stored)
+        for version in _versions(spec)
+        if version.get("served")
+    ]
+
+
+def _kind_of(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None) -> Kind:
+    spec, names = obj["spec"], obj["spec"]["names"]
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        list_kind=names.get("listKind") or f"{names['kind']}List",
+        singular=names.get("singular") or names["kind"].lower(),
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=frozenset(version.get("subresources") or ()) & {"status", "scale"},
+        has_generation=True,
+        needs_version=True,
+        custom=_traits(obj, version, stored),
+    )
+
+
+def _traits(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None) -> CustomTraits:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    structure: Structure | None = compile_schema(schema, is_root=True) if schema else None
+    columns = tuple(
+        Column(
+            name=str(column.get("name") or ""),
+            type=str(column.get("type") or "string"),
+            path=str(column.get("jsonPath") or ""),
+            format=str(column.get("format") or ""),
+            description=str(column.get("description") or ""),
+            priority=int(column.get("priority") or 0),
+        )
+        for column in version.get("additionalPrinterColumns") or ()
+    )
+    selectable = tuple(str(item.get("jsonPath", "")).lstrip(".") for item in version.get("selectableFields") or ())
+    return CustomTraits(
+        schema=schema,
+        structure=structure,
+        columns=columns or (_AGE,),
+        scale=(version.get("subresources") or {}).get("scale"),
+        selectable=selectable,
+        terminating="deletionTimestamp" in obj["metadata"],
+        conversion=Conversion.of(obj["spec"].get("conversion") or {}),
+        storage=stored,
+    )
+
+
+def naming_conflict(obj: Mapping[str, Any], catalog: Catalog) -> str | None:
+    """Say which name of the definition is taken by another resource of its group."""
+    spec, names = obj["spec"], obj["spec"]["names"]
+    mine = (spec["group"], names["plural"])
+    others = [
+        kind
+        for version in catalog.versions(spec["group"])
+        for kind in catalog.kinds(spec["group"], version)
+        if kind.resource != mine
+    ]
+    words = {word for kind in others for word in (kind.plural, kind.singular, *kind.short_names)}
+    kinds = {word for kind in others for word in (kind.kind, kind.list_kind)}
+    for name in (names["plural"], names.get("singular"), *(names.get("shortNames") or ())):
+        if name in words:
+            return f'"{name}" is already in use'
+    for name in (names["kind"], names.get("listKind")):
+        if name in kinds:
+            return f'"{name}" is already in use'
+    return None
+
+
+def set_condition(status: Mapping[str, Any], condition: Mapping[str, str], *, now: str) -> dict[str, Any]:
+    """Return the status with the condition in it; the transition time changes only when its value does."""
+    conditions = list(status.get("conditions") or ())
+    for at, old in enumerate(conditions):
+        if old["type"] == condition["type"]:
+            moment = old["lastTransitionTime"] if old["status"] == condition["status"] else now
+            conditions[at] = {**condition, "lastTransitionTime": moment}
+            break
+    else:
+        conditions.append({**condition, "lastTransitionTime": now})
+    return {**status, "conditions": conditions}

@@ -1,0 +1,138 @@
+"""Rules in CEL in custom resource definitions: what is wrong with them, and what is known not to be evaluated. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..model.errors import Cause, invalid_value, required, unsupported
+from .cel import is_installed
+from .cel_values import escaped
+from .validation_rules import Rule, normal_field_path, rules_of
+
+__all__ = ["check_rules_of", "unevaluated_rules"]
+
+_REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+_MISSING: Final = "the rules in CEL are not evaluated (pip install 'trioperator[cel]')"
+# What the real server has and the library has not: rules that ask for it cannot be told from wrong ones but by this.
+_LACKING: Final = re.compile(r"undeclared reference to '(?:format|validate)'|overload for '(?:lastI|i)ndexOf'")
+_MOMENTS: Final = frozenset({"date", "date-time", "duration"})
+_GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[Cause]:
+    """Return what is wrong with the rules of one node; *uncorrelatable* is a list around it with no keys."""
+    items = schema.get("x-kubernetes-validations")
+    if not isinstance(items, list):
+        return
+    places = [(item, f"{path}.x-kubernetes-validations[{at}]") for at, item in enumerate(items)]
+    causes = [cause for item, place in places for cause in _check_words(schema, item, place)]
+    yield from causes
+    if causes or not is_installed():
+        return
+    for rule, (item, place) in zip(rules_of(schema), places, strict=True):
+        yield from _check_expressions(rule, item, place)
+        if rule.uses_old and uncorrelatable:
+            text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelatable}"
+            yield invalid_value(f"{place}.rule", item["rule"], text)
+        elif not rule.uses_old and item.get("optionalOldSelf") is not None:
+            text = "may not be set if oldSelf is not used in rule"
+            yield invalid_value(f"{place}.optionalOldSelf", item["optionalOldSelf"], text)
+
+
+def _check_words(schema: Mapping[str, Any], item: Mapping[str, Any], place: str) -> Iterator[Cause]:
+    rule, message = str(item.get("rule") or "").strip(), str(item.get("message") or "")
+    if not rule:
+        yield required(f"{place}.rule", "rule is not specified")
+    elif message and not message.strip():
+        yield invalid_value(f"{place}.message", message, "must be non-empty if specified")
+    elif "\n" in message.strip():
+        yield invalid_value(f"{place}.message", message, "must not contain line breaks")
+    elif "\n" in rule and not message:
+        yield required(f"{place}.message", "message must be specified if rule contains line breaks")
+    expression = str(item.get("messageExpression") or "")
+    if expression and not expression.strip():
+        yield required(f"{place}.messageExpression", "messageExpression must be non-empty if specified")
+    reason = item.get("reason")
+    if reason is not None and reason not in _REASONS:
+        yield unsupported(f"{place}.reason", reason, _REASONS)
+    field = str(item.get("fieldPath") or "")
+    if field and not field.strip():
+        yield invalid_value(f"{place}.fieldPath", field, "must be non-empty if specified")
+    if "\n" in field:
+        yield invalid_value(f"{place}.fieldPath", field, "must not contain line breaks")
+    if field and normal_field_path(schema, field) is None:
+        yield invalid_value(f"{place}.fieldPath", field, "must be a valid path")
+
+
+def _check_expressions(rule: Rule, item: Mapping[str, Any], place: str) -> Iterator[Cause]:
+    problem, message_problem = _problems(rule)
+    for word, text in (("rule", problem), ("messageExpression", message_problem)):
+        if text and not _LACKING.search(text):
+            yield Cause(f"{place}.{word}", f"Invalid value: {_as_go_shows(item)}: {text}")
+
+
+def _problems(rule: Rule) -> tuple[str, str]:
+    """Return why the rule and its message cannot be evaluated; nothing for what can be."""
+    problem = message_problem = ""
+    try:
+        if rule.compile().result_type not in {"BOOL", "DYN"}:
+            problem = "cel expression must evaluate to a bool"
+    except ValueError as error:
+        problem = str(error)
+    try:
+        if rule.message_expression and rule.compile_message().result_type not in {"STRING", "DYN"}:
+            message_problem = "messageExpression must evaluate to a string"
+    except ValueError as error:
+        message_problem = f"messageExpression {error}"
+    return problem, message_problem
+
+
+def _as_go_shows(item: Mapping[str, Any]) -> str:
+    shown = {
+        "Rule": item.get("rule") or "",
+        "Message": item.get("message") or "",
+        "MessageExpression": item.get("messageExpression") or "",
+        "Reason": item.get("reason"),
+        "FieldPath": item.get("fieldPath") or "",
+        "OptionalOldSelf": item.get("optionalOldSelf"),
+    }
+    return msgspec.json.encode(shown).decode().translate(_GO_ESCAPES)
+
+
+def unevaluated_rules(definition: Mapping[str, Any]) -> Iterator[str]:
+    """Return warnings of the rules in a valid definition that objects are not held to."""
+    for version in definition["spec"].get("versions") or ():
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        place = f"version {version.get('name')}"
+        nodes = [node for node in _nodes(schema) if node.get("x-kubernetes-validations")]
+        if nodes and not is_installed():
+            yield f"{place}: {_MISSING}"
+            continue
+        for rule, owner in ((rule, node) for node in nodes for rule in rules_of(node)):
+            for problem in filter(None, (*_problems(rule), _moment_problem(rule, owner))):
+                yield f"{place}: the rule {rule.text!r} is not evaluated as it should be: {problem.splitlines()[0]}"
+
+
+def _moment_problem(rule: Rule, node: Mapping[str, Any]) -> str:
+    """Say that the rule reads moments or durations, which expressions get as texts."""
+    unconverted = r"(?<![\w.])(?<!timestamp\()(?<!duration\()(?:\w+\.)*"
+    for name, sub in (("self", node), *(item for part in _nodes(node) for item in _properties(part))):
+        if sub.get("format") in _MOMENTS and re.search(rf"{unconverted}{re.escape(name)}\b", rule.text):
+            return f"{name} of format {sub['format']} is a text here; timestamp() and duration() make more of it"
+    return ""
+
+
+def _nodes(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield schema
+    found = [sub for _, sub in _properties(schema)] + [schema.get("items"), schema.get("additionalProperties")]
+    for sub in found:
+        if isinstance(sub, Mapping):
+            yield from _nodes(sub)
+
+
+def _properties(schema: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    return [(escaped(name), sub) for name, sub in (schema.get("properties") or {}).items() if isinstance(sub, Mapping)]

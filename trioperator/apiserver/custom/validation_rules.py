@@ -1,0 +1,193 @@
+"""Rules in CEL in the schemas of custom resources (``x-kubernetes-validations``): read, compiled, and asked. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..model.errors import Cause
+from .cel import Expression, compile_expression, is_installed
+from .cel_values import shown
+from .correlation import correlated, in_order_of, is_same, part
+from .value_validation import text_of
+
+if TYPE_CHECKING:
+    from .schema import Structure
+
+__all__ = ["Rule", "check_rules", "normal_field_path", "rules_of"]
+
+_VARIABLES: Final = ("self", "oldSelf")
+# A string, which is passed by, or the name of the old value. The library has no optional values for Python to hand in,
+# so the old value comes in a list that may be empty.
+_OLD: Final = re.compile(
+    r"""('''|\"\"\")(?:\\.|.)*?\1 | '(?:\\.|[^'])*' | "(?:\\.|[^"])*" | (?<![\w.])oldSelf\b""", re.DOTALL | re.VERBOSE
+)
+_FIELD: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
+_MESSAGE_LIMIT: Final = 5 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule; what is wrong with it, the check of the definition has said."""
+
+    text: str
+    message: str = ""
+    message_expression: str = ""
+    reason: str = "FieldValueInvalid"
+    field_path: str = ""
+    has_optional_old: bool = False
+
+    @property
+    def uses_old(self) -> bool:
+        """Whether the rule compares with what was there before."""
+        return any(match.group() == "oldSelf" for match in _OLD.finditer(self.text))
+
+    def compile(self) -> Expression:
+        """Compile the rule; raise ValueError."""
+        text = self.text
+        if self.has_optional_old:
+            text = _OLD.sub(lambda match: "oldSelf[?0]" if match.group() == "oldSelf" else match.group(), text)
+        return compile_expression(text, _VARIABLES)
+
+    def compile_message(self) -> Expression:
+        """Compile the expression of the message; raise ValueError."""
+        return compile_expression(self.message_expression, _VARIABLES)
+
+
+def rules_of(schema: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Return the rules of one node of a schema."""
+    return tuple(
+        Rule(
+            text=str(item.get("rule") or "").strip(),
+            message=str(item.get("message") or "").strip(),
+            message_expression=str(item.get("messageExpression") or "").strip(),
+            reason=str(item.get("reason") or "FieldValueInvalid"),
+            field_path=normal_field_path(schema, str(item.get("fieldPath") or "").strip()) or "",
+            has_optional_old=bool(item.get("optionalOldSelf")),
+        )
+        for item in schema.get("x-kubernetes-validations") or ()
+    )
+
+
+def normal_field_path(schema: Mapping[str, Any], text: str) -> str | None:
+    """Return the path of a field below the schema as causes show it; None if the schema knows no such field."""
+    shown, at = "", 0
+    for match in _FIELD.finditer(text):
+        name = match[1] if match[1] is not None else re.sub(r"\\(.)", r"\1", match[2])
+        properties, extra = schema.get("properties"), schema.get("additionalProperties")
+        if match.start() != at or not (properties or isinstance(extra, Mapping)):
+            return None
+        at = match.end()
+        shown += f".{name}" if properties else f"[{name}]"
+        found = properties.get(name) if properties else extra
+        if found is None:
+            return None
+        schema = found
+    return shown.removeprefix(".") if at == len(text) else None
+
+
+def check_rules(
+    node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
+) -> Iterator[Cause]:
+    """Return which rules the object breaks, as a new one or as the successor of *old*."""
+    if is_installed():
+        yield from _Visit(warnings).visit(node, obj, old, path="", unchanged=(node, obj, old))
+
+
+class _Visit:
+    """One walk through an object."""
+
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
+
+    def visit(
+        self, node: Structure, value: Any, old: Any, *, path: str, unchanged: tuple[Structure, Any, Any]
+    ) -> Iterator[Cause]:
+        """Visit the value and all below it.
+
+        *unchanged* is the nearest part around it whose old value is known: what is wrong in it is no reason for a
+        refusal if it is what it was.
+        """
+        if value is None or not node.rules_below:
+            return
+        for rule in node.rules:
+            cause = _broken(rule, node, value, old, path)
+            if cause is None:
+                continue
+            if rule.uses_old or unchanged[2] is None or not is_same(*unchanged):
+                yield cause
+            else:
+                self._warnings.append(f"{cause.field}: {cause.message}")
+        if isinstance(value, dict):
+            before = old if isinstance(old, dict) else {}
+            for key, item in value.items():
+                sub, was = part(node, key), before.get(key)
+                if sub is not None:
+                    place = f"{path}[{key}]" if key not in node.properties else f"{path}.{key}" if path else key
+                    known = (sub, item, was) if key in before else unchanged
+                    yield from self.visit(sub, item, was, path=place, unchanged=known)
+        elif isinstance(value, list) and node.items is not None:
+            before_of = correlated(node, old)
+            for at, item in enumerate(value):
+                was = before_of(item)
+                known = unchanged if was is None else (node.items, item, was)
+                yield from self.visit(node.items, item, was, path=f"{path}[{at}]", unchanged=known)
+
+
+def _broken(rule: Rule, node: Structure, value: Any, old: Any, path: str) -> Cause | None:
+    """Return why the rule refuses the value, if it does."""
+    if rule.uses_old and old is None and not rule.has_optional_old:
+        return None
+    try:
+        expression = rule.compile()
+    except ValueError:
+        return None  # the creation of the definition has been warned of it
+    before = None if old is None else shown(node, in_order_of(node, value, old))
+    data = {"self": shown(node, value), "oldSelf": before}
+    try:
+        olds = {"oldSelf": [] if old is None else [before]} if rule.has_optional_old else {}
+        if expression.evaluate({**data, **olds}) is True:
+            return None
+    except ValueError as error:
+        return Cause(path or "<nil>", f'Invalid value: "{_type_of(node)}": {_failure(rule, str(error))}')
+    return _refusal(rule, node, value, _message(rule, data), path)
+
+
+def _type_of(node: Structure) -> str:
+    return node.types[0] if len(node.types) == 1 else ""
+
+
+def _failure(rule: Rule, problem: str) -> str:
+    about = rule.message or rule.text
+    if problem == "no such overload":
+        text = "call arguments did not match a supported operator, function or macro signature for rule"
+        return f"'{problem}': {text}: {about}"
+    return f"{problem} evaluating rule: {about}"
+
+
+def _message(rule: Rule, data: Mapping[str, Any]) -> str:
+    if rule.message_expression:
+        try:
+            found = rule.compile_message().evaluate(data)
+        except ValueError:
+            found = None
+        if isinstance(found, str) and 0 < len(found.strip().encode()) <= _MESSAGE_LIMIT and "\n" not in found.strip():
+            return found.strip()
+    return rule.message or f"failed rule: {rule.text}"
+
+
+def _refusal(rule: Rule, node: Structure, value: Any, message: str, path: str) -> Cause:
+    field = ".".join(filter(None, (path, rule.field_path)))
+    is_simple = _type_of(node) not in {"object", "array"}
+    match rule.reason:
+        case "FieldValueForbidden":
+            text = f"Forbidden: {message}"
+        case "FieldValueRequired":
+            text = f"Required value: {message}"
+        case "FieldValueDuplicate":
+            text = f"Duplicate value: {text_of(value)}" if is_simple else "Duplicate value"
+        case _:
+            text = f"Invalid value: {text_of(value)}: {message}" if is_simple else f"Invalid value: {message}"
+    return Cause(field or "<nil>", text, rule.reason)

@@ -1,0 +1,144 @@
+"""What schemas ask of single values: enums, limits, patterns, formats; with the words of the real server. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..model.errors import Cause
+from .formats import FORMATS
+
+__all__ = ["Check", "text_of", "type_name", "value_checks"]
+
+Check = Callable[[Any, str], Cause | None]  # of a value and its path
+
+
+def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
+    """Return the checks that the words of the schema ask for."""
+    yield from _size_checks(schema)
+    if pattern := schema.get("pattern"):
+        yield _pattern_check(pattern)
+    if (known := FORMATS.get(schema.get("format", ""))) is not None:
+        yield _format_check(schema["format"], known)
+    yield from _number_checks(schema)
+    if isinstance(enum := schema.get("enum"), list):
+        yield _enum_check(enum)
+
+
+def type_name(value: Any) -> str:
+    """Return the JSON type of the value, as schemas call it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"
+
+
+def text_of(value: Any) -> str:
+    """Return the value as messages show it."""
+    return msgspec.json.encode(value).decode()
+
+
+def _wrong(value: Any, path: str, text: str) -> Cause:
+    return Cause(path, f"Invalid value: {text_of(value)}: {path} in body {text}")
+
+
+def _enum_check(enum: list[Any]) -> Check:
+    texts = [text_of(value) for value in enum]
+
+    def check(value: Any, path: str) -> Cause | None:
+        if text_of(value) in texts:
+            return None
+        text = f"Unsupported value: {text_of(value)}: supported values: {', '.join(texts)}"
+        return Cause(path, text, "FieldValueNotSupported")
+
+    return check
+
+
+def _number_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
+    def bound(fits: Callable[[float], bool], text: str) -> Check:
+        def check(value: Any, path: str) -> Cause | None:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return _wrong(value, path, text) if is_number and not fits(value) else None
+
+        return check
+
+    low, high, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
+    if low is not None and schema.get("exclusiveMinimum"):
+        yield bound(lambda value: value > low, f"should be greater than {low}")
+    elif low is not None:
+        yield bound(lambda value: value >= low, f"should be greater than or equal to {low}")
+    if high is not None and schema.get("exclusiveMaximum"):
+        yield bound(lambda value: value < high, f"should be less than {high}")
+    elif high is not None:
+        yield bound(lambda value: value <= high, f"should be less than or equal to {high}")
+    if step:
+        yield bound(lambda value: value % step == 0, f"should be a multiple of {step}")
+
+
+_SIZES: Final = (
+    ("minLength", str, "should be at least {0} chars long"),
+    ("minItems", list, "should have at least {0} items"),
+    ("minProperties", dict, "should have at least {0} properties"),
+    ("maxLength", str, "Too long: may not be more than {0} bytes"),
+    ("maxItems", list, "Too many: {1}: must have at most {0} items"),
+    ("maxProperties", dict, "Too many: {1}: must have at most {0} items"),
+)
+
+
+def _size_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
+    for word, kind, text in _SIZES:
+        limit = schema.get(word)
+        if limit is not None:
+            yield _size_check(word, kind, limit, text)
+
+
+def _size_check(word: str, kind: type, limit: int, text: str) -> Check:
+    def check(value: Any, path: str) -> Cause | None:
+        if not isinstance(value, kind):
+            return None
+        size = len(value)  # type: ignore[arg-type]
+        if word.startswith("min"):
+            shown = value if kind is str else size
+            return _wrong(shown, path, text.format(limit)) if size < limit else None
+        if size <= limit:
+            return None
+        return Cause(path, text.format(limit, size), "FieldValueTooLong" if kind is str else "FieldValueTooMany")
+
+    return check
+
+
+def _pattern_check(pattern: str) -> Check:
+    try:
+        compiled = re.compile(pattern)
+    except re.error:  # written for another dialect: it cannot be checked here
+        return lambda value, path: None
+
+    def check(value: Any, path: str) -> Cause | None:
+        if isinstance(value, str) and not compiled.search(value):
+            return _wrong(value, path, f"should match '{pattern}'")
+        return None
+
+    return check
+
+
+def _format_check(name: str, fits: Callable[[str], bool]) -> Check:
+    def check(value: Any, path: str) -> Cause | None:
+        if isinstance(value, str) and not fits(value):
+            text = f'Invalid value: "{value}": {path} in body must be of type {name}: "{value}"'
+            return Cause(path, text, "FieldValueTypeInvalid")
+        return None
+
+    return check

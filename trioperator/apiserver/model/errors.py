@@ -1,0 +1,229 @@
+"""The API server's refusals: errors with the texts, reasons and details that a Kubernetes API server gives.
+
+They are :class:`~trioperator.errors.ApiError`, so that callers inside the process catch the same errors as those who
+talk HTTP; :func:`render_status` makes the ``Status`` object that goes over the wire. Nothing here knows of storage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trioperator.errors import ApiError, ExpiredError
+
+from .quoting import quote
+
+if TYPE_CHECKING:
+    from .kinds import Kind
+
+__all__ = [
+    "Cause",
+    "StalePageError",
+    "already_exists",
+    "bad_request",
+    "conflict",
+    "expired",
+    "forbidden",
+    "invalid",
+    "invalid_value",
+    "method_not_allowed",
+    "not_allowed",
+    "not_found",
+    "render_status",
+    "required",
+    "too_large",
+    "too_large_head",
+    "too_large_version",
+    "too_late",
+    "unauthorized",
+    "unknown_resource",
+    "unsupported",
+    "unsupported_media_type",
+]
+
+
+class StalePageError(ExpiredError):
+    """Refuse a page of a list that cannot be told any more, and offer a token for the inconsistent rest."""
+
+    def __init__(self, text: str, *, token: str) -> None:
+        super().__init__(text, status=410, reason="Expired")
+        self.token = token
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason why a field is not valid, in the terms of ``StatusCause``."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+def invalid_value(field: str, value: object, text: str) -> Cause:
+    """Make the most frequent cause: the value of the field is not valid."""
+    import msgspec.json
+
+    return Cause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
+
+
+def required(field: str, text: str = "") -> Cause:
+    """Make the cause of a field that must be there."""
+    return Cause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
+
+
+def unsupported(field: str, value: object, choices: Iterable[str]) -> Cause:
+    """Make the cause of a value that is none of the choices."""
+    import msgspec.json
+
+    texts = ", ".join(f'"{choice}"' for choice in choices)
+    text = f"Unsupported value: {msgspec.json.encode(value).decode()}: supported values: {texts}"
+    return Cause(field, text, "FieldValueNotSupported")
+
+
+def render_status(error: ApiError) -> dict[str, Any]:
+    """Make the ``Status`` object of the refusal."""
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {"continue": error.token} if isinstance(error, StalePageError) else {},
+        "status": "Failure",
+        "message": error.message,
+    }
+    if error.reason:
+        status["reason"] = error.reason
+    if error.details:
+        status["details"] = dict(error.details)
+    status["code"] = error.status
+    return status
+
+
+def _details(kind: Kind, name: str, **extra: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if name:
+        details["name"] = name
+    if kind.group:
+        details["group"] = kind.group
+    details["kind"] = kind.plural
+    return {**details, **extra}
+
+
+def not_found(kind: Kind, name: str) -> ApiError:
+    return ApiError.of(
+        f'{kind.qualified} "{name}" not found', status=404, reason="NotFound", details=_details(kind, name)
+    )
+
+
+def unknown_resource() -> ApiError:
+    return ApiError.of("the server could not find the requested resource", status=404, reason="NotFound")
+
+
+def already_exists(kind: Kind, name: str, *, is_leaving: bool = False) -> ApiError:
+    prefix = "object is being deleted: " if is_leaving else ""
+    text = f'{prefix}{kind.qualified} "{name}" already exists'
+    return ApiError.of(text, status=409, reason="AlreadyExists", details=_details(kind, name))
+
+
+def conflict(
+    kind: Kind,
+    name: str,
+    text: str = "the object has been modified; please apply your changes to the latest version and try again",
+) -> ApiError:
+    return ApiError.of(
+        f'Operation cannot be fulfilled on {kind.qualified} "{name}": {text}',
+        status=409,
+        reason="Conflict",
+        details=_details(kind, name),
+    )
+
+
+def forbidden(kind: Kind, name: str, text: str, *, causes: Sequence[Mapping[str, str]] = ()) -> ApiError:
+    extra = {"causes": [dict(cause) for cause in causes]} if causes else {}
+    return ApiError.of(
+        f'{kind.qualified} "{name}" is forbidden: {text}',
+        status=403,
+        reason="Forbidden",
+        details=_details(kind, name, **extra),
+    )
+
+
+def unauthorized() -> ApiError:
+    return ApiError.of("Unauthorized", status=401, reason="Unauthorized")
+
+
+def not_allowed(group: str, resource: str, name: str, text: str) -> ApiError:
+    """Refuse a request to somebody who may not do it; the resource is what they asked for, whether it exists or not."""
+    details = {"name": name, "group": group, "kind": resource}
+    title = f"{resource}.{group}" if group else resource
+    shown = f"{title} {quote(name)} is " if name else f"{title} is " if title else ""
+    return ApiError.of(
+        f"{shown}forbidden: {text}",
+        status=403,
+        reason="Forbidden",
+        details={field: value for field, value in details.items() if value},
+    )
+
+
+def invalid(kind_name: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
+    """Refuse an object for its values; *kind_name* is that which the object itself claims."""
+    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    if kind_name:
+        details["kind"] = kind_name
+    details["causes"] = [
+        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in dict.fromkeys(causes)
+    ]
+    title = f"{kind_name}.{group}" if group else kind_name
+    return ApiError.of(f'{title} "{name}" is invalid: {text}', status=422, reason="Invalid", details=details)
+
+
+def bad_request(text: str) -> ApiError:
+    return ApiError.of(text, status=400, reason="BadRequest")
+
+
+def method_not_allowed(kind: Kind | None = None, verb: str = "") -> ApiError:
+    if kind is None or not kind.custom:
+        text = "the server does not allow this method on the requested resource"
+        return ApiError.of(text, status=405, reason="MethodNotAllowed")
+    text = f'{verb} is not supported on resources of kind "{kind.qualified}"'
+    return ApiError.of(text, status=405, reason="MethodNotAllowed", details=_details(kind, ""))
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
+    text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    return ApiError.of(text, status=415, reason="UnsupportedMediaType")
+
+
+def too_large(limit: int) -> ApiError:
+    return ApiError.of(f"Request entity too large: limit is {limit}", status=413, reason="RequestEntityTooLarge")
+
+
+def too_large_head(limit: int) -> ApiError:
+    return ApiError.of(f"Request header fields too large: limit is {limit}", status=431)
+
+
+def too_late(seconds: float) -> ApiError:
+    """Refuse a request that does not come to its end."""
+    text = f"Timeout: the request was not complete within {seconds:.0f} seconds"
+    return ApiError.of(text, status=408, reason="Timeout")
+
+
+def too_large_version(wanted: int, current: int) -> ApiError:
+    """Refuse a resource version that is still in the future."""
+    return ApiError.of(
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        status=504,
+        reason="Timeout",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+        retry_after=1,
+    )
+
+
+def expired(text: str) -> ApiError:
+    return ApiError.of(text, status=410, reason="Expired")

@@ -1,0 +1,225 @@
+"""Which kinds the API serves: the built-in ones, and those that custom resource definitions add and take away.
+
+Pure data: no storage, no requests. A kind here is one version of one resource; versions of a resource share its
+objects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from .builtin_kinds import BUILTIN_KINDS
+
+if TYPE_CHECKING:
+    from ..custom.schema import Structure
+    from .client_config import Conversion
+
+__all__ = ["Catalog", "Column", "CustomTraits", "Kind", "version_priority"]
+
+VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+NAMESPACE_VERBS: Final = tuple(verb for verb in VERBS if verb != "deletecollection")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One ``additionalPrinterColumns`` entry of a custom resource definition."""
+
+    name: str
+    type: str
+    path: str
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CustomTraits:
+    """What only custom kinds have: their schema, columns, and paths of the scale subresource."""
+
+    schema: Mapping[str, Any] | None = None
+    structure: Structure | None = None
+    columns: tuple[Column, ...] = ()
+    scale: Mapping[str, str] | None = None
+    selectable: tuple[str, ...] = ()
+    terminating: bool = False
+    conversion: Conversion | None = None  # the webhook that converts between versions, if there is one
+    storage: Kind | None = None  # the version that objects are stored in, if it is another one
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """One version of one resource, as discovery tells of it and as storage needs to know it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    singular: str
+    namespaced: bool
+    list_kind: str
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = VERBS
+    subresources: frozenset[str] = frozenset()
+    has_generation: bool = False
+    needs_version: bool = False
+    creates_on_update: bool = False
+    shows_deleted: bool = False
+    is_virtual: bool = False  # nothing is stored: what is created is a question
+    storage_version: str = ""
+    is_event_alias: bool = False  # events.k8s.io: its objects are those of the core group
+    custom: CustomTraits | None = None
+
+    # These are derived, and asked for with every request.
+    api_version: str = dataclasses.field(init=False)
+    qualified: str = dataclasses.field(init=False)
+    resource: tuple[str, str] = dataclasses.field(init=False)
+    head: bytes = dataclasses.field(init=False)  # how the JSON of an object begins, as it is served
+
+    def __post_init__(self) -> None:
+        api_version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "api_version", api_version)
+        object.__setattr__(self, "qualified", f"{self.plural}.{self.group}" if self.group else self.plural)
+        object.__setattr__(self, "resource", ("" if self.is_event_alias else self.group, self.plural))
+        object.__setattr__(self, "head", f'{{"apiVersion":"{api_version}","kind":"{self.kind}",'.encode())
+
+    @property
+    def stored_api_version(self) -> str:
+        """Return the ``apiVersion`` that objects of a built-in kind have in storage."""
+        version = self.storage_version or self.version
+        return f"{self.group}/{version}" if self.group and not self.is_event_alias else version
+
+    def key(self, namespace: str, name: str) -> str:
+        """Return the storage key of the object."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+
+class Catalog:
+    """The kinds that are served now, by group, version and plural name."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self._groups: dict[str, dict[str, list[Kind]]] = {}
+        for kind in _parse_builtins(BUILTIN_KINDS):
+            self.add(kind)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.values())
+
+    def add(self, kind: Kind) -> None:
+        """Serve the kind, in the place of what was served under its names before."""
+        self._kinds[kind.group, kind.version, kind.plural] = kind
+        kinds = self._groups.setdefault(kind.group, {}).setdefault(kind.version, [])
+        kinds[:] = [other for other in kinds if other.plural != kind.plural]
+        kinds.append(kind)
+
+    def discard(self, resource: tuple[str, str]) -> None:
+        """Stop serving the resource in all versions."""
+        group, plural = resource
+        versions = self._groups.get(group, {})
+        for version in list(versions):
+            versions[version][:] = [kind for kind in versions[version] if kind.plural != plural]
+            if not versions[version]:
+                del versions[version]
+            self._kinds.pop((group, version, plural), None)
+        if not versions:
+            self._groups.pop(group, None)
+
+    def get(self, group: str, version: str, plural: str) -> Kind | None:
+        """Return the kind, or None if it is not served."""
+        return self._kinds.get((group, version, plural))
+
+    def groups(self) -> list[str]:
+        """Return the names of the groups, the core one (an empty name) first."""
+        return list(self._groups)
+
+    def versions(self, group: str) -> list[str]:
+        """Return the versions of the group, the preferred one first."""
+        return sorted(self._groups.get(group, {}), key=version_priority)
+
+    def kinds(self, group: str, version: str) -> list[Kind]:
+        """Return what the version of the group serves, in the order of names."""
+        return sorted(self._groups.get(group, {}).get(version, ()), key=lambda kind: kind.plural)
+
+    def by_resource(self, resource: tuple[str, str]) -> Kind | None:
+        """Return the preferred version of the resource."""
+        group, plural = resource
+        for version in self.versions(group):
+            kind = self.get(group, version, plural)
+            if kind is not None:
+                return kind
+        return None
+
+    def by_object(self, api_version: str, kind_name: str) -> Kind | None:
+        """Return the kind that an object with this ``apiVersion`` and ``kind`` is of."""
+        group, _, version = api_version.rpartition("/")
+        for kind in self._groups.get(group, {}).get(version, ()):
+            if kind.kind == kind_name:
+                return kind
+        return None
+
+    def find(self, name: str) -> Kind | None:
+        """Return the kind by any of its names, as kubectl takes them: ``pods``, ``po``, ``deployments.v1.apps``…"""
+        word, _, rest = name.partition(".")
+        for group in self.groups():
+            for version in self.versions(group):
+                if rest and rest not in {group, f"{version}.{group}", version if not group else ""}:
+                    continue
+                for kind in self.kinds(group, version):
+                    if word in {kind.plural, kind.singular, kind.kind, *kind.short_names}:
+                        return kind
+        return None
+
+
+def version_priority(version: str) -> tuple[int, int, int, str]:
+    """Return the sorting key of a version: ``v2, v1, v1beta2, v1beta1, v1alpha1``, then the rest by name."""
+    import re
+
+    match = re.fullmatch(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?", version)
+    if not match:
+        return (3, 0, 0, version)
+    major, stage, minor = match.groups()
+    return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), version)
+
+
+def _parse_builtins(text: str) -> Iterable[Kind]:
+    group = version = ""
+    for line in text.strip().splitlines():
+        if not line.startswith(" "):
+            group, _, version = line.rpartition("/")
+            continue
+        plural, kind, traits, short_names, categories = line.split()
+        subresources = {"status"} if "s" in traits else set[str]()
+        if "r" in traits:
+            subresources.add("scale")
+        if "t" in traits:
+            subresources.add("token")
+        if plural == "namespaces":
+            subresources.add("finalize")
+        yield Kind(
+            group=group,
+            version=version,
+            plural=plural,
+            kind=kind,
+            list_kind=f"{kind}List",
+            singular=kind.lower(),
+            namespaced=traits[0] == "N",
+            short_names=tuple(short_names.split(",")) if short_names != "-" else (),
+            categories=tuple(categories.split(",")) if categories != "-" else (),
+            verbs=("create",) if "v" in traits else VERBS if plural != "namespaces" else NAMESPACE_VERBS,
+            subresources=frozenset(subresources),
+            has_generation="g" in traits,
+            needs_version="u" in traits,
+            creates_on_update="c" in traits,
+            shows_deleted="d" in traits,
+            is_virtual="v" in traits,
+            storage_version="v2" if group == "autoscaling" else "",
+            is_event_alias=group == "events.k8s.io",
+        )
+
+
+def kind_of(obj: Mapping[str, Any]) -> tuple[str, str]:
+    """Return ``apiVersion`` and ``kind`` of the object, empty where it has none."""
+    return str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")

@@ -1,0 +1,142 @@
+"""What goes in and out of the API, whatever carries it: requests, responses, and the log of requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ..reading.watch import Watch
+from .user import ANONYMOUS, User
+
+__all__ = ["IMPERSONATION", "Request", "RequestLog", "RequestRecord", "Response", "warning_headers"]
+
+IMPERSONATION: Final = b"impersonate-"
+_WARNINGS_LIMIT: Final = 4096  # characters of all warnings of a request, before each is cut
+_WARNING_LIMIT: Final = 256
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Request:
+    """One request, with the headers that matter."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    accept: str = ""
+    content_type: str = ""
+    user_agent: str = ""
+    authorization: str = ""
+    user: User = ANONYMOUS  # whom the transport vouches for; from authentication on: who asks
+    impersonation: Sequence[tuple[str, str]] = ()  # the headers that begin with Impersonate-, in lower case
+    body: bytes = b""
+    warnings: list[str] = dataclasses.field(default_factory=list)  # for the client, gathered on the way
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # what webhooks note for an audit
+
+    @property
+    def media_type(self) -> str:
+        """Return the type of the body, without its parameters."""
+        return self.content_type.partition(";")[0].strip()
+
+
+@dataclasses.dataclass(slots=True)
+class Response:
+    """One answer: a body, or a watch to be read until its end."""
+
+    status: int
+    body: bytes | Watch
+    content_type: str = "application/json"
+    headers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, content: Any, status: int = 200) -> Response:
+        """Make the answer whose body is the JSON of the content."""
+        return cls(status, _encode(content))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request that the API was asked, in the terms of Kubernetes and of HTTP."""
+
+    time: float
+    method: str
+    path: str
+    query: Mapping[str, str]
+    user_agent: str
+    status: int
+    verb: str = ""  # get, list, watch, create, update, patch, delete, deletecollection; empty for documents
+    resource: str = ""  # "pods", "deployments.apps"
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    content_type: str = ""
+    size: int = 0  # bytes of the request's body
+    user: str = ""  # the name of who has asked
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what webhooks noted for an audit
+
+
+def warning_headers(warnings: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Return the headers that carry the warnings, each of them once; very long ones are cut."""
+    texts = [" ".join(text.split()) for text in dict.fromkeys(warnings) if text.strip()]
+    if sum(map(len, texts)) > _WARNINGS_LIMIT:
+        texts = [text[:_WARNING_LIMIT] for text in texts]
+    size = 0
+    for text in texts:
+        if size >= _WARNINGS_LIMIT:
+            break
+        size += len(text)
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield "Warning", f'299 - "{escaped}"'
+
+
+class RequestLog:
+    """The last requests, in order: a sequence of :class:`RequestRecord` that can be counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._records: deque[RequestRecord] = deque(maxlen=limit)
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return iter(tuple(self._records))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> RequestRecord:
+        return self._records[index]
+
+    def add(self, record: RequestRecord) -> None:
+        """Take another record; the oldest goes when there are too many."""
+        self._records.append(record)
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._records.clear()
+
+    def select(self, **wanted: object) -> list[RequestRecord]:
+        """Return the records whose fields have these values: ``select(verb="patch", resource="pods")``.
+
+        A resource is meant by its plural name with or without its group.
+        """
+        return [record for record in self._records if all(_fits(record, key, value) for key, value in wanted.items())]
+
+    def count(self, **wanted: object) -> int:
+        """Count the records whose fields have these values."""
+        return len(self.select(**wanted))
+
+    def verbs(self, **wanted: object) -> dict[str, int]:
+        """Count by verb the records whose fields have these values."""
+        counts: dict[str, int] = {}
+        for record in self.select(**wanted):
+            counts[record.verb] = counts.get(record.verb, 0) + 1
+        return counts
+
+
+def _fits(record: RequestRecord, field: str, value: object) -> bool:
+    own = getattr(record, field)
+    if field == "resource" and isinstance(value, str) and "." not in value:
+        own = own.partition(".")[0]
+    return bool(own == value)

@@ -1,0 +1,251 @@
+"""Label and field selectors: parsing and matching, pure.
+
+The grammar of label selectors is that of the Kubernetes documentation: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``,
+``a notin (b,c)``, ``a``, ``!a``, ``a>1``, ``a<1``, joined by commas, all of which must hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from .errors import bad_request
+
+__all__ = ["FieldSelector", "LabelSelector", "Requirement", "parse_fields", "parse_labels", "selector_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label."""
+
+    key: str
+    operator: str  # exists, absent, in, notin, gt, lt
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, Any]) -> bool:
+        """Tell whether the labels meet the condition."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value is not None and value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+        try:
+            number, limit = int(str(value)), int(next(iter(self.values)))
+        except ValueError:
+            return False
+        return number > limit if self.operator == "gt" else number < limit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Conditions on labels that must all hold; none at all selects everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements)
+
+    def matches(self, obj: Mapping[str, Any]) -> bool:
+        """Tell whether the object has such labels."""
+        labels = obj["metadata"].get("labels") or {}
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Conditions on fields (path, value, whether equal) that must all hold."""
+
+    terms: tuple[tuple[tuple[str, ...], str, bool], ...] = ()
+    absent: Mapping[tuple[str, ...], str] = dataclasses.field(default_factory=dict)  # what fields have by default
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def matches(self, obj: Mapping[str, Any]) -> bool:
+        """Tell whether the object has such values in its fields; an absent field has its default, or is empty."""
+        return all(
+            ((_field(obj, path) or self.absent.get(path, "")) == value) is equal for path, value, equal in self.terms
+        )
+
+    def exact(self, field: tuple[str, ...]) -> str | None:
+        """Return the value that the field must have, if the selector says that."""
+        for path, value, equal in self.terms:
+            if path == field and equal:
+                return value
+        return None
+
+
+_OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+
+def selector_of(obj: Mapping[str, Any]) -> LabelSelector:
+    """Return the selector that ``matchLabels`` and ``matchExpressions`` of the object make."""
+    labels = obj.get("matchLabels") or {}
+    requirements = [Requirement(key, "in", frozenset({value})) for key, value in labels.items()]
+    for item in obj.get("matchExpressions") or ():
+        values = frozenset(item.get("values") or ())
+        requirements.append(Requirement(item["key"], _OPERATORS[item["operator"]], values))
+    return LabelSelector(tuple(requirements))
+
+
+def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
+    value: Any = obj
+    for part in path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+_TOKEN: Final = re.compile(r"\s*(==|!=|[=!<>(),]|[^\s=!<>(),]+)")
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SPECIAL: Final = frozenset({"=", "==", "!=", "!", "<", ">", "(", ")", ","})
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """Parse a ``labelSelector``; refuse nonsense with a 400."""
+    if not text or text.isspace():
+        return LabelSelector()
+    parser = _Parser(_tokens(text))
+    requirements = [parser.requirement()]
+    while parser.peek() == ",":
+        parser.take()
+        requirements.append(parser.requirement())
+    if parser.peek():
+        raise _unparsable(f"found '{parser.peek()}', expected: ',' or 'end of string'")
+    return LabelSelector(tuple(requirements))
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, at = [], 0
+    while match := _TOKEN.match(text, at):
+        tokens.append(match[1])
+        at = match.end()
+    return tokens
+
+
+class _Parser:
+    __slots__ = ("_tokens",)
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens[::-1]
+
+    def peek(self) -> str:
+        return self._tokens[-1] if self._tokens else ""
+
+    def take(self) -> str:
+        return self._tokens.pop() if self._tokens else ""
+
+    def requirement(self) -> Requirement:
+        if self.peek() == "!":
+            self.take()
+            return Requirement(self._key(), "absent")
+        key = self._key()
+        match self.peek():
+            case "" | ",":
+                return Requirement(key, "exists")
+            case "=" | "==":
+                self.take()
+                return Requirement(key, "in", frozenset({self._value()}))
+            case "!=":
+                self.take()
+                return Requirement(key, "notin", frozenset({self._value()}))
+            case ("<" | ">") as sign:
+                self.take()
+                value = self.take()
+                if not re.fullmatch(r"[-+]?\d+", value):
+                    raise _unparsable(f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'")
+                return Requirement(key, "gt" if sign == ">" else "lt", frozenset({value}))
+            case ("in" | "notin") as word:
+                self.take()
+                return Requirement(key, word, self._values())
+        raise _unparsable(f"found '{self.peek()}', expected: in, notin, =, ==, !=, gt, lt")
+
+    def _key(self) -> str:
+        key = self.take()
+        if key in _SPECIAL or not key:
+            raise _unparsable(f"found '{key}', expected: !, identifier, or 'end of string'")
+        prefix, slash, name = key.rpartition("/")
+        good = len(name) <= 63 and _NAME.fullmatch(name) is not None
+        if slash:
+            good = good and len(prefix) <= 253 and _DOMAIN.fullmatch(prefix) is not None
+        if not good:
+            raise _unparsable(f'key: Invalid value: "{key}": not a qualified name')
+        return key
+
+    def _value(self) -> str:
+        if self.peek() in {"", ","}:
+            return ""
+        return self._checked(self.take())
+
+    def _values(self) -> frozenset[str]:
+        if self.take() != "(":
+            raise _unparsable("expected: '('")
+        values = set[str]()
+        while True:
+            token = self.take()
+            if token in {",", ")"}:
+                values.add("")
+            elif token in _SPECIAL or not token:
+                raise _unparsable(f"found '{token}', expected: ',', ')' or identifier")
+            else:
+                values.add(self._checked(token))
+                token = self.take()
+            if token == ")":
+                return frozenset(values)
+            if token != ",":
+                raise _unparsable(f"found '{token}', expected: ',' or ')'")
+            if self.peek() == ")":
+                self.take()
+                values.add("")
+                return frozenset(values)
+
+    @staticmethod
+    def _checked(value: str) -> str:
+        if value in _SPECIAL or len(value) > 63 or not _NAME.fullmatch(value):
+            raise _unparsable(f'values: Invalid value: "{value}": not a label value')
+        return value
+
+
+def _unparsable(text: str) -> Exception:
+    return bad_request(f"unable to parse requirement: {text}")
+
+
+_TERM: Final = re.compile(r"(?:[^,\\]|\\.?)+", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] not in {"\\", ",", "="}:
+        raise bad_request(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return found[1]
+
+
+def parse_fields(text: str, supported: Callable[[str], bool] | Collection[str]) -> FieldSelector:
+    """Parse a ``fieldSelector``; refuse nonsense and fields that are not *supported* with a 400.
+
+    Commas, equal signs and backslashes in values are written with a backslash before them.
+    """
+    check = supported if callable(supported) else supported.__contains__
+    terms = []
+    for term in _TERM.findall(text):
+        if not term.strip():
+            continue
+        match = re.fullmatch(r"\s*([^=!]*)(==|!=|=)(.*)", term, re.DOTALL)
+        if not match:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+        name, operator, value = match.groups()
+        if not check(name):
+            raise bad_request(f"field label not supported: {name}")
+        terms.append((tuple(name.split(".")), _ESCAPE.sub(_unescaped, value), operator != "!="))
+    return FieldSelector(tuple(terms))

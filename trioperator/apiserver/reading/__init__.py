@@ -1,0 +1,1 @@
+"""Reads: get, list, watch, tables, discovery and OpenAPI documents."""

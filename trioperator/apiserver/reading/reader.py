@@ -1,0 +1,317 @@
+"""Reading: lists in pages, and the beginning of watches; with the rules of ``resourceVersion`` and its match."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bisect
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from ..model.errors import Cause, StalePageError, bad_request, expired, invalid, unsupported
+from ..model.kinds import Kind
+from ..model.quoting import quote
+from ..model.selectors import FieldSelector, parse_fields, parse_labels
+from ..store.state import State
+from ..store.storage import Expired, Stored, Table
+from ..webhooks.conversion import Converter
+from .views import View
+from .watch import Selection, Watch, WatchOptions
+
+__all__ = ["Page", "Reader", "read_flag", "read_version"]
+
+# The fields that lists of built-in kinds can be selected by, beside metadata.name and metadata.namespace.
+_FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
+    ("", "events"): (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+    ("", "namespaces"): ("status.phase",),
+    ("", "nodes"): ("spec.unschedulable",),
+    ("", "pods"): (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    ("", "replicationcontrollers"): ("status.replicas",),
+    ("", "secrets"): ("type",),
+    ("", "services"): ("spec.clusterIP", "spec.type"),
+    ("batch", "jobs"): ("status.successful",),
+    ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
+}
+_REGARDING: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+# The same objects in the group events.k8s.io: its names of the fields, and where they are in what is stored.
+_EVENT_FIELDS: Final[Mapping[str, str]] = {
+    **{f"regarding.{field}": f"involvedObject.{field}" for field in _REGARDING},
+    "reason": "reason",
+    "reportingController": "reportingComponent",
+    "type": "type",
+}
+_PLACES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("source",): ("source", "component"),
+    ("status", "successful"): ("status", "succeeded"),
+}
+_ABSENT: Final[Mapping[tuple[str, ...], str]] = {
+    ("spec", "hostNetwork"): "false",
+    ("spec", "unschedulable"): "false",
+    ("status", "replicas"): "0",
+    ("status", "succeeded"): "0",
+}
+_COMMON_FIELDS: Final = frozenset({"metadata.name", "metadata.namespace"})
+_MATCH: Final = "resourceVersionMatch"
+_MATCHES: Final = frozenset({"", "Exact", "NotOlderThan"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of a list, and the metadata of the list."""
+
+    items: Sequence[Stored]
+    meta: dict[str, Any]
+
+
+class Reader:
+    """The reads of one cluster."""
+
+    def __init__(self, state: State, converter: Converter) -> None:
+        self._state = state
+        self._converter = converter
+
+    def select(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Selection:
+        """Read from the query which objects are asked for."""
+
+        return Selection(
+            prefix=f"{namespace}/" if namespace else "",
+            labels=parse_labels(query.get("labelSelector", "")),
+            fields=_parse_fields(kind, query.get("fieldSelector", "")),
+        )
+
+    async def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
+        """Return the page that the query asks for."""
+        selection = self.select(kind, namespace, query)
+        limit = _number(query, "limit")
+        _number(query, "timeoutSeconds")
+        _check_list_options(query)
+        table = self._state.table(kind)
+        token = query.get("continue", "")
+        if query.get("resourceVersion") == "0" and not token:
+            limit = 0  # any version will do: the real server answers from its cache, as a whole
+        if token:
+            objects, revision, start = self._resume(table, token, query)
+        else:
+            objects, revision = self._begin(table, query, limited=limit > 0)
+            start = ""
+        # The sorted keys are at hand for the newest state only.
+        keys = table.keys(selection.prefix)
+        if objects is not table.objects:
+            keys = sorted(key for key in objects if key.startswith(selection.prefix))
+        left = keys[bisect.bisect_right(keys, start) if start else 0 :]
+        asked = left[:limit] if limit > 0 and selection.is_everything else left
+        items, examined = _take(await self._shown(kind, [objects[key] for key in asked]), selection, limit)
+        meta: dict[str, Any] = {"resourceVersion": str(revision)}
+        if 0 < limit == len(items) and examined < len(left):
+            meta["continue"] = _write_token(revision, left[examined - 1])
+            if selection.is_everything:
+                meta["remainingItemCount"] = len(left) - examined
+        return Page(items=items, meta=meta)
+
+    async def _shown(self, kind: Kind, found: Sequence[Stored]) -> Sequence[Stored]:
+        """Return the stored objects in the version of the kind."""
+        if kind.custom is None:
+            return found
+        await self._converter.prepare(kind, found)
+        return [self._converter.shown(kind, stored) for stored in found]
+
+    def _begin(self, table: Table, query: Mapping[str, str], *, limited: bool) -> tuple[dict[str, Stored], int]:
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        current = self._state.store.revision
+        if version in {"", "0"}:
+            return table.objects, current
+        revision = _revision(version)
+        self._state.store.check_version(revision)
+        if match == "Exact" or (limited and not match):
+            state = table.state_at(revision)
+            if isinstance(state, Expired):
+                raise expired(f"The resourceVersion for the provided list is too old: {revision} ({state.oldest})")
+            return state, revision
+        return table.objects, current
+
+    def _resume(self, table: Table, token: str, query: Mapping[str, str]) -> tuple[dict[str, Stored], int, str]:
+        revision, start = _read_token(token)
+        if query.get("resourceVersion", "") not in {"", "0"}:
+            raise bad_request("specifying resource version is not allowed when using continue")
+        if revision == -1:
+            return table.objects, self._state.store.revision, start
+        state = table.state_at(revision)
+        if isinstance(state, Expired):
+            raise _stale_token(start)
+        return state, revision, start
+
+    def watch(self, kind: Kind, namespace: str, query: Mapping[str, str], view: View) -> Watch:
+        """Begin the watch that the query asks for."""
+        selection = self.select(kind, namespace, query)
+        version = query.get("resourceVersion", "")
+        _check_watch_options(query)
+        initial = read_flag(query, "sendInitialEvents")
+        timeout = float(_number(query, "timeoutSeconds")) or 1800 + self._state.random.random() * 1800
+        revision: int | None = None
+        if version not in {"", "0"}:
+            wanted = read_version(version)
+            revision = None if initial else wanted
+        elif "sendInitialEvents" in query and not initial:
+            revision = self._state.store.revision
+        options = WatchOptions(
+            revision=revision,
+            timeout=timeout,
+            bookmarks=read_flag(query, "allowWatchBookmarks"),
+            initial_end=initial,
+        )
+        return Watch(self._state, kind, selection, view, options, converter=self._converter)
+
+
+def _parse_fields(kind: Kind, text: str) -> FieldSelector:
+    if kind.custom is not None:
+        selectable = kind.custom.selectable
+        return parse_fields(text, lambda field: field in _COMMON_FIELDS or field in selectable)
+    aliases = _EVENT_FIELDS if kind.group == "events.k8s.io" else {}
+    own = aliases or _FIELDS.get(kind.resource, ())
+
+    def supported(field: str) -> bool:
+        if field in _COMMON_FIELDS or field in own:
+            return True
+        if not own:
+            known = '"metadata.name", "metadata.namespace"'
+            raise bad_request(f"{quote(field)} is not a known field selector: only {known}")
+        return False
+
+    terms = []
+    for path, value, equal in parse_fields(text, supported).terms:
+        place = tuple(aliases.get(".".join(path), ".".join(path)).split("."))
+        terms.append((_PLACES.get(place, place), value, equal))
+    return FieldSelector(tuple(terms), _ABSENT)
+
+
+def _take(found: Sequence[Stored], selection: Selection, limit: int) -> tuple[Sequence[Stored], int]:
+    """Return as many selected objects as fit, and how many were looked at for that."""
+    if selection.is_everything:
+        return found, len(found)
+    items = []
+    for examined, stored in enumerate(found, 1):
+        if selection.takes(stored):
+            items.append(stored)
+            if len(items) == limit:
+                return items, examined
+    return items, len(found)
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def read_flag(query: Mapping[str, str], name: str) -> bool:
+    """Tell whether the option is on: it is with any value but ``false`` and ``0``, as in the real server."""
+    return query.get(name, "false").lower() not in {"false", "0"}
+
+
+def read_version(version: str) -> int:
+    """Return the resource version that a client has sent; refuse what is no number."""
+    if not re.fullmatch(r"[0-9]+", version):
+        text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+        raise ApiError.of(text, status=500)
+    return int(version)
+
+
+def _revision(version: str) -> int:
+    try:
+        return read_version(version)
+    except ApiError as error:
+        raise bad_request(f"invalid resource version: {error.message}") from None
+
+
+def _check_list_options(query: Mapping[str, str]) -> None:
+    """Refuse options of a list that make no sense together, as the real server does: all at once."""
+    version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    causes = []
+    if match and query.get("continue"):
+        causes.append(_forbidden("resourceVersionMatch is forbidden when continue is provided"))
+    if match and not version:
+        causes.append(_forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+    if match not in _MATCHES:
+        causes.append(unsupported(_MATCH, match, ("Exact", "NotOlderThan", "")))
+    if match == "Exact" and version == "0":
+        causes.append(_forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        causes.append(_forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents"))
+    _refuse(causes)
+
+
+def _check_watch_options(query: Mapping[str, str]) -> None:
+    """Refuse options of a watch that make no sense together, as the real server does: all at once."""
+    match, has_initial = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
+    causes = []
+    if match and not has_initial:
+        causes.append(_forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+    if has_initial and match != "NotOlderThan":
+        causes.append(_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+    if match not in {"", "NotOlderThan"}:
+        causes.append(unsupported(_MATCH, match, ("NotOlderThan",)))
+    _refuse(causes)
+
+
+def _forbidden(text: str, field: str = _MATCH) -> Cause:
+    return Cause(field, f"Forbidden: {text}", "FieldValueForbidden")
+
+
+def _refuse(causes: Sequence[Cause]) -> None:
+    if causes:
+        raise invalid("ListOptions", "meta.k8s.io", "", causes)
+
+
+def _write_token(revision: int, last: str) -> str:
+    content = {"v": "meta.k8s.io/v1", "rv": revision, "start": f"/{last}\0"}
+    return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        content = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, start = int(content["rv"]), str(content["start"])
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    return revision, start.removeprefix("/").removesuffix("\0")
+
+
+def _stale_token(start: str) -> ApiError:
+    text = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    return StalePageError(text, token=_write_token(-1, start))

@@ -1,0 +1,109 @@
+"""Tables, as ``kubectl get`` asks for them: columns and cells of the built-in kinds and of custom ones. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..custom.jsonpath import find_all
+from ..model.kinds import Column, Kind
+from .column_values import since
+from .columns import builtin_columns
+
+__all__ = ["columns_of", "render_table"]
+
+Object = Mapping[str, Any]
+Cell = Callable[[Object], Any]
+
+
+def render_table(
+    kind: Kind,
+    objects: Iterable[Object],
+    *,
+    meta: Object,
+    now: datetime.datetime,
+    include: str = "Metadata",
+    head: bool = True,
+) -> dict[str, Any]:
+    """Make the ``Table`` of the objects; *include* says what comes with each row: Metadata, Object or None."""
+    names, cells = columns_of(kind, now)
+    rows = []
+    for obj in objects:
+        row: dict[str, Any] = {"cells": [cell(obj) for cell in cells]}
+        if include == "Object":
+            row["object"] = obj
+        elif include != "None":
+            row["object"] = partial(obj)
+        rows.append(row)
+    columns = [_definition(column) for column in names] if head else []
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": dict(meta),
+        "columnDefinitions": columns,
+        "rows": rows,
+    }
+
+
+def partial(obj: Object) -> dict[str, Any]:
+    """Return the ``PartialObjectMetadata`` of the object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def _definition(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+def columns_of(kind: Kind, now: datetime.datetime) -> tuple[list[Column], list[Cell]]:
+    """Return the columns of the kind and how their cells are filled."""
+    if kind.custom is None:
+        builtin = builtin_columns(kind.resource)
+        shown = [Column(name=c.name, type=c.type, format=c.format, priority=c.priority, path="") for c in builtin]
+        return shown, [functools.partial(_builtin_cell, c.cell, now) for c in builtin]
+    columns = [Column(name="Name", type="string", format="name", description="Name of the object.", path="")]
+    cells: list[Cell] = [lambda obj: obj["metadata"]["name"]]
+    for column in kind.custom.columns:
+        text = column.description or f"Custom resource definition column (in JSONPath format): {column.path}"
+        columns.append(dataclasses.replace(column, description=text))
+        cells.append(_custom_cell(column, now))
+    return columns, cells
+
+
+def _builtin_cell(cell: Callable[[Object, datetime.datetime], Any], now: datetime.datetime, obj: Object) -> Any:
+    return cell(obj, now)
+
+
+def _custom_cell(column: Column, now: datetime.datetime) -> Cell:
+    def cell(obj: Object) -> Any:
+        found = find_all(obj, column.path)
+        if not found:
+            return None
+        value = found[0]
+        if column.type == "date":
+            return since(value, now) if isinstance(value, str) else None
+        if column.type in {"integer", "number", "boolean"}:
+            return value if isinstance(value, (int, float)) else None
+        if len(found) > 1:
+            return ",".join(_text(item) for item in found)
+        return _text(value)
+
+    return cell
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)):
+        import msgspec
+
+        return msgspec.json.encode(value).decode()
+    return "" if value is None else str(value)

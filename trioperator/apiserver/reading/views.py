@@ -1,0 +1,107 @@
+"""In which form an object or a list leaves the server: whole, as metadata only, as a table; as JSON or YAML. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from ..builtin import autoscaling, events
+from ..model.kinds import Kind
+from ..store.storage import Stored
+from .tables import partial, render_table
+
+__all__ = ["View", "as_served", "negotiate"]
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """One form of objects."""
+
+    form: str = "object"  # object, table, metadata
+    include: str = "Metadata"  # of tables: what comes with each row
+    now: Callable[[], datetime.datetime] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether objects go out as they are."""
+        return self.form == "object"
+
+    def render(self, kind: Kind, stored: Stored, *, head: bool = True) -> bytes:
+        """Return the JSON of the object in this form."""
+        if self.form == "object":
+            return whole(kind, stored)
+        if self.form == "metadata":
+            return _encode(partial(stored.obj))
+        meta = {"resourceVersion": stored.obj["metadata"]["resourceVersion"]}
+        return _encode(self._table(kind, [stored], meta, head=head))
+
+    def render_list(self, kind: Kind, items: Sequence[Stored], meta: dict[str, Any]) -> bytes:
+        """Return the JSON of the list in this form."""
+        if self.form == "table":
+            return _encode(self._table(kind, items, meta, head=True))
+        if self.form == "metadata":
+            metas = [partial(stored.obj) for stored in items]
+            return _encode(
+                {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": metas}
+            )
+        head = _encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta})
+        return b'%b,"items":[%b]}' % (head[:-1], b",".join([_item(kind, stored) for stored in items]))
+
+    def _table(self, kind: Kind, items: Sequence[Stored], meta: dict[str, Any], *, head: bool) -> dict[str, Any]:
+        assert self.now is not None
+        objects = [stored.obj for stored in items]
+        return render_table(kind, objects, meta=meta, now=self.now(), include=self.include, head=head)
+
+
+def whole(kind: Kind, stored: Stored) -> bytes:
+    """Return the JSON of the object in the version of the kind."""
+    if stored.raw.startswith(kind.head):
+        return stored.raw
+    return _encode(as_served(kind, stored.obj))
+
+
+def as_served(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the stored object in the version (and the vocabulary) of the kind."""
+    if kind.is_event_alias:
+        return events.from_core(obj, kind.api_version)
+    if kind.api_version == "autoscaling/v1":
+        return autoscaling.to_v1(obj)
+    return obj if obj["apiVersion"] == kind.api_version else {**obj, "apiVersion": kind.api_version}
+
+
+def _item(kind: Kind, stored: Stored) -> bytes:
+    raw = whole(kind, stored)
+    if kind.custom is None and raw.startswith(kind.head):
+        return b"{" + raw[len(kind.head) :]  # in lists of built-in kinds the items do not repeat what they are
+    return raw
+
+
+def negotiate(accept: str, *, include: str, now: Callable[[], datetime.datetime]) -> tuple[View, bool]:
+    """Choose the form by the Accept header; return it, and whether YAML is wanted. Refuse with 406 if nothing fits."""
+    if not accept or accept == "application/json":
+        return _PLAIN, False
+    for clause in accept.split(","):
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        options = dict(part.split("=", 1) for part in parameters if "=" in part)
+        if media not in {"application/json", "*/*", "application/*", "application/yaml"}:
+            continue
+        match options.get("as"):
+            case None:
+                return _PLAIN, media == "application/yaml"
+            case "Table" if options.get("v") == "v1":
+                return View("table", include or "Metadata", now), media == "application/yaml"
+            case "PartialObjectMetadata" | "PartialObjectMetadataList" if options.get("v") == "v1":
+                return View("metadata"), media == "application/yaml"
+    text = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"
+    raise ApiError.of(text, status=406, reason="NotAcceptable")
+
+
+_PLAIN: Final = View()

@@ -1,0 +1,101 @@
+"""The way to the API within the process: an httpx transport that answers at once and streams watches.
+
+No threads, no sockets, no tasks of its own: nothing but Trio waits, so that virtual time can jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qsl
+
+import httpx
+import trio
+
+from ..api import Api
+from ..model.messages import IMPERSONATION, Request
+from ..model.user import ADMIN, User
+from ..reading.watch import Watch
+
+__all__ = ["MemoryTransport"]
+
+
+class MemoryTransport(httpx.AsyncBaseTransport):
+    """Carry httpx's requests to an API in the same process.
+
+    Requests come from *user*, if they do not carry credentials. httpx's read time-out applies to each chunk of a watch,
+    in Trio's time.
+    """
+
+    def __init__(self, api: Api, user: User = ADMIN) -> None:
+        self._api = api
+        self._user = user
+
+    async def aclose(self) -> None:
+        """Close the connections to webhooks that are kept for the next call."""
+        await self._api.caller.aclose()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer the request; a watch goes on as long as its response is open."""
+        body = await request.aread()
+        await trio.lowlevel.checkpoint()
+        headers = request.headers
+        raw_path = request.url.raw_path.decode("ascii")
+        path, _, query = raw_path.partition("?")
+        response = await self._api.handle(
+            Request(
+                method=request.method,
+                path=path,
+                query=dict(parse_qsl(query, keep_blank_values=True)) if query else {},
+                accept=headers.get("accept", ""),
+                content_type=headers.get("content-type", ""),
+                user_agent=headers.get("user-agent", ""),
+                authorization=headers.get("authorization", ""),
+                user=self._user,
+                impersonation=_impersonation(headers),
+                body=body,
+            )
+        )
+        pairs = [("Content-Type", response.content_type), *response.headers]
+        answer = [(name.encode(), " ".join(value.split()).encode()) for name, value in pairs]
+        if isinstance(response.body, Watch):
+            timeout = (request.extensions.get("timeout") or {}).get("read")
+            return httpx.Response(response.status, headers=answer, stream=_WatchStream(response.body, timeout))
+        content = b"" if request.method == "HEAD" else response.body
+        answer.append((b"Content-Length", b"%d" % len(content)))
+        return httpx.Response(response.status, headers=answer, stream=httpx.ByteStream(content))
+
+
+def _impersonation(headers: httpx.Headers) -> list[tuple[str, str]]:
+    return [
+        (name.lower().decode("latin-1"), value.decode("latin-1"))
+        for name, value in headers.raw
+        if name.lower().startswith(IMPERSONATION)
+    ]
+
+
+class _WatchStream(httpx.AsyncByteStream):
+    """The chunks of a watch, as httpx reads them."""
+
+    def __init__(self, watch: Watch, timeout: float | None) -> None:
+        self._watch = watch
+        self._timeout = float("inf") if timeout is None else timeout
+        self._is_closed = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._is_closed:
+            raise StopAsyncIteration
+        chunk: bytes | None = None
+        with trio.move_on_after(self._timeout) as scope:
+            chunk = await self._watch.receive()
+        if scope.cancelled_caught:
+            raise httpx.ReadTimeout("The watch was silent for too long.")
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """End the watch: there is nothing to free."""
+        self._is_closed = True

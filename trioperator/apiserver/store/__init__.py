@@ -1,0 +1,1 @@
+"""Storage: objects, resource versions, the history of changes, and the data file."""

@@ -1,0 +1,98 @@
+"""What all parts of the embedded server share: the objects, the served kinds, the time, and chance."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..model.errors import not_found
+from ..model.kinds import Catalog, Kind
+from .storage import Store, Stored, Table
+
+if TYPE_CHECKING:
+    from .data_file import DataFile
+
+__all__ = ["State", "trio_seconds"]
+
+
+def trio_seconds() -> float:
+    """Return the seconds of Trio's clock; those of the process where Trio does not run."""
+    try:
+        return trio.current_time()
+    except RuntimeError:
+        return time.monotonic()
+
+
+def _real_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+class State:
+    """The state of one cluster. Everything that is decided by time or by chance goes through here."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime.datetime] | None,
+        seed: int | None,
+        history: int,
+        history_age: float,
+        data: DataFile | None = None,
+    ) -> None:
+        self.store = Store(clock=trio_seconds, history=history, history_age=history_age)
+        self.catalog = Catalog()
+        self.random = random.Random(seed)
+        self._clock = clock
+        self._data = data
+
+    async def saved(self) -> None:
+        """Wait until all changes so far are kept, if there is a file to keep them in."""
+        if self._data is not None:
+            await self._data.flush()
+
+    def kept(self, name: str, make: Callable[[], str]) -> str:
+        """Return a text that goes with the cluster: the one in the data file, or one that is made now and kept."""
+        if self._data is None:
+            return make()
+        if name not in self._data.facts:
+            self._data.note_fact(name, make())
+        return self._data.facts[name]
+
+    def now(self) -> datetime.datetime:
+        """Return the wall time, aware, in UTC: by the given clock where it works, by the machine's before Trio runs."""
+        if self._clock is not None:
+            try:
+                return self._clock()
+            except RuntimeError:
+                return _real_now()
+        return _real_now()
+
+    def timestamp(self, *, plus: float = 0) -> str:
+        """Return the wall time as the API writes it."""
+        moment = self.now() + datetime.timedelta(seconds=plus) if plus else self.now()
+        return f"{moment.isoformat(timespec='seconds')[:19]}Z"
+
+    def uid(self) -> str:
+        """Make a new unique id."""
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    def choose(self, letters: str) -> str:
+        """Choose one of the letters."""
+        return self.random.choice(letters)
+
+    def table(self, kind: Kind) -> Table:
+        """Return the table that holds the kind's objects."""
+        return self.store.table(kind.resource)
+
+    def require(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return the stored object, or refuse with 404."""
+        stored = self.table(kind).objects.get(kind.key(namespace, name))
+        if stored is None:
+            raise not_found(kind, name)
+        return stored

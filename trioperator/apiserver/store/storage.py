@@ -1,0 +1,268 @@
+"""The objects of the cluster, one revision counter for all of them, and what has changed recently.
+
+Objects are plain dicts that nobody changes once they are stored: a change stores another dict. Every stored object
+keeps its JSON, so that it is encoded once however often it is read. All functions are synchronous and hence atomic.
+The module knows nothing of what objects mean: names, validity and deletion are the callers' matter.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from ..model.errors import too_large_version
+
+__all__ = ["HISTORY_SIZE", "Change", "Expired", "Store", "Stored", "Table"]
+
+HISTORY_SIZE: Final = 64 * 1024 * 1024  # bytes of JSON for each resource
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Stored:
+    """One version of one object, with its JSON; never changed after it is made."""
+
+    __slots__ = ("converted", "key", "obj", "raw", "revision")
+
+    def __init__(self, key: str, obj: dict[str, Any], revision: int, raw: bytes = b"") -> None:
+        self.key = key
+        self.obj = obj
+        self.revision = revision
+        self.converted: dict[object, Stored] = {}  # the same in other versions, by the kind that is asked for
+        self.raw: bytes = raw or _encode(obj)
+
+    @property
+    def uid(self) -> str:
+        """Return the object's uid."""
+        uid: str = self.obj["metadata"]["uid"]
+        return uid
+
+    def at(self, revision: int) -> Stored:
+        """Return the same content under another revision: what is told of an object that is gone."""
+        meta = {**self.obj["metadata"], "resourceVersion": str(revision)}
+        return Stored(self.key, {**self.obj, "metadata": meta}, revision)
+
+
+class Change:
+    """One step in a table's history: from *old* (None: there was none) to *new* (None: there is none)."""
+
+    __slots__ = ("_gone", "_lines", "key", "new", "old", "revision", "time")
+
+    def __init__(self, key: str, old: Stored | None, new: Stored | None, *, revision: int, time: float) -> None:
+        self.key = key
+        self.old = old
+        self.new = new
+        self.revision = revision
+        self.time = time
+        self._gone: Stored | None = None
+        self._lines: dict[tuple[str, str], bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of JSON the change keeps in memory."""
+        stored = self.new or self.old
+        return len(stored.raw) if stored is not None else 0
+
+    @property
+    def gone(self) -> Stored:
+        """Return the last content before the change, under the revision of the change."""
+        if self._gone is None:
+            assert self.old is not None
+            self._gone = self.old.at(self.revision)
+        return self._gone
+
+    def line(self, kind: str, view: str, render: Callable[[], bytes]) -> bytes:
+        """Return the watch line of that event type in that *view*, rendered once for all who watch."""
+        if self._lines is None:
+            self._lines = {}
+        line = self._lines.get((kind, view))
+        if line is None:
+            line = self._lines[kind, view] = render()
+        return line
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expired:
+    """Tell that a revision is older than the history."""
+
+    oldest: int
+
+
+class Table:
+    """The objects of one resource, by ``namespace/name`` (or ``name``), and their recent changes."""
+
+    def __init__(self, resource: tuple[str, str], *, oldest: int) -> None:
+        self.resource = resource
+        self.objects: dict[str, Stored] = {}
+        self.changes: list[Change] = []
+        self.size = 0  # bytes of all that the changes keep
+        self.dropped = 0  # so many changes were dropped from the beginning of the list
+        self.oldest = oldest  # the history begins after this revision
+        self.closed = False  # the resource is not served any more
+        self.changed = trio.lowlevel.ParkingLot()
+        self._keys: list[str] = []
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with *prefix*, in the order of lists."""
+        if not prefix:
+            return self._keys
+        low = bisect.bisect_left(self._keys, prefix)
+        return self._keys[low : bisect.bisect_left(self._keys, prefix + "\U0010ffff")]
+
+    def state_at(self, revision: int) -> dict[str, Stored] | Expired:
+        """Return the objects as they were at the revision."""
+        if revision < self.oldest:
+            return Expired(self.oldest)
+        if not self.changes or self.changes[-1].revision <= revision:
+            return self.objects
+        objects = dict(self.objects)
+        for change in reversed(self.changes):
+            if change.revision <= revision:
+                break
+            if change.old is None:
+                objects.pop(change.key, None)
+            else:
+                objects[change.key] = change.old
+        return objects
+
+    def index_after(self, revision: int) -> int | Expired:
+        """Return the absolute index of the first change after the revision."""
+        if revision < self.oldest:
+            return Expired(self.oldest)
+        return self.dropped + bisect.bisect_right(self.changes, revision, key=_revision_of)
+
+    def changes_from(self, index: int) -> Iterator[Change] | None:
+        """Return the changes from the absolute index on, or None if some of them were dropped."""
+        if index < self.dropped:
+            return None
+        return iter(self.changes[index - self.dropped :])
+
+    @property
+    def end(self) -> int:
+        """Return the absolute index of the next change to come."""
+        return self.dropped + len(self.changes)
+
+    def drop(self, count: int) -> None:
+        """Forget the *count* oldest changes."""
+        if count > 0:
+            self.oldest = self.changes[count - 1].revision
+            self.size -= sum(change.size for change in self.changes[:count])
+            del self.changes[:count]
+            self.dropped += count
+
+    def close(self) -> None:
+        """Tell everybody who watches that the resource is gone."""
+        self.closed = True
+        self.changed.unpark_all()
+
+    def put(self, key: str, new: Stored | None, change: Change) -> None:
+        """Take over a change: the one place where objects come, change and go."""
+        if new is None:
+            del self.objects[key]
+            del self._keys[bisect.bisect_left(self._keys, key)]
+        else:
+            if key not in self.objects:
+                bisect.insort(self._keys, key)
+            self.objects[key] = new
+        self.changes.append(change)
+        self.size += change.size
+        self.changed.unpark_all()
+
+
+def _revision_of(change: Change) -> int:
+    return change.revision
+
+
+class Store:
+    """All tables under one revision counter.
+
+    ``history`` bounds the number of changes that each table remembers, ``history_age`` their age in seconds,
+    ``HISTORY_SIZE`` their content. All are checked when changes come, so that nothing runs in between.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], history: int = 5_000, history_age: float = 300) -> None:
+        self.revision = 0
+        self.tables: dict[tuple[str, str], Table] = {}
+        self.history = history
+        self.history_age = history_age
+        self.on_change: list[Callable[[Table, Change], None]] = []
+        self._clock = clock
+        self._compacted = 0
+
+    def table(self, resource: tuple[str, str]) -> Table:
+        """Return the table of the resource (group, plural), made when first asked for."""
+        table = self.tables.get(resource)
+        if table is None:
+            table = self.tables[resource] = Table(resource, oldest=self._compacted)
+        return table
+
+    def put(self, table: Table, key: str, obj: dict[str, Any]) -> Stored:
+        """Store the object under the next revision, which it is stamped with; the caller keeps no part of it."""
+        revision = self.revision + 1
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+        new = Stored(key, obj, revision)
+        self.revision = revision
+        self._record(table, key, new)
+        return new
+
+    def remove(self, table: Table, key: str) -> int:
+        """Remove the object; return the revision of that."""
+        self.revision += 1
+        self._record(table, key, None)
+        return self.revision
+
+    def restore(self, objects: Mapping[tuple[str, str, str], bytes], revision: int) -> None:
+        """Take over objects (JSON by group, plural name and key) as they were stored; there is no history of them.
+
+        Definitions come first, then namespaces, so that whoever follows the changes knows what the others are.
+        """
+        self.revision = revision
+        for group, plural, key in sorted(objects, key=_restoring_order):
+            raw = objects[group, plural, key]
+            obj = msgspec.json.decode(raw)
+            new = Stored(key, obj, int(obj["metadata"]["resourceVersion"]), raw)
+            self._record(self.table((group, plural)), key, new)
+        self.compact()
+
+    def check_version(self, revision: int) -> None:
+        """Refuse a revision which is still to come."""
+        if revision > self.revision:
+            raise too_large_version(revision, self.revision)
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the changes up to the revision (by default: all so far): older watches and pages get 410."""
+        limit = self.revision if revision is None else min(revision, self.revision)
+        self._compacted = max(self._compacted, limit)
+        for table in self.tables.values():
+            table.drop(bisect.bisect_right(table.changes, limit, key=_revision_of))
+            table.oldest = max(table.oldest, limit)
+            table.changed.unpark_all()
+
+    def _record(self, table: Table, key: str, new: Stored | None) -> None:
+        now = self._clock()
+        change = Change(key, table.objects.get(key), new, revision=self.revision, time=now)
+        table.put(key, new, change)
+        if len(table.changes) > self.history + self.history // 4:
+            table.drop(len(table.changes) - self.history)
+        elif table.changes[0].time < now - self.history_age * 1.25:
+            table.drop(bisect.bisect_left(table.changes, now - self.history_age, key=_time_of))
+        while table.size > HISTORY_SIZE:
+            table.drop(max(len(table.changes) // 4, 1))
+        for listener in self.on_change:
+            listener(table, change)
+
+
+_FIRST: Final = (("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces"))
+
+
+def _restoring_order(name: tuple[str, str, str]) -> tuple[int, str, str, str]:
+    resource = name[:2]
+    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), *name)
+
+
+def _time_of(change: Change) -> float:
+    return change.time

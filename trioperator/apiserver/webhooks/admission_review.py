@@ -1,0 +1,201 @@
+"""The ``AdmissionReview``: the question as it goes to webhooks, and their answers with all that can be wrong. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from ..model.kinds import Kind
+from .matching import Attempt, Webhook
+
+__all__ = [
+    "REVIEW_VERSIONS",
+    "BadAnswerError",
+    "Verdict",
+    "make_review",
+    "read_review",
+    "rejection",
+    "review_version",
+]
+
+REVIEW_VERSIONS: Final = ("v1", "v1beta1")
+_GROUP: Final = "admission.k8s.io"
+_SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+
+
+class BadAnswerError(Exception):
+    """Say what is wrong with the answer of a webhook."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a webhook has decided."""
+
+    allowed: bool
+    status: Mapping[str, Any] | None = None
+    operations: Sequence[Mapping[str, Any]] = ()  # of a JSON patch
+    warnings: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def review_version(webhook: Webhook) -> str | None:
+    """Return the version of the review to talk in: the first one of the webhook's that is known here."""
+    return next((version for version in webhook.versions if version in REVIEW_VERSIONS), None)
+
+
+def make_review(version: str, uid: str, attempt: Attempt, kind: Kind) -> dict[str, Any]:
+    """Return the question about the attempt, whose objects are in the version of *kind*."""
+    requested = attempt.kind
+    request: dict[str, Any] = {"uid": uid, "kind": _kind(kind, attempt), "resource": _resource(kind)}
+    if attempt.subresource:
+        request["subResource"] = attempt.subresource
+    request["requestKind"] = _kind(requested, attempt)
+    request["requestResource"] = _resource(requested)
+    if attempt.subresource:
+        request["requestSubResource"] = attempt.subresource
+    if attempt.name:
+        request["name"] = attempt.name
+    if attempt.namespace:
+        request["namespace"] = attempt.namespace
+    options = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}[attempt.operation]
+    request |= {
+        "operation": attempt.operation,
+        "userInfo": attempt.options.user.describe(),
+        "object": attempt.new,
+        "oldObject": attempt.old,
+        "dryRun": attempt.options.dry_run,
+        "options": {"kind": options, "apiVersion": "meta.k8s.io/v1", **attempt.options.sent},
+    }
+    return {"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{version}", "request": request}
+
+
+def _kind(kind: Kind, attempt: Attempt) -> dict[str, str]:
+    if attempt.subresource == "scale":
+        return _SCALE
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
+def _resource(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "resource": kind.plural}
+
+
+# -- the answer ---------------------------------------------------------------------------------------------------
+
+
+class _Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    uid: str = ""
+    allowed: bool = False
+    status: dict[str, Any] | None = None
+    patch: str | None = None
+    patch_type: str | None = None
+    warnings: list[str] | None = None
+    audit_annotations: dict[str, str] | None = None
+
+
+class _Review(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    response: _Response | None = None
+
+
+def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdict:
+    """Return what the webhook has decided; raise BadAnswerError for an answer that is none."""
+    try:
+        review = msgspec.convert({} if answer is None else answer, _Review)
+    except msgspec.ValidationError as error:
+        raise BadAnswerError(f"failed to call webhook: json: {error}") from None
+    _check_kind(version, review)
+    response = review.response
+    patch = _decode_patch(response.patch if response is not None else None)
+    if response is None:
+        raise _invalid("webhook response was absent")
+    patch_type = response.patch_type
+    if version != "v1":  # in that version neither identity nor type are looked at
+        patch, patch_type = (patch if mutating else b""), ("JSONPatch" if patch and mutating else None)
+    else:
+        _check_identity(uid, review, response)
+        _check_patch(patch, patch_type, mutating=mutating)
+    operations = _read_operations(patch) if response.allowed else []
+    if operations and patch_type != "JSONPatch":
+        raise BadAnswerError(f'unsupported patch type "{patch_type}"')
+    return Verdict(
+        allowed=response.allowed,
+        status=response.status,
+        operations=operations,
+        warnings=tuple(response.warnings or ()),
+        annotations=response.audit_annotations or {},
+    )
+
+
+def _invalid(text: str) -> BadAnswerError:
+    return BadAnswerError(f"received invalid webhook response: {text}")
+
+
+def _check_kind(version: str, review: _Review) -> None:
+    """Refuse an answer that says of itself that it is something else; it may say nothing."""
+    known = {f"{_GROUP}/{each}" for each in REVIEW_VERSIONS}
+    if (review.kind or review.api_version) and (review.kind != "AdmissionReview" or review.api_version not in known):
+        text = f'no kind "{review.kind}" is registered for version "{review.api_version}"'
+        raise BadAnswerError(f"failed to call webhook: {text}")
+    if review.api_version and review.api_version != f"{_GROUP}/{version}":
+        other = review.api_version.rpartition("/")[2]
+        text = f"converting ({other}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
+        raise BadAnswerError(f"failed to call webhook: {text}")
+
+
+def _check_identity(uid: str, review: _Review, response: _Response) -> None:
+    if response.uid != uid:
+        raise _invalid(f'expected response.uid="{uid}", got "{response.uid}"')
+    if not review.kind:
+        raise _invalid(f"expected webhook response of {_GROUP}/v1, Kind=AdmissionReview, got /, Kind=")
+
+
+def _check_patch(patch: bytes, patch_type: str | None, *, mutating: bool) -> None:
+    if not mutating:
+        if patch:
+            raise _invalid("validating webhook may not return response.patch")
+        if patch_type is not None:
+            raise _invalid("validating webhook may not return response.patchType")
+        return
+    if patch and patch_type is None:
+        raise _invalid("webhook returned response.patch but not response.patchType")
+    if patch_type is not None and not patch:
+        raise _invalid("webhook returned response.patchType but not response.patch")
+    if patch_type == "":
+        raise _invalid('webhook returned invalid response.patchType of ""')
+
+
+def _decode_patch(text: str | None) -> bytes:
+    try:
+        return base64.b64decode(text or "", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadAnswerError(f"failed to call webhook: illegal base64 data: {error}") from None
+
+
+def _read_operations(patch: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(patch or b"[]", type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadAnswerError(f"received undecodable patch in webhook response: {error}") from None
+
+
+def rejection(webhook: Webhook, status: Mapping[str, Any] | None) -> ApiError:
+    """Make the refusal of a webhook that has not allowed a write."""
+    status = status or {}
+    text = f'admission webhook "{webhook.name}" denied the request'
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    if message or reason:
+        text = f"{text}: {message or reason}"
+    else:
+        text = f"{text} without explanation"
+    code = status.get("code")
+    code = code if isinstance(code, int) and code >= 400 else 400
+    retry_after = (status.get("details") or {}).get("retryAfterSeconds")
+    return ApiError.of(text, status=code, reason=reason, details=status.get("details"), retry_after=retry_after)

@@ -1,0 +1,69 @@
+"""The JSON patches of webhooks: applied as the real server applies them, refused in its words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from trioperator.errors import ApiError
+
+from ..bodies.patching import as_taken
+
+__all__ = ["amend", "internal_error"]
+
+
+def internal_error(text: str) -> ApiError:
+    """Make the refusal for what is nobody's fault but the server's or a webhook's."""
+    details = {"causes": [{"message": text}]}
+    return ApiError.of(f"Internal error occurred: {text}", status=500, reason="InternalError", details=details)
+
+
+def amend(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the object with the operations of the patch done; refuse a patch that does not fit with 500."""
+    import jsonpatch
+    import jsonpointer
+
+    document: Any = msgspec.json.decode(msgspec.json.encode(obj))
+    for operation in operations:
+        try:
+            document = jsonpatch.apply_patch(document, as_taken(operation, document), in_place=True)
+        except (
+            jsonpatch.JsonPatchException,
+            jsonpointer.JsonPointerException,
+            TypeError,
+            KeyError,
+            IndexError,
+            ValueError,
+        ):
+            raise internal_error(_problem(operation, document)) from None
+    return document
+
+
+def _problem(operation: Mapping[str, Any], document: Any) -> str:
+    name, path = operation.get("op"), str(operation.get("path") or "")
+    source = str(operation.get("from") or "")
+    if name not in {"add", "copy", "move", "remove", "replace", "test"}:
+        return f"Unexpected kind: {name}"
+    if name == "test":
+        return f"testing value {path} failed: test failed"
+    place = source if name in {"copy", "move"} else path
+    if not _has_parent(document, place):
+        shown = f'"{path}"' if name in {"add", "remove"} else place
+        return f"{name} operation does not apply: doc is missing path: {shown}: missing value"
+    field = place.rpartition("/")[2]
+    if name in {"move", "remove"}:
+        shown = field if name == "move" else path
+        return f"error in {name} for path: '{shown}': Unable to remove nonexistent key: {field}: missing value"
+    return f"error in {name} for path: '{path}': Unable to access invalid index: {field}: invalid index referenced"
+
+
+def _has_parent(document: Any, path: str) -> bool:
+    import jsonpointer
+
+    try:
+        jsonpointer.JsonPointer(path.rpartition("/")[0]).resolve(document)
+    except jsonpointer.JsonPointerException:
+        return False
+    return True

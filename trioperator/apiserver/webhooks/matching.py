@@ -1,0 +1,166 @@
+"""Webhook configurations: what they say, and which of their webhooks a write concerns. Pure.
+
+A configuration is parsed once for each of its versions (:func:`webhooks_of`); whether a webhook is to be called about
+a write is decided by :func:`select`, in the order of the real server: rules, then selectors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ..bodies.decoding import WriteOptions
+from ..model.client_config import ClientConfig
+from ..model.kinds import Kind
+from ..model.selectors import LabelSelector, selector_of
+
+__all__ = ["Attempt", "Webhook", "select", "webhooks_of"]
+
+_EXEMPT_GROUP: Final = "admissionregistration.k8s.io"  # lest a webhook keeps itself from being removed
+
+Object = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One write that somebody attempts, as webhooks are asked about it.
+
+    ``kind`` is that of the request. The objects are in its version; those of the scale subresource are a ``Scale``.
+    """
+
+    operation: str  # CREATE, UPDATE, DELETE
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+    new: Object | None = None
+    old: Object | None = None
+    options: WriteOptions = dataclasses.field(default_factory=WriteOptions)
+
+    @property
+    def is_exempt(self) -> bool:
+        """Tell whether webhooks are never asked about such objects."""
+        return self.kind.group == _EXEMPT_GROUP
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Which operations on which resources a webhook is interested in."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]  # with their subresources
+    scope: str = "*"
+
+    @classmethod
+    def of(cls, rule: Mapping[str, Any]) -> Rule:
+        """Read a rule."""
+        resources = (str(resource).partition("/") for resource in rule.get("resources") or ())
+        return cls(
+            operations=frozenset(rule.get("operations") or ()),
+            groups=frozenset(rule.get("apiGroups") or ()),
+            versions=frozenset(rule.get("apiVersions") or ()),
+            resources=tuple((name, subresource) for name, _, subresource in resources),
+            scope=str(rule.get("scope") or "*"),
+        )
+
+    def matches(self, attempt: Attempt, kind: Kind) -> bool:
+        """Tell whether the rule is for the attempt, taken as one on that version of the kind."""
+        return (
+            self._has_scope(attempt)
+            and not self.operations.isdisjoint(("*", attempt.operation))
+            and not self.groups.isdisjoint(("*", kind.group))
+            and not self.versions.isdisjoint(("*", kind.version))
+            and any(
+                name in {"*", kind.plural} and subresource in {"*", attempt.subresource}
+                for name, subresource in self.resources
+            )
+        )
+
+    def _has_scope(self, attempt: Attempt) -> bool:
+        if self.scope == "*":
+            return True
+        return attempt.kind.namespaced is (self.scope == "Namespaced")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One webhook of one configuration."""
+
+    id: str  # tells apart all webhooks of all configurations
+    name: str
+    client: ClientConfig
+    rules: tuple[Rule, ...]
+    namespaces: LabelSelector
+    objects: LabelSelector
+    ignores_failures: bool
+    matches_equivalents: bool
+    is_reinvoked: bool
+    allows_dry_run: bool
+    timeout: int  # seconds
+    versions: tuple[str, ...]  # of AdmissionReview
+    conditions: tuple[tuple[str, str], ...]  # names and expressions
+
+
+def webhooks_of(configuration: Mapping[str, Any]) -> list[Webhook]:
+    """Return the webhooks of the configuration, which is valid and has its defaults."""
+    name = configuration["metadata"]["name"]
+    hooks = configuration.get("webhooks") or ()
+    return [_webhook(hook, f"{name}/{hook['name']}/{at}") for at, hook in enumerate(hooks)]
+
+
+def _webhook(hook: Mapping[str, Any], identity: str) -> Webhook:
+    return Webhook(
+        id=identity,
+        name=hook["name"],
+        client=ClientConfig.of(hook["clientConfig"]),
+        rules=tuple(Rule.of(rule) for rule in hook.get("rules") or ()),
+        namespaces=selector_of(hook.get("namespaceSelector") or {}),
+        objects=selector_of(hook.get("objectSelector") or {}),
+        ignores_failures=hook.get("failurePolicy") == "Ignore",
+        matches_equivalents=hook.get("matchPolicy") != "Exact",
+        is_reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
+        allows_dry_run=hook.get("sideEffects") in {"None", "NoneOnDryRun"},
+        timeout=int(hook.get("timeoutSeconds") or 10),
+        versions=tuple(hook.get("admissionReviewVersions") or ()),
+        conditions=tuple((item["name"], item["expression"]) for item in hook.get("matchConditions") or ()),
+    )
+
+
+def select(
+    webhook: Webhook, attempt: Attempt, *, equivalents: Iterable[Kind], namespace: Mapping[str, Any] | None
+) -> Kind | None:
+    """Return the version of the kind in which the webhook is to be asked about the attempt; None: it is not.
+
+    ``equivalents`` are the other versions of the kind; ``namespace`` is the object of the attempt's namespace.
+    """
+    if not _selects_namespace(webhook, attempt, namespace) or not _selects_object(webhook, attempt):
+        return None
+    if any(rule.matches(attempt, attempt.kind) for rule in webhook.rules):
+        return attempt.kind
+    if webhook.matches_equivalents:
+        others = tuple(equivalents)
+        for rule in webhook.rules:
+            for kind in others:
+                if rule.matches(attempt, kind):
+                    return kind
+    return None
+
+
+def _selects_namespace(webhook: Webhook, attempt: Attempt, namespace: Mapping[str, Any] | None) -> bool:
+    if not webhook.namespaces:
+        return True
+    if attempt.kind.resource == ("", "namespaces"):
+        subject = attempt.old if attempt.subresource or attempt.new is None else attempt.new
+        return subject is not None and webhook.namespaces.matches(subject)
+    if not attempt.kind.namespaced:
+        return True
+    return namespace is not None and webhook.namespaces.matches(namespace)
+
+
+def _selects_object(webhook: Webhook, attempt: Attempt) -> bool:
+    if not webhook.objects:
+        return True
+    return any(obj is not None and webhook.objects.matches(obj) for obj in (attempt.new, attempt.old))

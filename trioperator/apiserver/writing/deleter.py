@@ -1,0 +1,200 @@
+"""Deletion: preconditions, finalizers, grace periods, propagation policies, collections.
+
+An object with finalizers (or with a grace period to wait for) is only marked; it goes with the last finalizer, in
+:mod:`.writer`. What else follows from a deletion is the work of :mod:`.janitor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from trioperator.errors import ApiError, NotFoundError
+
+from ..bodies.decoding import WriteOptions
+from ..bodies.delete_options import POLICIES, DeleteOptions
+from ..custom import definitions
+from ..model.builtin_kinds import IMMORTAL_NAMESPACES
+from ..model.errors import conflict, forbidden
+from ..model.kinds import Kind
+from ..store.state import State
+from ..store.storage import Stored
+from ..webhooks.conversion import Converter
+from ..webhooks.matching import Attempt
+from .writer import Admission, Written
+
+__all__ = ["Deleter"]
+
+
+class Deleter:
+    """The deletions of one cluster."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        settle: Callable[[], Awaitable[None]],
+        admission: Admission,
+        converter: Converter,
+    ) -> None:
+        self._state = state
+        self._settle = settle
+        self._admission = admission
+        self._converter = converter
+
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Written | dict[str, Any]:
+        """Delete the object: return its content if it stays for a while, or the ``Status`` of success."""
+        uid, result = await self._delete(kind, (namespace, name), options)
+        await self._settle()
+        if isinstance(result, Stored):
+            shown = await self._converter.show(kind, result)
+            return Written(shown.obj, shown.raw)
+        if isinstance(result, Written):
+            return result
+        details = {
+            "name": name,
+            **({"group": kind.group} if kind.group else {}),
+            "kind": kind.plural,
+            "uid": uid,
+        }
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+    async def delete_collection(self, kind: Kind, found: Sequence[Stored], options: DeleteOptions) -> None:
+        """Delete the objects, each as if it were deleted alone; what has changed meanwhile is deleted too.
+
+        The first refusal ends it, and is raised; those before are deleted.
+        """
+        try:
+            for stored in found:
+                namespace, _, name = stored.key.rpartition("/")
+                with contextlib.suppress(NotFoundError):
+                    await self._delete(kind, (namespace, name), options, is_collected=True)
+        finally:
+            await self._settle()
+
+    async def _delete(
+        self, kind: Kind, place: tuple[str, str], options: DeleteOptions, *, is_collected: bool = False
+    ) -> tuple[str, Stored | Written | None]:
+        """Mark or remove the object with everybody's consent: return its uid, and what is left of it."""
+        namespace, name = place
+        table = self._state.table(kind)
+        attempt = self.attempt(kind, place, options)
+        while True:
+            stored = self._state.require(kind, namespace, name)
+            if kind.resource == ("", "namespaces") and name in IMMORTAL_NAMESPACES:
+                raise forbidden(kind, name, "this namespace may not be deleted")
+            _check_preconditions(kind, stored, options)
+            old = await self._converter.show(kind, stored)
+            shown = dataclasses.replace(attempt, name="" if is_collected else name, old=old.obj)
+            await self._admission.mutate(shown)
+            await self._admission.validate(shown)
+            if table.objects.get(stored.key) is stored:
+                return stored.uid, self.mark_or_remove(kind, stored, options)
+
+    @staticmethod
+    def attempt(kind: Kind, place: tuple[str, str], options: DeleteOptions) -> Attempt:
+        """Return the deletion as webhooks are asked about it, but for the object itself."""
+        namespace, name = place
+        is_namespace = kind.resource == ("", "namespaces")
+        return Attempt(
+            operation="DELETE",
+            kind=kind,
+            namespace=name if is_namespace else namespace,
+            name=name,
+            options=WriteOptions(
+                dry_run=options.dry_run,
+                user=options.user,
+                sent=options.sent,
+                warnings=options.warnings,
+                annotations=options.annotations,
+            ),
+        )
+
+    def mark_or_remove(self, kind: Kind, stored: Stored, options: DeleteOptions) -> Stored | Written | None:
+        """Mark the object as being deleted, or remove it: return what is left of it, if anything is."""
+        table = self._state.table(kind)
+        obj = stored.obj
+        meta = obj["metadata"]
+        # Who deletes a Job without saying more leaves its Pods behind: the oldest of the API's surprises.
+        policy = options.policy or ("Orphan" if kind.resource == ("batch", "jobs") else "")
+        finalizers = _finalizers(meta.get("finalizers") or (), policy)
+        grace = _grace(kind, obj, options)
+        if kind.group == "apiextensions.k8s.io" and definitions.CLEANUP_FINALIZER not in finalizers:
+            finalizers = [*finalizers, definitions.CLEANUP_FINALIZER]
+        stays = bool(finalizers) or grace > 0 or kind.resource == ("", "namespaces")
+        if not stays:
+            if not options.dry_run:
+                self._state.store.remove(table, stored.key)
+            return self._farewell(kind, stored) if kind.shows_deleted else None
+        marked = self._marked(kind, obj, finalizers, grace)
+        if marked == obj:
+            return stored
+        if options.dry_run:
+            return Written(marked, msgspec.json.encode(marked))
+        return self._state.store.put(table, stored.key, marked)
+
+    def _farewell(self, kind: Kind, stored: Stored) -> Written:
+        """Return how the deleted object is shown: as it was, or (Pods) as if it had been marked before."""
+        obj = self._marked(kind, stored.obj, [], 0) if kind.resource == ("", "pods") else stored.obj
+        return Written(obj, msgspec.json.encode(obj))
+
+    def _marked(self, kind: Kind, obj: dict[str, Any], finalizers: list[str], grace: int) -> dict[str, Any]:
+        meta = {**obj["metadata"]}
+        if finalizers:
+            meta["finalizers"] = finalizers
+        whole = kind.resource == ("", "namespaces") or kind.group == "apiextensions.k8s.io"
+        if "deletionTimestamp" not in meta:
+            meta["deletionTimestamp"] = self._state.timestamp(plus=grace)
+            if not whole:
+                meta["deletionGracePeriodSeconds"] = grace
+                if meta.get("generation"):
+                    meta["generation"] += 1
+        elif not whole and grace < meta.get("deletionGracePeriodSeconds", 0):
+            meta["deletionTimestamp"] = self._state.timestamp(plus=grace)
+            meta["deletionGracePeriodSeconds"] = grace
+        result = {**obj, "metadata": meta}
+        if kind.resource == ("", "namespaces"):
+            result["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return result
+
+
+def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
+    version = stored.obj["metadata"]["resourceVersion"]
+    if options.uid and options.uid != stored.uid:
+        found = f"UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})"
+        raise _unmet(kind, stored, f"{found}. The object might have been deleted and then recreated")
+    if options.version and options.version != version:
+        found = f"ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record"
+        raise _unmet(kind, stored, f"{found} ({version}). The object might have been modified")
+
+
+def _unmet(kind: Kind, stored: Stored, text: str) -> ApiError:
+    """Refuse a deletion; unlike all other refusals, this one names the kind in the place of the resource."""
+    return conflict(dataclasses.replace(kind, plural=kind.kind), stored.obj["metadata"]["name"], f"the {text}")
+
+
+def _finalizers(current: Any, policy: str) -> list[str]:
+    finalizers = list(current)
+    wanted = POLICIES.get(policy)
+    if policy:
+        finalizers = [item for item in finalizers if item not in POLICIES.values() or item == wanted]
+    if wanted and wanted not in finalizers:
+        finalizers.append(wanted)
+    return finalizers
+
+
+def _grace(kind: Kind, obj: Mapping[str, Any], options: DeleteOptions) -> int:
+    """Return the seconds that a Pod on a node has to end itself; everything else goes at once."""
+    if kind.resource != ("", "pods"):
+        return 0
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in {"Failed", "Succeeded"}:
+        return 0
+    grace = options.grace
+    if grace is None:
+        grace = int(obj["metadata"].get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30)))
+    return max(grace, 0)

@@ -1,0 +1,229 @@
+"""Keeping ``metadata.managedFields`` true: what every kind of write does to them.
+
+Stored objects have them as JSON (``msgspec.Raw``). They consist of many small dicts that nobody looks at between two
+writes; as bytes they take a fraction of the memory, and the garbage collector passes them by.
+
+An object whose entries were reset, or that never had any, is not tracked until somebody applies something to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..bodies.decoding import WriteOptions
+from ..model.kinds import Kind
+from ..ownership.apply import Application, apply, check_wanted
+from ..ownership.comparison import Scope, compare
+from ..ownership.field_types import FieldType, UntypedItemError, type_of_kind
+from ..ownership.managed_fields import BEFORE_APPLY, Entry, Manager, parse_entries, same_but_for_times, take_by_update
+from ..reading.views import as_served
+from ..store.state import State
+
+__all__ = ["Tracker", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]
+
+Object = dict[str, Any]
+
+_SPOILT: Final = (
+    ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+    "admission controller; please fix your requests: {}"
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+
+# The status subresource of these does not take metadata.
+_BARE_STATUS: Final = frozenset(
+    {
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("apiregistration.k8s.io", "apiservices"),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+        ("networking.k8s.io", "servicecidrs"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("storage.k8s.io", "volumeattachments"),
+    }
+)
+# What writes cannot change, by way: the main resource, the status subresource.
+_EVERYTHING: Final = Scope()
+_BUT_STATUS: Final = Scope("status")
+_STATUS: Final = Scope("spec")
+_STATUS_ALONE: Final = Scope("spec", "metadata")
+_STATUS_SCOPES: Final[Mapping[tuple[str, str], Scope]] = {
+    ("", "pods"): Scope("spec", metadata=("deletionTimestamp", "ownerReferences")),
+    ("apps", "deployments"): Scope("spec", metadata=("labels",)),
+    **dict.fromkeys(_BARE_STATUS, _STATUS_ALONE),
+}
+
+
+def _scope_of(kind: Kind, subresource: str) -> Scope:
+    if subresource != "status":
+        return _BUT_STATUS if "status" in kind.subresources else _EVERYTHING
+    return _STATUS_ALONE if kind.custom is not None else _STATUS_SCOPES.get(kind.resource, _STATUS)
+
+
+class Tracker:
+    """The managers of all objects of one cluster."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.is_from_creation = True  # else an object is tracked from the first apply to it on
+        self._types: dict[tuple[str, str, str], tuple[Kind, FieldType]] = {}
+
+    # -- create, update and patch ---------------------------------------------------------------------------------
+
+    def created(self, kind: Kind, obj: dict[str, Any], options: WriteOptions) -> None:
+        """Note who has created the object; *obj* is as it was sent, with defaults, and changed in place."""
+        sent = obj["metadata"].pop("managedFields", None)
+        entries = [] if _is_reset(kind, sent) else _parsed(sent) or []
+        if not entries and not self.is_from_creation:
+            return
+        self._note(kind, (_blank(kind, self.root(kind)), obj, entries), options, "")
+
+    def updated(
+        self, kind: Kind, new: dict[str, Any], old: Mapping[str, Any], options: WriteOptions, *, subresource: str = ""
+    ) -> None:
+        """Note who has changed the object from *old* to *new*, which is changed in place."""
+        sent = new["metadata"].pop("managedFields", None)
+        entries = None
+        if not subresource and sent is not None:
+            entries = [] if _is_reset(kind, sent) else _parsed(sent) or None
+        if entries is None:
+            entries = decoded(old["metadata"].get("managedFields"))
+        if entries:
+            self._note(kind, (old, new, entries), options, subresource)
+
+    def _note(
+        self,
+        kind: Kind,
+        change: tuple[Mapping[str, Any], dict[str, Any], list[Entry]],
+        options: WriteOptions,
+        subresource: str,
+    ) -> None:
+        old, new, entries = change
+        is_translated = kind.custom is None and kind.api_version != kind.stored_api_version
+        before, after = (as_served(kind, dict(old)), as_served(kind, new)) if is_translated else (old, new)
+        try:
+            comparison = compare(self.root(kind), before, after, _scope_of(kind, subresource))
+        except UntypedItemError:
+            return  # as the real server does: rather no managers than wrong ones
+        if comparison.changed or comparison.removed:
+            manager = Manager(options.manager or "unknown", "Update", kind.api_version, subresource)
+            entries = take_by_update(entries, manager, comparison, self._state.timestamp())
+        if entries:
+            new["metadata"]["managedFields"] = as_stored(entries)
+
+    # -- apply ----------------------------------------------------------------------------------------------------
+
+    def applied(
+        self, kind: Kind, live: Object | None, wanted: Object, options: WriteOptions, *, subresource: str
+    ) -> tuple[Object, list[Entry]]:
+        """Return the live object (None: there is none yet) with what is wanted applied to it, and its entries.
+
+        The object itself comes without entries. Conflicts are refused.
+        """
+        root, scope, time = self.root(kind), _scope_of(kind, subresource), self._state.timestamp()
+        check_wanted(kind, root, wanted)
+        blank = {**_blank(kind, root), "apiVersion": kind.api_version, "kind": kind.kind}
+        base, entries = _parted(blank if live is None else as_served(kind, live))
+        if not entries and live is not None:
+            first = Manager(BEFORE_APPLY, "Update", kind.api_version, subresource)
+            entries = take_by_update([], first, compare(root, blank, base, scope), time)
+        application = Application(
+            root=root,
+            scope=scope,
+            manager=Manager(options.manager, "Apply", kind.api_version, subresource),
+            wanted=wanted,
+            force=options.force,
+            time=time,
+        )
+        obj, entries = apply(application, base, entries)
+        return {**obj, "metadata": obj.get("metadata") or {}}, entries
+
+    # -- types ----------------------------------------------------------------------------------------------------
+
+    def root(self, kind: Kind) -> FieldType:
+        """Return the type of the kind's objects."""
+        place = (kind.group, kind.version, kind.plural)
+        known = self._types.get(place)
+        if known is None or known[0] is not kind:
+            known = self._types[place] = (kind, type_of_kind(kind))
+        return known[1]
+
+
+def _blank(kind: Kind, root: FieldType) -> dict[str, Any]:
+    return root.blank if kind.custom is None else {}
+
+
+def _parted(obj: dict[str, Any]) -> tuple[dict[str, Any], list[Entry]]:
+    """Return the object without its entries, and these."""
+    meta = obj.get("metadata")
+    if not meta or "managedFields" not in meta:
+        return obj, []
+    meta = dict(meta)
+    entries = decoded(meta.pop("managedFields"))
+    return {**obj, "metadata": meta}, entries
+
+
+def decoded(stored: msgspec.Raw | list[Entry] | None) -> list[Entry]:
+    """Return the entries of a stored object; one that was read from a file has them as they are."""
+    if isinstance(stored, msgspec.Raw):
+        entries: list[Entry] = _decode(stored)
+        return entries
+    return stored or []
+
+
+def as_stored(entries: Any) -> msgspec.Raw:
+    """Return the entries as stored objects have them."""
+    return msgspec.Raw(_encode(entries))
+
+
+def _is_reset(kind: Kind, sent: Any) -> bool:
+    """Tell whether a client wants the object to forget its managers: by an empty entry, or (built-in kinds) by none."""
+    return isinstance(sent, list) and (sent == [{}] or (not sent and kind.custom is None))
+
+
+def _parsed(sent: Any) -> list[Entry] | None:
+    try:
+        return parse_entries(sent) if isinstance(sent, list) else None
+    except ValueError:
+        return None
+
+
+def without_entries(sent: Any, old: Mapping[str, Any]) -> Any:
+    """Return a changed object without its entries, if these are those of the stored one: nobody has changed them."""
+    meta = sent.get("metadata") if isinstance(sent, dict) else None
+    if not isinstance(meta, dict) or meta.get("managedFields") is None:
+        return sent
+    entries = meta["managedFields"]
+    known = old["metadata"].get("managedFields")
+    if entries is not known and not (isinstance(entries, list) and as_stored(entries) == known):
+        return sent
+    return {**sent, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
+
+
+def settle_entries(obj: Object, before: msgspec.Raw | None, options: WriteOptions) -> None:
+    """Bring the entries of an object that has gone through admission into their form, or back to what they were."""
+    meta = obj["metadata"]
+    entries = meta.get("managedFields")
+    if entries is before or entries is None or isinstance(entries, msgspec.Raw):
+        return
+    try:
+        meta["managedFields"] = as_stored(parse_entries(entries))
+    except (TypeError, ValueError) as error:
+        options.warnings.append(_SPOILT.format(error))
+        meta.pop("managedFields")
+        if before is not None:
+            meta["managedFields"] = before
+
+
+def reuse_times(new: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """Give the new object the times of its managers that the old one has, if nothing in it is new but these times."""
+    entries, known = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
+    if entries is None or known is None or entries == known:
+        return
+    new["metadata"]["managedFields"] = known
+    if new != old or not same_but_for_times(decoded(entries), decoded(known)):
+        new["metadata"]["managedFields"] = entries

@@ -1,0 +1,81 @@
+"""The scale subresource: a view of a few fields of objects that have replicas. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..custom.jsonpath import find_first, put_at
+from ..model.errors import Cause, invalid
+from ..model.kinds import Kind
+from ..store.storage import Stored
+from ..webhooks.json_patch import internal_error
+
+__all__ = ["read_scale", "replicas_path", "require_replicas", "with_scale"]
+
+_BUILTIN_PATHS = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": "",
+}
+
+
+def _paths(kind: Kind) -> Mapping[str, str]:
+    if kind.custom is not None:
+        return kind.custom.scale or {}
+    return _BUILTIN_PATHS
+
+
+def replicas_path(kind: Kind) -> str:
+    """Return the JSON path of the number of replicas that is wanted."""
+    return _paths(kind).get("specReplicasPath", ".spec.replicas")
+
+
+def require_replicas(kind: Kind, stored: Stored) -> None:
+    """Refuse to show the scale of a custom object that does not say how many replicas it wants."""
+    path = replicas_path(kind)
+    if kind.custom is not None and find_first(stored.obj, path, None) is None:
+        raise internal_error(f'the spec replicas field "{path}" does not exist')
+
+
+def read_scale(kind: Kind, stored: Stored) -> dict[str, Any]:
+    """Return the ``Scale`` of the object."""
+    paths, obj = _paths(kind), stored.obj
+    meta = obj["metadata"]
+    wanted = find_first(obj, paths.get("specReplicasPath", ""), 0)
+    status: dict[str, Any] = {"replicas": find_first(obj, paths.get("statusReplicasPath", ""), 0)}
+    selector = _selector(kind, obj, paths)
+    if selector:
+        status["selector"] = selector
+    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: meta[key] for key in shown if key in meta},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": status,
+    }
+
+
+def _selector(kind: Kind, obj: Mapping[str, Any], paths: Mapping[str, str]) -> str:
+    if kind.custom is not None:
+        path = paths.get("labelSelectorPath")
+        return str(find_first(obj, path, "") or "") if path else ""
+    selector = (obj.get("spec") or {}).get("selector") or {}
+    labels = selector.get("matchLabels", selector if kind.plural == "replicationcontrollers" else {})
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def with_scale(kind: Kind, stored: Stored, scale: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object with the replicas that the ``Scale`` asks for; refuse nonsense."""
+    name = stored.obj["metadata"]["name"]
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        cause = Cause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
+        raise invalid("Scale", "autoscaling", name, [cause])
+    obj = put_at(stored.obj, replicas_path(kind), replicas)
+    meta = dict(stored.obj["metadata"])
+    version = (scale.get("metadata") or {}).get("resourceVersion")
+    if version is not None:
+        meta["resourceVersion"] = version
+    return {**obj, "metadata": meta}

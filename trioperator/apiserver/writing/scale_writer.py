@@ -1,0 +1,105 @@
+"""Writing through the scale subresource: a ``Scale`` is changed, and what it says of replicas goes into its object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import ApiError
+from trioperator.model.patch import apply_merge
+
+from ..bodies import patching
+from ..bodies.decoding import WriteOptions, decode_body, decode_json, decode_wanted
+from ..model.errors import bad_request
+from ..model.kinds import Kind
+from ..model.messages import Request
+from ..ownership.managed_fields import Entry
+from ..ownership.scale_fields import SCALE_VERSION, entries_of_object, entries_of_scale, path_of_replicas
+from ..store.storage import Stored
+from . import scale_subresource
+from .field_manager import as_stored, decoded
+from .writer import Scaling, Writer, Written
+
+__all__ = ["ScaleWriter"]
+
+_SCALE: Final = Kind(
+    group="autoscaling",
+    version="v1",
+    plural="scales",
+    kind="Scale",
+    singular="scale",
+    namespaced=True,
+    list_kind="ScaleList",
+)
+assert _SCALE.api_version == SCALE_VERSION
+
+
+class ScaleWriter:
+    """The writes of scales of one cluster."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def write(self, kind: Kind, place: tuple[str, str], request: Request, options: WriteOptions) -> Written:
+        """Change the scale of the object by the request: a PUT, or a PATCH of any kind."""
+
+        path = path_of_replicas(scale_subresource.replicas_path(kind))
+
+        def show(stored: Stored) -> dict[str, Any]:
+            scale = scale_subresource.read_scale(kind, stored)
+            if own := entries_of_scale(decoded(stored.obj["metadata"].get("managedFields")), path):
+                scale["metadata"]["managedFields"] = as_stored(own)
+            return scale
+
+        def change(old: Stored) -> dict[str, Any]:
+            new, own = self._changed(kind, show(old), request, options)
+            return {**new, "metadata": {**new["metadata"], **({"managedFields": as_stored(own)} if own else {})}}
+
+        def carry_out(old: Stored, new: dict[str, Any]) -> dict[str, Any]:
+            obj = scale_subresource.with_scale(kind, old, new)
+            entries = decoded(old.obj["metadata"].get("managedFields"))
+            own = decoded((new.get("metadata") or {}).get("managedFields"))
+            entries = entries_of_object(entries, own, path, kind.api_version)
+            obj["metadata"].pop("managedFields", None)
+            if entries:
+                obj["metadata"]["managedFields"] = as_stored(entries)
+            return obj
+
+        return await self._writer.scale(kind, place, Scaling(show, change, carry_out), options)
+
+    def _changed(
+        self, kind: Kind, scale: dict[str, Any], request: Request, options: WriteOptions
+    ) -> tuple[dict[str, Any], list[Entry]]:
+        """Return what becomes of the scale, and its entries."""
+        tracker = self._writer.tracker
+        if request.method == "PATCH":
+            patching.check_type(kind, request.media_type)
+        if request.method == "PATCH" and request.media_type == patching.APPLY:
+            wanted = decode_wanted(request.body, options)
+            new, entries = tracker.applied(_SCALE, scale, wanted, options, subresource="scale")
+            if kind.custom is not None and new["spec"] != scale["spec"]:
+                raise _unconvertible(scale)
+            return new, entries
+        if request.method == "PUT":
+            sent = decode_body(_SCALE, request)
+        elif request.media_type == patching.JSON:
+            sent = patching.apply_json_patch(msgspec.json.encode(scale), decode_json(request.body))
+        else:
+            sent = apply_merge(scale, decode_json(request.body))
+        parts = [sent, *((sent.get(part) or {}) for part in ("metadata", "spec"))] if isinstance(sent, dict) else [sent]
+        if not all(isinstance(part, dict) for part in parts):
+            raise bad_request("the object provided is unrecognized (must be of type Scale)")
+        _, meta, spec = parts
+        said = {key: value for key, value in spec.items() if value != 0}  # zero is not said
+        new = {**sent, "metadata": dict(meta), "spec": said}
+        tracker.updated(_SCALE, new, scale, options, subresource="scale")
+        return new, decoded(new["metadata"].pop("managedFields", None))
+
+
+def _unconvertible(scale: Mapping[str, Any]) -> ApiError:
+    """Refuse to apply a change to the scale of a custom object, which the real server fails to do."""
+    title = f"/{scale['metadata']['name']}; autoscaling/v1, Kind=Scale"
+    text = "request to convert CR to an invalid group/version: autoscaling/v1"
+    return ApiError.of(f"failed to convert new object ({title}) to proper version: {text}", status=500)

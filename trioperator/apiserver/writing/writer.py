@@ -1,0 +1,378 @@
+"""Writing: create, update, patch; with everything that the API promises of a write.
+
+The order of what happens is that of the real server: decode, change, mutating admission, locks, the kind's own rules,
+validity, validating admission, the no-op test, the commit. Between reading the stored object and the commit there is no
+checkpoint but those of webhooks (for admission and conversion), after which a write begins anew if somebody else was
+quicker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from trioperator.errors import ApiError, ConflictError
+from trioperator.model.patch import apply_merge
+
+from ..bodies import patching
+from ..bodies.decoding import WriteOptions, decode_object, decode_patch, decode_wanted
+from ..builtin.preparation import assign_addresses
+from ..builtin.strategies import prepare_create, prepare_update
+from ..model import metadata
+from ..model.errors import already_exists, conflict, forbidden, not_found
+from ..model.kind_schemas import schema_of
+from ..model.kinds import Kind
+from ..model.user import User
+from ..reading.views import as_served
+from ..store.state import State
+from ..store.storage import Stored
+from ..webhooks.conversion import Converter
+from ..webhooks.matching import Attempt
+from .field_manager import Tracker, as_stored, reuse_times, settle_entries, without_entries
+from .validation import check_lock, is_ready_to_go, match_name, match_namespace, refuse_nulls, uid_text, validate
+
+__all__ = ["Admission", "Scaling", "Writer", "Written"]
+
+Object = dict[str, Any]
+_log: Final = logging.getLogger(__name__)
+_OWN: Final = "own"  # in the place of a subresource: what the cluster does itself
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Written:
+    """What a write has led to: the newest content, and whether the object is new."""
+
+    obj: dict[str, Any]
+    raw: bytes
+    created: bool = False
+
+
+Guard = Callable[[Kind, Mapping[str, Any], Mapping[str, Any] | None, User], None]  # refuses who may not write that
+
+
+CreationCheck = Callable[[Kind, str, str, User], None]  # refuses who may update or patch, and not create
+
+
+class Admission(Protocol):
+    """What may change or refuse a write."""
+
+    async def mutate(self, attempt: Attempt) -> dict[str, Any] | None:
+        """Return the object as it is to be stored (None for deletions), or raise the refusal."""
+
+    async def validate(self, attempt: Attempt) -> None:
+        """Raise the refusal of what is complete and valid otherwise."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scaling:
+    """A change through the scale subresource: how it shows objects, what it makes of that, and how that gets in."""
+
+    show: Callable[[Stored], Object]
+    change: Callable[[Stored], Object]
+    carry_out: Callable[[Stored, Object], Object]
+
+    def __call__(self, old: Stored) -> Object:
+        """Return the new ``Scale``."""
+        return self.change(old)
+
+
+class Writer:
+    """The writes of one cluster."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        settle: Callable[[], Awaitable[None]],
+        admission: Admission,
+        converter: Converter,
+    ) -> None:
+        self._state = state
+        self._admission = admission
+        self._converter = converter
+        self.tracker = Tracker(state)
+        self._settle = settle
+        self.guard: Guard | None = None
+        self.check_creation: CreationCheck | None = None
+
+    # -- create ---------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind, namespace: str, sent: Any, options: WriteOptions) -> Written:
+        """Store a new object."""
+        obj = decode_object(kind, sent, options)
+        match_namespace(kind, obj["metadata"], namespace)
+        self._check_place(kind, namespace, obj["metadata"])
+        if "resourceVersion" in obj["metadata"]:
+            raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
+        self.tracker.created(kind, obj, options)
+        return await self._store_new(kind, namespace, obj, options)
+
+    async def _store_new(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Written:
+        attempt = _attempt("CREATE", kind, (namespace, str(obj["metadata"].get("name") or "")), options)
+        attempt = dataclasses.replace(attempt, new=obj)
+        entries = obj["metadata"].get("managedFields")
+        obj = _present(await self._admission.mutate(attempt))
+        settle_entries(obj, entries, options)
+        meta = obj["metadata"]
+        match_namespace(kind, meta, namespace)
+        prefix = "" if meta.get("name") else str(meta.get("generateName") or "")
+        if prefix:
+            meta["name"] = metadata.generated_name(prefix, self._state.choose)
+        meta["uid"] = self._state.uid()
+        meta["creationTimestamp"] = self._state.timestamp()
+        prepare_create(kind, obj)
+        self._assign(kind, obj)
+        if self.guard is not None:
+            self.guard(kind, obj, None, options.user)
+        self._validate(kind, obj, None, options)
+        name = str(meta["name"])
+        await self._admission.validate(dataclasses.replace(attempt, new=obj, name=attempt.name or name))
+        to_store = await self._converter.store(kind, obj)
+        self._check_place(kind, namespace, meta)  # it may have gone while webhooks were asked
+        key = kind.key(namespace, name)
+        table = self._state.table(kind)
+        if (found := table.objects.get(key)) is not None:
+            raise already_exists(kind, name, is_leaving="deletionTimestamp" in found.obj["metadata"])
+        if options.dry_run:
+            return Written(obj, msgspec.json.encode(obj), created=True)
+        stored = self._state.store.put(table, key, to_store)
+        await self._settle()
+        shown = await self._converter.show(kind, stored)
+        return Written(shown.obj, shown.raw, created=True)
+
+    def _check_place(self, kind: Kind, namespace: str, meta: Mapping[str, Any]) -> None:
+        name = str(meta.get("name") or meta.get("generateName") or "")
+        if kind.custom is not None and kind.custom.terminating:
+            text = "create not allowed while custom resource definition is terminating"
+            raise forbidden(kind, name, text)
+        if not kind.namespaced:
+            return
+        namespaces = self._state.store.table(("", "namespaces")).objects
+        found = namespaces.get(namespace)
+        if found is None:
+            namespace_kind = self._state.catalog.get("", "v1", "namespaces")
+            assert namespace_kind is not None
+            raise not_found(namespace_kind, namespace)
+        if "deletionTimestamp" in found.obj["metadata"]:
+            text = f"unable to create new content in namespace {namespace} because it is being terminated"
+            message = f"namespace {namespace} is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
+            raise forbidden(kind, name, text, causes=[cause])
+
+    # -- update and patch -----------------------------------------------------------------------------------------
+
+    async def replace(
+        self, kind: Kind, namespace: str, name: str, sent: Any, options: WriteOptions, *, subresource: str = ""
+    ) -> Written:
+        """Store other content for the object (PUT)."""
+        new = decode_object(kind, sent, options)
+        match_name(new["metadata"], name)
+        match_namespace(kind, new["metadata"], namespace)
+        key = kind.key(namespace, name)
+        if kind.creates_on_update and not subresource and key not in self._state.table(kind).objects:
+            if uid := new["metadata"].get("uid"):
+                raise conflict(kind, name, uid_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
+            obj = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}}
+            self.tracker.created(kind, obj, options)
+            created = await self._create_instead(kind, (namespace, name), obj, options)
+            if created is not None:
+                return created
+
+        def change(old: Stored) -> dict[str, Any]:
+            uid = new["metadata"].get("uid")
+            if uid and uid != old.uid:
+                raise conflict(kind, name, uid_text(kind, old, uid))
+            result = {**new, "metadata": dict(new["metadata"])}
+            self.tracker.updated(kind, result, old.obj, options, subresource=subresource)
+            return result
+
+        return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        body: bytes,
+        patch_type: str,
+        options: WriteOptions,
+        subresource: str = "",
+    ) -> Written:
+        """Change the object by a patch."""
+        patching.check_type(kind, patch_type)
+        if patch_type == patching.APPLY:
+            return await self._apply(kind, (namespace, name), body, options, subresource=subresource)
+        self._state.require(kind, namespace, name)
+        patch = decode_patch(body, patch_type)
+
+        def change(old: Stored) -> dict[str, Any]:
+            base = as_served(kind, old.obj)
+            merged: Any = None
+            if patch_type == patching.JSON:
+                sent = patching.apply_json_patch(old.raw if base is old.obj else msgspec.json.encode(base), patch)
+            elif patch_type == patching.MERGE:
+                sent = apply_merge(base, patch)
+            else:
+                merged = patch
+                sent = patching.apply_strategic_patch(base, patch, schema_of(kind))
+            sent = without_entries(sent, old.obj)
+            new = decode_object(kind, sent, options, patched=True, merged=merged)
+            match_name(new["metadata"], name)
+            match_namespace(kind, new["metadata"], namespace)
+            self.tracker.updated(kind, new, old.obj, options, subresource=subresource)
+            return new
+
+        return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+
+    async def _apply(
+        self, kind: Kind, place: tuple[str, str], body: bytes, options: WriteOptions, *, subresource: str
+    ) -> Written:
+        """Apply what is wanted to the object, which is created if it is not there."""
+        namespace, name = place
+        wanted = decode_wanted(body, options)
+
+        def decode(live: dict[str, Any] | None) -> dict[str, Any]:
+            sent, entries = self.tracker.applied(kind, live, wanted, options, subresource=subresource)
+            refuse_nulls(kind, sent)
+            new = decode_object(kind, sent, options, patched=True)
+            if entries:
+                new["metadata"]["managedFields"] = as_stored(entries)
+            match_namespace(kind, new["metadata"], namespace)
+            match_name(new["metadata"], name)
+            return new
+
+        if not subresource and kind.key(*place) not in self._state.table(kind).objects:
+            new = decode(None)
+            if uid := new["metadata"].get("uid"):
+                text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                raise conflict(kind, name, text)
+            created = await self._create_instead(kind, place, new, options)
+            if created is not None:
+                return created
+        return await self._update(kind, place, lambda old: decode(old.obj), options, subresource=subresource)
+
+    async def _create_instead(
+        self, kind: Kind, place: tuple[str, str], new: Object, options: WriteOptions
+    ) -> Written | None:
+        """Create an object that was to be changed and is not there; return None if somebody else was quicker."""
+        self._check_place(kind, place[0], new["metadata"])
+        if self.check_creation is not None:
+            self.check_creation(kind, *place, options.user)
+        try:
+            return await self._store_new(kind, place[0], new, options)
+        except ConflictError:
+            if kind.key(*place) not in self._state.table(kind).objects:
+                raise
+            return None
+
+    async def mutate(
+        self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], Object], options: WriteOptions
+    ) -> Written:
+        """Change the object by a function of its stored form, without admission: for what the cluster itself does."""
+        return await self._update(kind, place, change, options, subresource=_OWN)
+
+    async def scale(self, kind: Kind, place: tuple[str, str], scaling: Scaling, options: WriteOptions) -> Written:
+        """Change the object through its ``Scale``, which is what webhooks are asked about."""
+        return await self._update(kind, place, scaling, options, subresource="scale")
+
+    async def _update(
+        self,
+        kind: Kind,
+        place: tuple[str, str],
+        change: Callable[[Stored], Object],
+        options: WriteOptions,
+        *,
+        subresource: str,
+    ) -> Written:
+        table = self._state.table(kind)
+        key = kind.key(*place)
+        attempt = _attempt("UPDATE", kind, place, options, subresource=subresource)
+        while True:
+            stored = self._state.require(kind, *place)
+            old = await self._converter.show(kind, stored)
+            new = await self._changed(attempt, change, old)
+            to_store = await self._converter.store(kind, new)
+            if table.objects.get(key) is stored:
+                break
+        if to_store == stored.obj and _encode(to_store) == _encode(stored.obj):
+            return Written(old.obj, old.raw)
+        if options.dry_run:
+            return Written(new, msgspec.json.encode(new))
+        if is_ready_to_go(kind, new):
+            # The answer shows the object as it was asked for; those who watch see what was stored last.
+            written = Written(new, msgspec.json.encode(new))
+            self._state.store.remove(table, key)
+            await self._settle()
+            return written
+        put = self._state.store.put(table, key, to_store)
+        await self._settle()
+        shown = await self._converter.show(kind, put)
+        return Written(shown.obj, shown.raw)
+
+    async def _changed(self, attempt: Attempt, change: Callable[[Stored], Object], old: Stored) -> Object:
+        """Return what the object becomes by the change, with everybody's consent."""
+        kind, subresource = attempt.kind, attempt.subresource
+        scaling = change if isinstance(change, Scaling) else None
+        new = change(old)
+        if subresource != _OWN:
+            attempt = dataclasses.replace(attempt, new=new, old=scaling.show(old) if scaling else old.obj)
+            entries = new["metadata"].get("managedFields")
+            new = _present(await self._admission.mutate(attempt))
+            settle_entries(new, entries, attempt.options)
+        if scaling is not None:
+            new = scaling.carry_out(old, new)
+        match_namespace(kind, new["metadata"], str(old.obj["metadata"].get("namespace") or ""))
+        check_lock(kind, new, old)
+        old_meta = old.obj["metadata"]
+        metadata.carry_over(new["metadata"], old_meta)
+        new = prepare_update(kind, new, old.obj, subresource=subresource)
+        self._assign(kind, new)
+        if self.guard is not None:
+            self.guard(kind, new, old.obj, attempt.options.user)
+        is_free = subresource == _OWN and kind.custom is None  # the cluster changes what is fixed for others
+        self._validate(kind, new, None if is_free else old.obj, attempt.options)
+        new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
+        reuse_times(new, old.obj)
+        if subresource != _OWN:
+            seen = scaling.show(Stored(old.key, new, 0)) if scaling else new
+            await self._admission.validate(dataclasses.replace(attempt, new=seen))
+        return new
+
+    # -- what all have in common ----------------------------------------------------------------------------------
+
+    def _validate(self, kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> None:
+        warnings: list[str] = []
+        validate(kind, obj, old, warnings)
+        options.warnings.extend(warning for warning in warnings if warning not in options.warnings)
+        if kind.group == "apiextensions.k8s.io":
+            for warning in warnings:
+                _log.warning("The definition %s, %s", obj["metadata"]["name"], warning)
+
+    def _assign(self, kind: Kind, obj: dict[str, Any]) -> None:
+        if kind.resource == ("", "services"):
+            assign_addresses(obj, [stored.obj for stored in self._state.table(kind).objects.values()])
+
+
+def _attempt(
+    operation: str, kind: Kind, place: tuple[str, str], options: WriteOptions, *, subresource: str = ""
+) -> Attempt:
+    namespace, name = place
+    return Attempt(
+        operation=operation,
+        kind=kind,
+        namespace=name if kind.resource == ("", "namespaces") else namespace,
+        name=name,
+        subresource=subresource,
+        options=options,
+    )
+
+
+def _present(obj: Object | None) -> Object:
+    assert obj is not None, "only deletions have no object"
+    return obj
