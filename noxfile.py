@@ -52,7 +52,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def layers(session: nox.Session) -> None:
     """Do imports look down only?"""
-    session.install("-e", ".", "import-linter>=2.1")
+    session.install("-e", ".", "import-linter>=2.13")
     session.run("lint-imports", "--no-logo")
 
 

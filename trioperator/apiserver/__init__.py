@@ -10,7 +10,7 @@ from __future__ import annotations
 from .cluster import Cluster, open_cluster
 from .model.messages import RequestLog, RequestRecord
 from .model.user import User
-from .serving.http import serve_cluster
+from .server import serve_cluster
 from .serving.kubeconfig import write_kubeconfig
 
 __all__ = ["Cluster", "RequestLog", "RequestRecord", "User", "open_cluster", "serve_cluster", "write_kubeconfig"]

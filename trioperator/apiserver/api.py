@@ -70,7 +70,7 @@ class Api:
         self.janitor = Janitor(state)
         self.converter = Converter(state, caller)
         self.webhooks = Webhooks(state, caller, self.converter)
-        self.caller = caller
+        self._caller = caller
         self.reader = Reader(state, self.converter)
         self.writer = Writer(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self.scale_writer = ScaleWriter(self.writer)
@@ -112,6 +112,10 @@ class Api:
         await self.state.saved()  # nobody is told of what could still be lost, not even who only reads
         self._record(request, target, response)
         return response
+
+    async def aclose(self) -> None:
+        """Close idle connections to webhooks."""
+        await self._caller.aclose()
 
     def _record(self, request: Request, target: Target | None, response: Response) -> None:
         record = RequestRecord(

@@ -229,10 +229,12 @@ class Cluster:
 
         They work on Trio's clock. Raises ConfigError for names that do not exist.
         """
-        from .controllers import Pace, select_controllers, serve_controllers
+        from .controllers import Client, Pace, select_controllers, serve_controllers
 
         kinds = select_controllers(names or ("all",))
-        serve = functools.partial(serve_controllers, self.api, kinds, pace=pace or Pace())
+        api = self.api
+        client = Client(self._state, writer=api.writer, deleter=api.deleter, tidy=api.janitor.tidy)
+        serve = functools.partial(serve_controllers, client, kinds, pace=pace or Pace())
         async with trio.open_nursery() as nursery:
             await nursery.start(serve, name="controllers")
             yield

@@ -13,7 +13,14 @@ from trio.testing import MockClock
 
 from tests.apiserver.controllers.objects import Object
 from trioperator.apiserver import Cluster
-from trioperator.apiserver.controllers import CONTROLLERS, Controller, Pace, select_controllers, serve_controllers
+from trioperator.apiserver.controllers import (
+    CONTROLLERS,
+    Client,
+    Controller,
+    Pace,
+    select_controllers,
+    serve_controllers,
+)
 from trioperator.apiserver.controllers.client import Resource
 from trioperator.apiserver.controllers.workqueue import Agenda
 from trioperator.errors import ApiError, ConfigError
@@ -80,7 +87,9 @@ class Settings(Controller):
 def run(cluster: Cluster) -> Service:
     Settings.seen.clear()
     Settings.gone.clear()
-    return functools.partial(serve_controllers, cluster.api, [Settings], pace=Pace())
+    api = cluster.api
+    client = Client(api.state, writer=api.writer, deleter=api.deleter, tidy=cluster.tidy)
+    return functools.partial(serve_controllers, client, [Settings], pace=Pace())
 
 
 @pytest.mark.parametrize("failing", ["refusals", "failures"])

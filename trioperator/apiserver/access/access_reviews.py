@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.errors import Cause, bad_request, invalid, unknown_resource
+from ..model.errors import bad_request, invalid, unknown_resource
 from ..model.kinds import Kind
+from ..model.status_causes import Cause
 from ..model.user import User
 from ..store.state import State
 from .access_control import Access

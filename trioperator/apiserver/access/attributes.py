@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from trioperator.errors import ApiError
 
 from ..model.errors import bad_request
+from ..model.messages import Request
 from ..model.selectors import parse_fields
-
-if TYPE_CHECKING:
-    from ..model.messages import Request
 
 __all__ = ["Attributes", "read_attributes"]
 

@@ -7,8 +7,9 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..model.errors import Cause, bad_request, conflict, invalid
+from ..model.errors import bad_request, conflict, invalid
 from ..model.kinds import Kind
+from ..model.status_causes import Cause
 from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .tokens import AUDIENCE, Tokens

@@ -15,9 +15,10 @@ import msgspec
 from ..builtin.strategies import shape
 from ..builtin.unmarshal import UnmarshalError, unmarshal
 from ..model import metadata
-from ..model.errors import Cause, bad_request, invalid, invalid_value, unsupported_media_type
+from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
+from ..model.status_causes import Cause, invalid_value
 from ..model.user import ADMIN, User
 from . import patching
 from .yaml import YamlError, load_yaml

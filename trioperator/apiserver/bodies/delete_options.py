@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..builtin.unmarshal import JSON_NAMES
-from ..model.errors import Cause, bad_request, invalid, invalid_value
+from ..model.errors import bad_request, invalid
 from ..model.messages import Request
 from ..model.quoting import quote
+from ..model.status_causes import Cause, invalid_value
 from ..model.user import ADMIN, User
 from .decoding import decode_json
 

@@ -6,7 +6,7 @@ A patch never changes what it is applied to: results share the untouched parts w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -14,9 +14,7 @@ from trioperator.errors import ApiError
 
 from ..model.errors import bad_request, unsupported_media_type
 from ..model.kind_schemas import Node, resolve
-
-if TYPE_CHECKING:
-    from ..model.kinds import Kind
+from ..model.kinds import Kind
 
 __all__ = [
     "APPLY",

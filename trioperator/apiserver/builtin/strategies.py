@@ -12,9 +12,9 @@ from ..custom import schema
 from ..custom.definitions import check_changed_definition, check_definition, fill_definition
 from ..custom.rule_validation import unevaluated_rules
 from ..custom.validation import check as check_custom
-from ..model.errors import Cause, invalid_value
 from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
+from ..model.status_causes import Cause, invalid_value
 from . import autoscaling, events
 from .preparation import encode_secret, prepare_changed, prepare_new
 from .validity import check_builtin

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .client import Client
 from .controller import Controller, Pace
 from .manager import serve_controllers
 from .registry import CONTROLLERS, select_controllers
 
-__all__ = ["CONTROLLERS", "Controller", "Pace", "select_controllers", "serve_controllers"]
+__all__ = ["CONTROLLERS", "Client", "Controller", "Pace", "select_controllers", "serve_controllers"]

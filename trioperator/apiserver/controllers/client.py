@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from trioperator.errors import NotFoundError
 
-from ..api import Api
 from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import DeleteOptions
 from ..bodies.patching import JSON, MERGE
 from ..model.kinds import Kind
 from ..model.user import AUTHENTICATED, MASTERS, User
+from ..store.state import State
 from ..store.storage import Change, Stored, Table
+from ..writing.deleter import Deleter
+from ..writing.writer import Writer
 
 __all__ = ["Client", "Object", "Resource"]
 
@@ -30,13 +33,12 @@ _NOBODY: Final = ""  # stands for the owner of what has none
 class Client:
     """The cluster, for its controllers. What it returns is not to be changed: it is what is stored."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._state = api.state
+    def __init__(self, state: State, *, writer: Writer, deleter: Deleter, tidy: Callable[[], None]) -> None:
+        self._state = state
+        self._writer = writer
+        self._deleter = deleter
+        self._tidy = tidy
         self._owned: dict[str, dict[tuple[Resource, str], None]] = {}  # by the uid of the controlling owner
-        for table in self._state.store.tables.values():
-            for stored in table.objects.values():
-                self._own(table.resource, stored)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -64,8 +66,22 @@ class Client:
             if found == resource:
                 yield table.objects[key].obj
 
-    def note(self, table: Table, change: Change) -> None:
-        """Take note of a change of any object."""
+    @contextlib.contextmanager
+    def following(self, listener: Callable[[Table, Change], None]) -> Iterator[None]:
+        """Index objects by their owners in the block, and call the listener with each change."""
+        self._owned.clear()
+        for table in self._state.store.tables.values():
+            for stored in table.objects.values():
+                self._own(table.resource, stored)
+        listeners = self._state.store.on_change
+        listeners += [self._note, listener]
+        try:
+            yield
+        finally:
+            listeners.remove(listener)
+            listeners.remove(self._note)
+
+    def _note(self, table: Table, change: Change) -> None:
         if change.old is not None:
             owner = _owner_of(change.old.obj)
             owned = self._owned.get(owner)
@@ -84,7 +100,7 @@ class Client:
     async def create(self, resource: Resource, obj: Object) -> Object:
         """Create the object; raise what the API refuses it with."""
         namespace = obj["metadata"].get("namespace", "")
-        return (await self._api.writer.create(self._kind(resource), namespace, obj, self._options())).obj
+        return (await self._writer.create(self._kind(resource), namespace, obj, self._options())).obj
 
     async def merge(self, resource: Resource, obj: Object, patch: Mapping[str, Any], *, subresource: str = "") -> None:
         """Change the object by a merge patch; one that is gone is left alone."""
@@ -102,7 +118,7 @@ class Client:
         meta = obj["metadata"]
         place = (meta.get("namespace", ""), meta["name"])
         try:
-            await self._api.writer.patch(
+            await self._writer.patch(
                 self._kind(resource),
                 *place,
                 body=body,
@@ -121,7 +137,7 @@ class Client:
             return {**old.obj, "metadata": dict(old.obj["metadata"]), "spec": {**old.obj["spec"], "nodeName": node}}
 
         kind = self._kind(("", "pods"))
-        await self._api.writer.mutate(kind, (meta["namespace"], meta["name"]), change, self._options())
+        await self._writer.mutate(kind, (meta["namespace"], meta["name"]), change, self._options())
 
     async def delete(
         self, resource: Resource, obj: Object, *, grace: int | None = None, policy: str = "Background"
@@ -130,13 +146,13 @@ class Client:
         meta = obj["metadata"]
         options = DeleteOptions(uid=meta["uid"], grace=grace, policy=policy, user=MANAGER)
         try:
-            await self._api.deleter.delete(self._kind(resource), meta.get("namespace", ""), meta["name"], options)
+            await self._deleter.delete(self._kind(resource), meta.get("namespace", ""), meta["name"], options)
         except NotFoundError:
             pass  # somebody else was quicker
 
     def tidy(self) -> None:
         """Collect garbage, and end namespaces, where that was left until now."""
-        self._api.janitor.tidy()
+        self._tidy()
 
     def _kind(self, resource: Resource) -> Kind:
         kind = self._state.catalog.by_resource(resource)

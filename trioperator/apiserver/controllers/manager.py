@@ -15,7 +15,6 @@ import trio
 
 from trioperator.errors import ApiError
 
-from ..api import Api
 from ..store.storage import Change, Table
 from .client import Client
 from .controller import Controller, Pace
@@ -32,22 +31,16 @@ _Item = tuple[int, str]  # the number of the controller, and the key of its obje
 
 
 async def serve_controllers(
-    api: Api,
+    client: Client,
     kinds: Iterable[type[Controller]],
     *,
     pace: Pace,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run controllers of those kinds until cancelled; started() means that they take notice of changes."""
-    client = Client(api)
     service = _Service(client, [kind(client, pace) for kind in kinds])
-    listeners = api.state.store.on_change
-    listeners += [client.note, service.note]
-    try:
+    with client.following(service.note):
         await service.serve(task_status)
-    finally:
-        listeners.remove(service.note)
-        listeners.remove(client.note)
 
 
 class _Service:

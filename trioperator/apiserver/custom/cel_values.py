@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ..model.structure import Structure
 from .correlation import part
-
-if TYPE_CHECKING:
-    from .schema import Structure
 
 __all__ = ["escaped", "shown"]
 

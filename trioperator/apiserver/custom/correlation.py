@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from .schema import Structure
+from ..model.structure import Structure
 
 __all__ = ["correlated", "in_order_of", "is_same", "part"]
 

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..model.client_config import Conversion, check_conversion
-from ..model.errors import Cause, invalid_value
+from ..model.client_config import Conversion
+from ..model.client_config_validation import check_conversion
 from ..model.kinds import Catalog, Column, CustomTraits, Kind
+from ..model.status_causes import Cause, invalid_value
+from ..model.structure import Structure
 from .rule_validation import check_rules_of
-from .schema import Structure, compile_schema
+from .schema import compile_schema
 
 __all__ = [
     "CLEANUP_FINALIZER",

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.errors import Cause, invalid_value, required, unsupported
+from ..model.status_causes import Cause, invalid_value, required, unsupported
+from ..model.structure import Rule
 from .cel import is_installed
 from .cel_values import escaped
-from .validation_rules import Rule, normal_field_path, rules_of
+from .validation_rules import compile_message, compile_rule, normal_field_path, rules_of
 
 __all__ = ["check_rules_of", "unevaluated_rules"]
 
@@ -79,12 +80,12 @@ def _problems(rule: Rule) -> tuple[str, str]:
     """Return why the rule and its message cannot be evaluated; nothing for what can be."""
     problem = message_problem = ""
     try:
-        if rule.compile().result_type not in {"BOOL", "DYN"}:
+        if compile_rule(rule).result_type not in {"BOOL", "DYN"}:
             problem = "cel expression must evaluate to a bool"
     except ValueError as error:
         problem = str(error)
     try:
-        if rule.message_expression and rule.compile_message().result_type not in {"STRING", "DYN"}:
+        if rule.message_expression and compile_message(rule).result_type not in {"STRING", "DYN"}:
             message_problem = "messageExpression must evaluate to a string"
     except ValueError as error:
         message_problem = f"messageExpression {error}"

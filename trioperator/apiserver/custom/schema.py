@@ -5,40 +5,16 @@ Values are never changed in place: what a function returns shares its untouched 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .validation_rules import Rule, rules_of
-from .value_validation import Check, value_checks
+from ..model.structure import Structure
+from .validation_rules import rules_of
+from .value_validation import value_checks
 
-__all__ = ["JUNCTIONS", "Structure", "compile_schema", "default", "prune"]
+__all__ = ["JUNCTIONS", "compile_schema", "default", "prune"]
 
 JUNCTIONS: Final = ("allOf", "anyOf", "oneOf", "not")
-
-
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class Structure:
-    """One node of a compiled schema."""
-
-    types: tuple[str, ...] = ()
-    properties: dict[str, Structure] = dataclasses.field(default_factory=dict)
-    extra: Structure | bool = False  # additionalProperties
-    items: Structure | None = None
-    required: tuple[str, ...] = ()
-    default: Any = None
-    nullable: bool = False
-    preserve: bool = False
-    embedded: bool = False
-    keys: tuple[str, ...] | None = None  # of list maps; () marks a set
-    checks: tuple[Check, ...] = ()
-    junctions: dict[str, list[Structure]] = dataclasses.field(default_factory=dict)
-    rules: tuple[Rule, ...] = ()
-    # Whether anything below has defaults or anything to prune or to check: nodes without are passed by.
-    defaults_below: bool = False
-    trivial: bool = False
-    rules_below: bool = False  # or here
-    special_below: bool = False  # or here: lists with keys, or embedded resources
 
 
 def compile_schema(schema: Mapping[str, Any], *, is_root: bool = False) -> Structure:

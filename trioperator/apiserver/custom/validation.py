@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.errors import Cause, invalid_value, required
+from ..model.status_causes import Cause, invalid_value, required
+from ..model.structure import Structure
 from .correlation import correlated, is_same, part
-from .schema import Structure
 from .validation_rules import check_rules
 from .value_validation import text_of, type_name
 

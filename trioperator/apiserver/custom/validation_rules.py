@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ..model.errors import Cause
+from ..model.status_causes import Cause
+from ..model.structure import Rule, Structure
 from .cel import Expression, compile_expression, is_installed
 from .cel_values import shown
 from .correlation import correlated, in_order_of, is_same, part
 from .value_validation import text_of
 
-if TYPE_CHECKING:
-    from .schema import Structure
-
-__all__ = ["Rule", "check_rules", "normal_field_path", "rules_of"]
+__all__ = ["check_rules", "compile_message", "compile_rule", "normal_field_path", "rules_of"]
 
 _VARIABLES: Final = ("self", "oldSelf")
-# A string, which is passed by, or the name of the old value. The library has no optional values for Python to hand in,
-# so the old value comes in a list that may be empty.
-_OLD: Final = re.compile(
-    r"""('''|\"\"\")(?:\\.|.)*?\1 | '(?:\\.|[^'])*' | "(?:\\.|[^"])*" | (?<![\w.])oldSelf\b""", re.DOTALL | re.VERBOSE
-)
 _FIELD: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
 _MESSAGE_LIMIT: Final = 5 * 1024
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One rule; what is wrong with it, the check of the definition has said."""
+def compile_rule(rule: Rule) -> Expression:
+    """Compile the rule. Raises ValueError."""
+    return compile_expression(rule.expression, _VARIABLES)
 
-    text: str
-    message: str = ""
-    message_expression: str = ""
-    reason: str = "FieldValueInvalid"
-    field_path: str = ""
-    has_optional_old: bool = False
 
-    @property
-    def uses_old(self) -> bool:
-        """Whether the rule compares with what was there before."""
-        return any(match.group() == "oldSelf" for match in _OLD.finditer(self.text))
-
-    def compile(self) -> Expression:
-        """Compile the rule; raise ValueError."""
-        text = self.text
-        if self.has_optional_old:
-            text = _OLD.sub(lambda match: "oldSelf[?0]" if match.group() == "oldSelf" else match.group(), text)
-        return compile_expression(text, _VARIABLES)
-
-    def compile_message(self) -> Expression:
-        """Compile the expression of the message; raise ValueError."""
-        return compile_expression(self.message_expression, _VARIABLES)
+def compile_message(rule: Rule) -> Expression:
+    """Compile the expression of the rule's message. Raises ValueError."""
+    return compile_expression(rule.message_expression, _VARIABLES)
 
 
 def rules_of(schema: Mapping[str, Any]) -> tuple[Rule, ...]:
@@ -141,7 +115,7 @@ def _broken(rule: Rule, node: Structure, value: Any, old: Any, path: str) -> Cau
     if rule.uses_old and old is None and not rule.has_optional_old:
         return None
     try:
-        expression = rule.compile()
+        expression = compile_rule(rule)
     except ValueError:
         return None  # the creation of the definition has been warned of it
     before = None if old is None else shown(node, in_order_of(node, value, old))
@@ -170,7 +144,7 @@ def _failure(rule: Rule, problem: str) -> str:
 def _message(rule: Rule, data: Mapping[str, Any]) -> str:
     if rule.message_expression:
         try:
-            found = rule.compile_message().evaluate(data)
+            found = compile_message(rule).evaluate(data)
         except ValueError:
             found = None
         if isinstance(found, str) and 0 < len(found.strip().encode()) <= _MESSAGE_LIMIT and "\n" not in found.strip():

@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.errors import Cause
+from ..model.status_causes import Cause
+from ..model.structure import Check
 from .formats import FORMATS
 
-__all__ = ["Check", "text_of", "type_name", "value_checks"]
-
-Check = Callable[[Any, str], Cause | None]  # of a value and its path
+__all__ = ["text_of", "type_name", "value_checks"]
 
 
 def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:

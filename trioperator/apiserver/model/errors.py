@@ -6,19 +6,16 @@ talk HTTP; :func:`render_status` makes the ``Status`` object that goes over the 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trioperator.errors import ApiError, ExpiredError
 
+from .kinds import Kind
 from .quoting import quote
-
-if TYPE_CHECKING:
-    from .kinds import Kind
+from .status_causes import Cause
 
 __all__ = [
-    "Cause",
     "StalePageError",
     "already_exists",
     "bad_request",
@@ -26,19 +23,16 @@ __all__ = [
     "expired",
     "forbidden",
     "invalid",
-    "invalid_value",
     "method_not_allowed",
     "not_allowed",
     "not_found",
     "render_status",
-    "required",
     "too_large",
     "too_large_head",
     "too_large_version",
     "too_late",
     "unauthorized",
     "unknown_resource",
-    "unsupported",
     "unsupported_media_type",
 ]
 
@@ -49,36 +43,6 @@ class StalePageError(ExpiredError):
     def __init__(self, text: str, *, token: str) -> None:
         super().__init__(text, status=410, reason="Expired")
         self.token = token
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
-    """One reason why a field is not valid, in the terms of ``StatusCause``."""
-
-    field: str
-    message: str
-    reason: str = "FieldValueInvalid"
-
-
-def invalid_value(field: str, value: object, text: str) -> Cause:
-    """Make the most frequent cause: the value of the field is not valid."""
-    import msgspec.json
-
-    return Cause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
-
-
-def required(field: str, text: str = "") -> Cause:
-    """Make the cause of a field that must be there."""
-    return Cause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
-
-
-def unsupported(field: str, value: object, choices: Iterable[str]) -> Cause:
-    """Make the cause of a value that is none of the choices."""
-    import msgspec.json
-
-    texts = ", ".join(f'"{choice}"' for choice in choices)
-    text = f"Unsupported value: {msgspec.json.encode(value).decode()}: supported values: {texts}"
-    return Cause(field, text, "FieldValueNotSupported")
 
 
 def render_status(error: ApiError) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from .kinds import Kind
+from .kinds import Kind
 
 __all__ = [
     "DATA",

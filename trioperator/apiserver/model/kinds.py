@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .builtin_kinds import BUILTIN_KINDS
-
-if TYPE_CHECKING:
-    from ..custom.schema import Structure
-    from .client_config import Conversion
+from .client_config import Conversion
+from .structure import Structure
 
 __all__ = ["Catalog", "Column", "CustomTraits", "Kind", "version_priority"]
 

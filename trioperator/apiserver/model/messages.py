@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from ..reading.watch import Watch
 from .user import ANONYMOUS, User
 
-__all__ = ["IMPERSONATION", "Request", "RequestLog", "RequestRecord", "Response", "warning_headers"]
+__all__ = [
+    "IMPERSONATION",
+    "Handler",
+    "Request",
+    "RequestLog",
+    "RequestRecord",
+    "Response",
+    "Stream",
+    "warning_headers",
+]
 
 IMPERSONATION: Final = b"impersonate-"
 _WARNINGS_LIMIT: Final = 4096  # characters of all warnings of a request, before each is cut
@@ -43,12 +51,20 @@ class Request:
         return self.content_type.partition(";")[0].strip()
 
 
+class Stream(Protocol):
+    """A response body that is sent in chunks until it ends: a watch."""
+
+    async def receive(self) -> bytes | None:
+        """Return the next chunk, or None at the end."""
+        ...
+
+
 @dataclasses.dataclass(slots=True)
 class Response:
-    """One answer: a body, or a watch to be read until its end."""
+    """One response: a complete body, or a stream."""
 
     status: int
-    body: bytes | Watch
+    body: bytes | Stream
     content_type: str = "application/json"
     headers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
@@ -56,6 +72,20 @@ class Response:
     def of(cls, content: Any, status: int = 200) -> Response:
         """Make the answer whose body is the JSON of the content."""
         return cls(status, _encode(content))
+
+
+class Handler(Protocol):
+    """Whatever answers requests: the API, as those see it who carry requests to it."""
+
+    body_limit: int  # bytes
+
+    async def handle(self, request: Request) -> Response:
+        """Return the response to the request. Never raises for what a client sends."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close idle connections to webhooks."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from .errors import Cause, invalid_value
 from .kinds import Kind
+from .status_causes import Cause, invalid_value
 
 __all__ = [
     "ANNOTATIONS_LIMIT",

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..model.kind_schemas import Node, reference, resolve, schema_of
+from ..model.kinds import Kind
 from .field_sets import Path, item_element, path_text, value_element
-
-if TYPE_CHECKING:
-    from ..model.kinds import Kind
 
 __all__ = ["DEDUCED", "FieldType", "UntypedItemError", "type_of_kind", "typing_problems"]
 

@@ -14,10 +14,11 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from ..model.errors import Cause, StalePageError, bad_request, expired, invalid, unsupported
+from ..model.errors import StalePageError, bad_request, expired, invalid
 from ..model.kinds import Kind
 from ..model.quoting import quote
 from ..model.selectors import FieldSelector, parse_fields, parse_labels
+from ..model.status_causes import Cause, unsupported
 from ..store.state import State
 from ..store.storage import Expired, Stored, Table
 from ..webhooks.conversion import Converter

@@ -11,12 +11,12 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from ..builtin import autoscaling, events
+from ..builtin.versions import as_served
 from ..model.kinds import Kind
 from ..store.storage import Stored
 from .tables import partial, render_table
 
-__all__ = ["View", "as_served", "negotiate"]
+__all__ = ["View", "negotiate"]
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -66,15 +66,6 @@ def whole(kind: Kind, stored: Stored) -> bytes:
     if stored.raw.startswith(kind.head):
         return stored.raw
     return _encode(as_served(kind, stored.obj))
-
-
-def as_served(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the stored object in the version (and the vocabulary) of the kind."""
-    if kind.is_event_alias:
-        return events.from_core(obj, kind.api_version)
-    if kind.api_version == "autoscaling/v1":
-        return autoscaling.to_v1(obj)
-    return obj if obj["apiVersion"] == kind.api_version else {**obj, "apiVersion": kind.api_version}
 
 
 def _item(kind: Kind, stored: Stored) -> bytes:

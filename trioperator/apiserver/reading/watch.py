@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -20,10 +20,8 @@ from ..model.kinds import Kind
 from ..model.selectors import FieldSelector, LabelSelector
 from ..store.state import State
 from ..store.storage import Change, Expired, Stored
+from ..webhooks.conversion import Converter
 from .views import View
-
-if TYPE_CHECKING:
-    from ..webhooks.conversion import Converter
 
 __all__ = ["BOOKMARK_INTERVAL", "Selection", "Watch"]
 

@@ -8,33 +8,26 @@ the Status of that and disconnected; who takes nothing of what is sent is discon
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import math
 import ssl
 from collections.abc import AsyncIterator
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
-from trioperator.errors import ApiError, ConfigError
+from trioperator.errors import ApiError
 
 from ..model.errors import render_status, too_late
-from ..model.messages import Request, Response
-from ..model.user import ANONYMOUS, NOBODY, User
-from ..reading.watch import Watch
+from ..model.messages import Handler, Request, Response, Stream
+from ..model.user import ANONYMOUS, User
 from .certificates import certified_user
 from .request_parser import RequestParser
 
-if TYPE_CHECKING:
-    from ..api import Api
-    from ..cluster import Cluster
+__all__ = ["serve_listeners", "serve_stream"]
 
-__all__ = ["serve_cluster", "serve_stream"]
-
-_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere is reached here
 _READ_SIZE: Final = 65_536
 _PIECE: Final = 262_144  # bytes that are sent at once
 # When a client has gone, or behaves as if it had.
@@ -45,55 +38,41 @@ _IDLE_TIMEOUT: Final = 600.0  # for which a connection may be open without a req
 _REQUEST_TIMEOUT: Final = 60.0  # from the first byte of a request to its last one
 _STALL_TIMEOUT: Final = 60.0  # for which a client may take nothing of what is sent
 _LINGER: Final = 1.0
+_CLOSE_TIMEOUT: Final = 1.0  # for closing the connections to webhooks
 
 
-async def serve_cluster(
-    cluster: Cluster,
+async def serve_listeners(
+    handler: Handler,
+    listeners: list[trio.SocketListener],
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    tls: bool = False,
-    anonymous: bool = True,
-    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    context: ssl.SSLContext | None = None,
+    user: User = ANONYMOUS,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the cluster on a port (0: any free one) until cancelled; the status tells the URL.
+    """Serve the API on the listeners until cancelled, over TLS if there is a context; closes the listeners.
 
-    With ``tls`` the certificate is made by the cluster's own authority, and clients may show one of it, too. Without
-    ``anonymous``, requests that carry no credentials get 401: :meth:`Cluster.kubeconfig` has some. Raises ConfigError
-    if the port cannot be had.
+    ``user`` sends the requests of connections that come without a client certificate.
     """
-    context, ca_data = None, ""
-    if tls:
-        context = cluster.authority.server_context(host, "localhost", "127.0.0.1", "::1")
-        ca_data = base64.b64encode(cluster.authority.certificate).decode("ascii")
-    try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        reason = error.strerror or error
-        raise ConfigError(f"The embedded API server cannot listen on {host}:{port}: {reason}.") from error
-    bound = listeners[0].socket.getsockname()[1]
-    reached = _WILDCARDS.get(host, host)
-    shown = f"[{reached}]" if ":" in reached else reached
-    url = f"{'https' if tls else 'http'}://{shown}:{bound}"
-    cluster.authorities[url] = ca_data
-    async with _closing_calls(cluster.api), trio.open_nursery() as connections:
-        handler = partial(_serve_connection, cluster.api, context, ANONYMOUS if anonymous else NOBODY)
+    serve = partial(_serve_connection, handler, context, user)
+    async with _closing_idle_calls(handler), trio.open_nursery() as connections:
         # A connection is served in the inner nursery; cancelling this function ends all of them at once.
-        await connections.start(partial(trio.serve_listeners, handler, listeners, handler_nursery=connections))
-        task_status.started(url)
+        await connections.start(partial(trio.serve_listeners, serve, listeners, handler_nursery=connections))
+        task_status.started()
 
 
 @contextlib.asynccontextmanager
-async def _closing_calls(api: Api) -> AsyncIterator[None]:
+async def _closing_idle_calls(handler: Handler) -> AsyncIterator[None]:
     """Close the connections to webhooks at the end of the block."""
     try:
         yield
     finally:
-        with trio.move_on_after(_FAREWELL, shield=True):
-            await api.caller.aclose()
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            await handler.aclose()
 
 
-async def _serve_connection(api: Api, context: ssl.SSLContext | None, user: User, raw: trio.SocketStream) -> None:
+async def _serve_connection(
+    handler: Handler, context: ssl.SSLContext | None, user: User, raw: trio.SocketStream
+) -> None:
     stream: trio.abc.Stream = raw
     try:
         with contextlib.suppress(*_GONE):
@@ -102,27 +81,27 @@ async def _serve_connection(api: Api, context: ssl.SSLContext | None, user: User
                 with trio.fail_after(_HANDSHAKE_TIMEOUT):
                     await secured.do_handshake()
                 user = certified_user(secured.getpeercert()) or user
-            await serve_stream(api, stream, user=user)
+            await serve_stream(handler, stream, user=user)
     finally:
         await trio.aclose_forcefully(stream)
 
 
-async def serve_stream(api: Api, stream: trio.abc.Stream, *, user: User = ANONYMOUS) -> None:
+async def serve_stream(handler: Handler, stream: trio.abc.Stream, *, user: User = ANONYMOUS) -> None:
     """Answer the requests that come by the stream, until there are no more. It is left to be closed.
 
     ``user`` is whom the stream itself vouches for.
     """
     with contextlib.suppress(*_GONE):
-        await _Connection(api, stream, user).serve()
+        await _Connection(handler, stream, user).serve()
 
 
 class _Connection:
     """One connection: its requests are answered in order, each within the time that its client has to send it."""
 
-    def __init__(self, api: Api, stream: trio.abc.Stream, user: User) -> None:
-        self._api = api
+    def __init__(self, handler: Handler, stream: trio.abc.Stream, user: User) -> None:
+        self._handler = handler
         self._stream = stream
-        self._parser = RequestParser(body_limit=api.body_limit, user=user)
+        self._parser = RequestParser(body_limit=handler.body_limit, user=user)
         self._due = trio.current_time() + _IDLE_TIMEOUT
         self._patience = trio.CancelScope()
 
@@ -195,15 +174,15 @@ class _Connection:
 
     async def _answer(self, request: Request, keep: bool) -> bool:
         """Answer the request; return whether there can be another one."""
-        response = await self._api.handle(request)
-        if isinstance(response.body, Watch):
+        response = await self._handler.handle(request)
+        if not isinstance(response.body, bytes):
             await self._send(_head(response, keep=keep) + b"Transfer-Encoding: chunked\r\n\r\n")
             return await self._stream_watch(response.body) and keep
         head = _head(response, keep=keep) + b"Content-Length: %d\r\n\r\n" % len(response.body)
         await self._send(head if request.method == "HEAD" else head + response.body)
         return keep
 
-    async def _stream_watch(self, watch: Watch) -> bool:
+    async def _stream_watch(self, watch: Stream) -> bool:
         """Send the watch until it ends (return True) or the client is gone."""
         is_complete = False
         async with trio.open_nursery() as nursery:
@@ -230,7 +209,6 @@ class _Connection:
         scope.cancel(reason="the client has gone")
 
 
-_FAREWELL: Final = 1.0  # seconds for saying goodbye to webhooks
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 

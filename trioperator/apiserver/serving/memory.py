@@ -11,10 +11,8 @@ from urllib.parse import parse_qsl
 import httpx
 import trio
 
-from ..api import Api
-from ..model.messages import IMPERSONATION, Request
+from ..model.messages import IMPERSONATION, Handler, Request, Stream
 from ..model.user import ADMIN, User
-from ..reading.watch import Watch
 
 __all__ = ["MemoryTransport"]
 
@@ -26,13 +24,13 @@ class MemoryTransport(httpx.AsyncBaseTransport):
     in Trio's time.
     """
 
-    def __init__(self, api: Api, user: User = ADMIN) -> None:
-        self._api = api
+    def __init__(self, handler: Handler, user: User = ADMIN) -> None:
+        self._handler = handler
         self._user = user
 
     async def aclose(self) -> None:
         """Close the connections to webhooks that are kept for the next call."""
-        await self._api.caller.aclose()
+        await self._handler.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer the request; a watch goes on as long as its response is open."""
@@ -41,7 +39,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         headers = request.headers
         raw_path = request.url.raw_path.decode("ascii")
         path, _, query = raw_path.partition("?")
-        response = await self._api.handle(
+        response = await self._handler.handle(
             Request(
                 method=request.method,
                 path=path,
@@ -57,7 +55,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         )
         pairs = [("Content-Type", response.content_type), *response.headers]
         answer = [(name.encode(), " ".join(value.split()).encode()) for name, value in pairs]
-        if isinstance(response.body, Watch):
+        if not isinstance(response.body, bytes):
             timeout = (request.extensions.get("timeout") or {}).get("read")
             return httpx.Response(response.status, headers=answer, stream=_WatchStream(response.body, timeout))
         content = b"" if request.method == "HEAD" else response.body
@@ -76,7 +74,7 @@ def _impersonation(headers: httpx.Headers) -> list[tuple[str, str]]:
 class _WatchStream(httpx.AsyncByteStream):
     """The chunks of a watch, as httpx reads them."""
 
-    def __init__(self, watch: Watch, timeout: float | None) -> None:
+    def __init__(self, watch: Stream, timeout: float | None) -> None:
         self._watch = watch
         self._timeout = float("inf") if timeout is None else timeout
         self._is_closed = False

@@ -13,11 +13,11 @@ import msgspec
 
 from trioperator.errors import ApiError
 
+from ..builtin.versions import as_served
 from ..custom import schema
 from ..model.client_config import Conversion
 from ..model.kinds import Kind
 from ..model.metadata import check_metadata
-from ..reading.views import as_served
 from ..store.state import State
 from ..store.storage import Stored
 from .client import Caller, CallError

@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from ..bodies.decoding import WriteOptions
+from ..builtin.versions import as_served
 from ..model.kinds import Kind
 from ..ownership.apply import Application, apply, check_wanted
 from ..ownership.comparison import Scope, compare
 from ..ownership.field_types import FieldType, UntypedItemError, type_of_kind
 from ..ownership.managed_fields import BEFORE_APPLY, Entry, Manager, parse_entries, same_but_for_times, take_by_update
-from ..reading.views import as_served
 from ..store.state import State
 
 __all__ = ["Tracker", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..custom.jsonpath import find_first, put_at
-from ..model.errors import Cause, invalid
+from ..model.errors import invalid
 from ..model.kinds import Kind
+from ..model.status_causes import Cause
 from ..store.storage import Stored
 from ..webhooks.json_patch import internal_error
 

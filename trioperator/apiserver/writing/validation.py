@@ -8,8 +8,9 @@ from typing import Any
 from ..builtin.strategies import check_object
 from ..custom.validation import null_causes
 from ..model import metadata
-from ..model.errors import Cause, bad_request, conflict, invalid
+from ..model.errors import bad_request, conflict, invalid
 from ..model.kinds import Kind
+from ..model.status_causes import Cause
 from ..store.storage import Stored
 
 __all__ = ["check_lock", "is_ready_to_go", "match_name", "match_namespace", "refuse_nulls", "uid_text", "validate"]

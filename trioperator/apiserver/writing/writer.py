@@ -22,12 +22,12 @@ from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_object, decode_patch, decode_wanted
 from ..builtin.preparation import assign_addresses
 from ..builtin.strategies import prepare_create, prepare_update
+from ..builtin.versions import as_served
 from ..model import metadata
 from ..model.errors import already_exists, conflict, forbidden, not_found
 from ..model.kind_schemas import schema_of
 from ..model.kinds import Kind
 from ..model.user import User
-from ..reading.views import as_served
 from ..store.state import State
 from ..store.storage import Stored
 from ..webhooks.conversion import Converter

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ...model.errors import Cause
 from ...model.kinds import Kind
+from ...model.status_causes import Cause
 from . import configuration, networking, pods, workloads
 from .changes import CHANGES, check_changed_addresses
 

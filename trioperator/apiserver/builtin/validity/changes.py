@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ...model.errors import Cause, invalid_value
+from ...model.status_causes import Cause, invalid_value
 from .common import forbidden_field, items
 
 __all__ = ["CHANGES", "check_changed_addresses"]

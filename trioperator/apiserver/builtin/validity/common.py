@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ...model.errors import Cause, invalid_value, required, unsupported
 from ...model.metadata import check_key, label_problem
 from ...model.scalars import quantity_value
+from ...model.status_causes import Cause, invalid_value, required, unsupported
 
 __all__ = [
     "check_choice",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model.errors import Cause, invalid_value, required, unsupported
+from ...model.status_causes import Cause, invalid_value, required, unsupported
 from .common import check_choice, items, quantity_value
 
 __all__ = [

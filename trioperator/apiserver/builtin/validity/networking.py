@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model.errors import Cause, invalid_value, required
 from ...model.metadata import subdomain_problem
+from ...model.status_causes import Cause, invalid_value, required
 from .common import (
     PROTOCOLS,
     check_choice,

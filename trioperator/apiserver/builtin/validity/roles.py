@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ...model.errors import Cause, required, unsupported
 from ...model.kinds import Kind
 from ...model.metadata import segment_problem, subdomain_problem
+from ...model.status_causes import Cause, required, unsupported
 from .common import check_label_selector
 
 __all__ = ["RBAC", "check_grants", "check_grants_update"]

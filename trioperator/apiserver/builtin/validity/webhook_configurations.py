@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...custom.cel import problem_of
-from ...model.client_config import check_client_config, check_review_versions
-from ...model.errors import Cause, invalid_value
+from ...model.client_config_validation import check_client_config, check_review_versions
+from ...model.status_causes import Cause, invalid_value
 
 __all__ = ["CONFIGURATIONS", "MUTATING", "VALIDATING", "check_configuration"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model.errors import Cause, invalid_value, required, unsupported
+from ...model.status_causes import Cause, invalid_value, required, unsupported
 from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items, matches
 from .configuration import check_claim_spec
 from .pods import check_pod_spec

@@ -1,0 +1,54 @@
+"""Serve a cluster on a port, over HTTP or HTTPS."""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+from typing import Final
+
+import trio
+
+from trioperator.errors import ConfigError
+
+from .cluster import Cluster
+from .model.user import ANONYMOUS, NOBODY
+from .serving.http import serve_listeners
+
+__all__ = ["serve_cluster"]
+
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server that listens on all addresses is reached here
+
+
+async def serve_cluster(
+    cluster: Cluster,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: bool = False,
+    anonymous: bool = True,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the cluster on a port (0: any free one) until cancelled. ``task_status.started()`` passes the URL.
+
+    With ``tls`` the serving certificate is issued by the cluster's own CA, and clients may present a certificate of
+    that CA. Without ``anonymous``, requests without credentials get 401: :meth:`Cluster.kubeconfig` has some. Raises
+    ConfigError if the server cannot listen on the port.
+    """
+    context, ca_data = None, ""
+    if tls:
+        context = cluster.authority.server_context(host, "localhost", "127.0.0.1", "::1")
+        ca_data = base64.b64encode(cluster.authority.certificate).decode("ascii")
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"The embedded API server cannot listen on {host}:{port}: {reason}.") from error
+    bound = listeners[0].socket.getsockname()[1]
+    reached = _WILDCARDS.get(host, host)
+    shown = f"[{reached}]" if ":" in reached else reached
+    url = f"{'https' if tls else 'http'}://{shown}:{bound}"
+    cluster.authorities[url] = ca_data
+    user = ANONYMOUS if anonymous else NOBODY
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_listeners, cluster.api, listeners, context=context, user=user))
+        task_status.started(url)
