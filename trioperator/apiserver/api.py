@@ -32,8 +32,11 @@ from .webhooks.admission import Webhooks
 from .webhooks.client import Caller
 from .webhooks.conversion import Converter
 from .writing import scale_subresource
+from .writing.definition_registration import DefinitionRegistration
 from .writing.deleter import Deleter
-from .writing.janitor import Janitor
+from .writing.followups import FollowUps
+from .writing.garbage_collection import GarbageCollection
+from .writing.namespace_termination import NamespaceTermination
 from .writing.scale_writer import ScaleWriter
 from .writing.system_deleter import SystemDeleter
 from .writing.writer import Writer, Written
@@ -67,7 +70,7 @@ class Api:
     def __init__(self, state: State, log: RequestLog, *, body_limit: int, gate: Gate, caller: Caller) -> None:
         self.state = state
         self.gate = gate
-        self.janitor = Janitor(state)
+        self.followups = FollowUps()
         self.converter = Converter(state, caller)
         self.webhooks = Webhooks(state, caller, self.converter)
         self._caller = caller
@@ -75,12 +78,19 @@ class Api:
         self.writer = Writer(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self.scale_writer = ScaleWriter(self.writer)
         self.deleter = Deleter(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
-        self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.janitor.settle)
-        self.janitor.connect(self.deleter, self._system.delete)
+        self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.followups.run)
+        self._connect_followups()
         self.writer.guard = gate.guard
         self.writer.check_creation = gate.check_creation
         self.body_limit = body_limit
         self._log = log
+
+    def _connect_followups(self) -> None:
+        garbage = GarbageCollection(self.state, self.followups, delete=self._system.delete)
+        namespaces = NamespaceTermination(self.state, self.followups, delete=self._system.delete)
+        registration = DefinitionRegistration(self.state, self.followups, self.deleter)
+        # The finalizers of a namespace are served after its objects are deleted.
+        self.state.store.on_change += [garbage.note, namespaces.note, registration.note, garbage.note_finalizers]
 
     async def _settle(self) -> None:
         await self._system.settle()

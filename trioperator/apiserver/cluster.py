@@ -91,14 +91,14 @@ class Cluster:
         caller = Caller(services=services, transports=webhooks)
         self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, caller=caller)
         self.api.writer.tracker.is_from_creation = managed_fields
-        self._gate.follow(self.api.janitor.schedule, certificate=self._certificate)
+        self._gate.follow(self.api.followups.add, certificate=self._certificate)
         self._found: dict[str, Kind] = {}
         if data is not None:
             self._restore(data, seed)
         for name in DEFAULT_NAMESPACES:
             self._add_namespace(name)
         self._gate.prepare()
-        self.api.janitor.settle()
+        self.api.followups.run()
 
     def _restore(self, data: DataFile, seed: int | None) -> None:
         """Go on where the cluster of the file was, and finish what follows from its last changes."""
@@ -107,7 +107,7 @@ class Cluster:
         if seed is not None:
             self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not given out twice
         store.on_change.append(data.note)
-        self.api.janitor.settle()
+        self.api.followups.run()
 
     def _certificate(self) -> bytes | None:
         """Return the certificate of who vouches for a server of the cluster, if it is served over TLS."""
@@ -213,15 +213,15 @@ class Cluster:
         That is so at first. A test that wants to look at objects in between sets it to False; then it is done by
         :meth:`tidy`, or soon after each change by the controller ``"garbage-collector"``.
         """
-        return self.api.janitor.is_prompt
+        return self.api.followups.is_prompt
 
     @is_prompt.setter
     def is_prompt(self, value: bool) -> None:
-        self.api.janitor.is_prompt = value
+        self.api.followups.is_prompt = value
 
     def tidy(self) -> None:
         """Collect garbage, and end namespaces, where that was left until now."""
-        self.api.janitor.tidy()
+        self.api.followups.run_deferred()
 
     @contextlib.asynccontextmanager
     async def open_controllers(self, *names: str, pace: Pace | None = None) -> AsyncIterator[None]:
@@ -233,7 +233,7 @@ class Cluster:
 
         kinds = select_controllers(names or ("all",))
         api = self.api
-        client = Client(self._state, writer=api.writer, deleter=api.deleter, tidy=api.janitor.tidy)
+        client = Client(self._state, writer=api.writer, deleter=api.deleter, tidy=api.followups.run_deferred)
         serve = functools.partial(serve_controllers, client, kinds, pace=pace or Pace())
         async with trio.open_nursery() as nursery:
             await nursery.start(serve, name="controllers")

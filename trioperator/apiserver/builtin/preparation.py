@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ..custom.definitions import initial_status
+from ..custom.definition_status import initial_status
 from ..model.kinds import Kind
 from .unmarshal import new_status
 

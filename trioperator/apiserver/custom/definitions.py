@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..model.client_config import Conversion
 from ..model.client_config_validation import check_conversion
-from ..model.kinds import Catalog, Column, CustomTraits, Kind
+from ..model.kinds import Column, CustomTraits, Kind
 from ..model.status_causes import Cause, invalid_value
 from ..model.structure import Structure
 from .rule_validation import check_rules_of
@@ -19,10 +19,8 @@ __all__ = [
     "check_changed_definition",
     "check_definition",
     "fill_definition",
-    "initial_status",
     "kinds_of",
-    "naming_conflict",
-    "set_condition",
+    "versions_of",
 ]
 
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
@@ -44,15 +42,7 @@ def fill_definition(obj: dict[str, Any]) -> None:
     obj["spec"] = {"conversion": {"strategy": "None"}, **spec, "names": names}
 
 
-def initial_status(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the status of a new definition."""
-    spec = obj.get("spec")
-    versions = _versions(spec) if isinstance(spec, dict) else ()
-    stored = [version.get("name") for version in versions if version.get("storage")]
-    return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
-
-
-def _versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def versions_of(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     versions = spec.get("versions")
     return [item for item in versions if isinstance(item, dict)] if isinstance(versions, list) else []
 
@@ -68,9 +58,9 @@ def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
     stored = 0
     seen = set[str]()
     # The real server speaks of one validation where all versions have the same schema.
-    schemas = [version.get("schema") for version in _versions(spec)]
+    schemas = [version.get("schema") for version in versions_of(spec)]
     is_shared = all(schema == schemas[0] for schema in schemas)
-    for at, version in enumerate(_versions(spec)):
+    for at, version in enumerate(versions_of(spec)):
         name = version.get("name") or ""
         stored += bool(version.get("storage"))
         if not _LABEL_1035.fullmatch(str(name)):
@@ -96,7 +86,7 @@ def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
 def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Cause]:
     """Return what the definition must not change: what is stored depends on it as soon as it is established."""
     wanted, found = new.get("spec") or {}, old["spec"]
-    names = {version.get("name") for version in _versions(wanted)}
+    names = {version.get("name") for version in versions_of(wanted)}
     for at, name in enumerate((old.get("status") or {}).get("storedVersions") or ()):
         if name not in names:
             text = (
@@ -191,10 +181,10 @@ def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[Cause]:
 def kinds_of(obj: Mapping[str, Any]) -> list[Kind]:
     """Return the kinds that the definition makes served."""
     spec = obj["spec"]
-    stored = next((_kind_of(obj, version, None) for version in _versions(spec) if version.get("storage")), None)
+    stored = next((_kind_of(obj, version, None) for version in versions_of(spec) if version.get("storage")), None)
     return [
         stored if stored is not None and version["name"] == stored.version else _kind_of(obj, version, stored)
-        for version in _versions(spec)
+        for version in versions_of(spec)
         if version.get("served")
     ]
 
@@ -243,37 +233,3 @@ def _traits(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | N
         conversion=Conversion.of(obj["spec"].get("conversion") or {}),
         storage=stored,
     )
-
-
-def naming_conflict(obj: Mapping[str, Any], catalog: Catalog) -> str | None:
-    """Say which name of the definition is taken by another resource of its group."""
-    spec, names = obj["spec"], obj["spec"]["names"]
-    mine = (spec["group"], names["plural"])
-    others = [
-        kind
-        for version in catalog.versions(spec["group"])
-        for kind in catalog.kinds(spec["group"], version)
-        if kind.resource != mine
-    ]
-    words = {word for kind in others for word in (kind.plural, kind.singular, *kind.short_names)}
-    kinds = {word for kind in others for word in (kind.kind, kind.list_kind)}
-    for name in (names["plural"], names.get("singular"), *(names.get("shortNames") or ())):
-        if name in words:
-            return f'"{name}" is already in use'
-    for name in (names["kind"], names.get("listKind")):
-        if name in kinds:
-            return f'"{name}" is already in use'
-    return None
-
-
-def set_condition(status: Mapping[str, Any], condition: Mapping[str, str], *, now: str) -> dict[str, Any]:
-    """Return the status with the condition in it; the transition time changes only when its value does."""
-    conditions = list(status.get("conditions") or ())
-    for at, old in enumerate(conditions):
-        if old["type"] == condition["type"]:
-            moment = old["lastTransitionTime"] if old["status"] == condition["status"] else now
-            conditions[at] = {**condition, "lastTransitionTime": moment}
-            break
-    else:
-        conditions.append({**condition, "lastTransitionTime": now})
-    return {**status, "conditions": conditions}

@@ -1,7 +1,8 @@
 """Deletion: preconditions, finalizers, grace periods, propagation policies, collections.
 
 An object with finalizers (or with a grace period to wait for) is only marked; it goes with the last finalizer, in
-:mod:`.writer`. What else follows from a deletion is the work of :mod:`.janitor`.
+:mod:`.writer`. What else follows from a deletion is the work of :mod:`.garbage_collection`
+and :mod:`.namespace_termination`.
 """
 
 from __future__ import annotations
