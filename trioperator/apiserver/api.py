@@ -20,7 +20,7 @@ from .bodies.decoding import WriteOptions, decode_body, decode_object, read_writ
 from .bodies.delete_options import parse_delete_options
 from .bodies.protobuf import MEDIA_TYPE, decode_protobuf
 from .gate import Gate
-from .model.errors import bad_request, method_not_allowed, not_found, render_status, too_large, unknown_resource
+from .model.errors import bad_request, method_not_allowed, not_found, render_status, request_too_large, unknown_resource
 from .model.kinds import Kind
 from .model.messages import Request, RequestLog, RequestRecord, Response, warning_headers
 from .reading import discovery, openapi
@@ -28,8 +28,8 @@ from .reading.reader import Reader, read_flag, read_version
 from .reading.views import View, negotiate
 from .store.state import State, trio_seconds
 from .store.storage import Stored
-from .webhooks.admission import Webhooks
-from .webhooks.client import Caller
+from .webhooks.admission import AdmissionWebhooks
+from .webhooks.client import WebhookClient
 from .webhooks.conversion import Converter
 from .writing import scale_subresource
 from .writing.definition_registration import DefinitionRegistration
@@ -67,13 +67,15 @@ class _PageNotFoundError(Exception):
 class Api:
     """The API of one cluster."""
 
-    def __init__(self, state: State, log: RequestLog, *, body_limit: int, gate: Gate, caller: Caller) -> None:
+    def __init__(
+        self, state: State, log: RequestLog, *, body_limit: int, gate: Gate, webhook_client: WebhookClient
+    ) -> None:
         self.state = state
         self.gate = gate
         self.followups = FollowUps()
-        self.converter = Converter(state, caller)
-        self.webhooks = Webhooks(state, caller, self.converter)
-        self._caller = caller
+        self.converter = Converter(state, webhook_client)
+        self.webhooks = AdmissionWebhooks(state, webhook_client, self.converter)
+        self._webhook_client = webhook_client
         self.reader = Reader(state, self.converter)
         self.writer = Writer(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self.scale_writer = ScaleWriter(self.writer)
@@ -90,7 +92,12 @@ class Api:
         namespaces = NamespaceTermination(self.state, self.followups, delete=self._system.delete)
         registration = DefinitionRegistration(self.state, self.followups, self.deleter)
         # The finalizers of a namespace are served after its objects are deleted.
-        self.state.store.on_change += [garbage.note, namespaces.note, registration.note, garbage.note_finalizers]
+        self.state.store.on_change += [
+            garbage.observe,
+            namespaces.observe,
+            registration.observe,
+            garbage.observe_finalizers,
+        ]
 
     async def _settle(self) -> None:
         await self._system.settle()
@@ -101,7 +108,7 @@ class Api:
         try:
             self.gate.access.admit(request)
             if len(request.body) > self.body_limit:
-                raise too_large(self.body_limit)
+                raise request_too_large(self.body_limit)
             target = self._resolve(request.path)
             if request.content_type.startswith(MEDIA_TYPE):
                 _read_protobuf(request)
@@ -125,7 +132,7 @@ class Api:
 
     async def aclose(self) -> None:
         """Close idle connections to webhooks."""
-        await self._caller.aclose()
+        await self._webhook_client.aclose()
 
     def _record(self, request: Request, target: Target | None, response: Response) -> None:
         record = RequestRecord(

@@ -26,10 +26,10 @@ from .model.builtin_kinds import DEFAULT_NAMESPACES
 from .model.kinds import Kind, kind_of
 from .model.messages import RequestLog
 from .model.user import ADMIN, User
-from .serving.certificates import Authority
+from .serving.certificates import CertificateAuthority
 from .serving.kubeconfig import MARK
 from .store.state import State
-from .webhooks.client import Caller
+from .webhooks.client import WebhookClient
 from .writing.writer import Written
 
 if TYPE_CHECKING:
@@ -87,10 +87,14 @@ class Cluster:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
         self._gate = Gate(self._state, users=tokens or {}, authorization=authorization)
-        self.authorities: dict[str, str] = {}  # certificates (PEM in base64) of those who vouch for the servers, by URL
-        caller = Caller(services=services, transports=webhooks)
-        self.api = Api(self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, caller=caller)
-        self.api.writer.tracker.is_from_creation = managed_fields
+        self.ca_certificates: dict[
+            str, str
+        ] = {}  # by server URL: PEM in base64, or ""
+        webhook_client = WebhookClient(services=services, transports=webhooks)
+        self.api = Api(
+            self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, webhook_client=webhook_client
+        )
+        self.api.writer.field_manager.is_from_creation = managed_fields
         self._gate.follow(self.api.followups.add, certificate=self._certificate)
         self._found: dict[str, Kind] = {}
         if data is not None:
@@ -106,12 +110,12 @@ class Cluster:
         store.restore(data.objects, data.revision)
         if seed is not None:
             self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not given out twice
-        store.on_change.append(data.note)
+        store.on_change.append(data.observe)
         self.api.followups.run()
 
     def _certificate(self) -> bytes | None:
         """Return the certificate of who vouches for a server of the cluster, if it is served over TLS."""
-        return next((base64.b64decode(text) for text in self.authorities.values() if text), None)
+        return next((base64.b64decode(text) for text in self.ca_certificates.values() if text), None)
 
     def _add_namespace(self, name: str) -> None:
         if name in self._state.store.table(("", "namespaces")).objects:
@@ -127,10 +131,12 @@ class Cluster:
         self._state.store.put(self._state.store.table(("", "namespaces")), name, namespace)
 
     @cached_property
-    def authority(self) -> Authority:
+    def ca(self) -> CertificateAuthority:
         """The certificate authority of the cluster; it is the same after a restart."""
-        made = self._state.kept("authority", lambda: "".join(part.decode("ascii") for part in Authority().pem))
-        return Authority((made.encode("ascii"), made.encode("ascii")))
+        made = self._state.kept(
+            "authority", lambda: "".join(part.decode("ascii") for part in CertificateAuthority().pem)
+        )
+        return CertificateAuthority((made.encode("ascii"), made.encode("ascii")))
 
     # -- ways to talk to it ---------------------------------------------------------------------------------------
 
@@ -156,7 +162,7 @@ class Cluster:
         needs TLS). It is a secret.
         """
         server: Object = {"server": url, "extensions": [MARK]}
-        if authority := self.authorities.get(url):
+        if authority := self.ca_certificates.get(url):
             server["certificate-authority-data"] = authority
         context = {"cluster": "embedded", "user": "embedded", "namespace": "default"}
         return {
@@ -171,7 +177,7 @@ class Cluster:
     def _credentials(self, user: User, certificate: bool) -> Object:
         if not certificate:
             return {"token": self._gate.tokens.issue_for(user)}
-        pair = (base64.b64encode(part).decode("ascii") for part in self.authority.issue(user))
+        pair = (base64.b64encode(part).decode("ascii") for part in self.ca.issue(user))
         return dict(zip(("client-certificate-data", "client-key-data"), pair, strict=True))
 
     # -- looking into it ------------------------------------------------------------------------------------------

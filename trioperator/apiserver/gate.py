@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .access.access_control import Access, make_authorizer
+from .access.access_control import AccessControl, make_authorizer
 from .access.access_reviews import AccessReviews
 from .access.attributes import Attributes
 from .access.authentication import Authenticator
 from .access.default_roles import store_default_roles
-from .access.escalation import GrantGuard
-from .access.rbac import Roles
+from .access.escalation import EscalationCheck
+from .access.rbac import RbacAuthorizer
 from .access.role_aggregation import RoleAggregator
 from .access.token_requests import TokenRequests, TokenSecrets
 from .access.tokens import Tokens
@@ -28,10 +28,10 @@ class Gate:
         self._state = state
         self.tokens = Tokens(state)
         authorizer = make_authorizer(state, authorization)
-        self.access = Access(Authenticator(users, self.tokens), authorizer)
+        self.access = AccessControl(Authenticator(users, self.tokens), authorizer)
         self.reviews = AccessReviews(state, self.access)
         self.token_requests = TokenRequests(state, self.tokens)
-        self.guard = GrantGuard(authorizer).check if isinstance(authorizer, Roles) else None
+        self.guard = EscalationCheck(authorizer).check if isinstance(authorizer, RbacAuthorizer) else None
 
     def check_creation(self, kind: Kind, namespace: str, name: str, user: User) -> None:
         """Refuse to create what somebody has asked to change, unless they may create it."""

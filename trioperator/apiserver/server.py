@@ -11,7 +11,7 @@ import trio
 from trioperator.errors import ConfigError
 
 from .cluster import Cluster
-from .model.user import ANONYMOUS, NOBODY
+from .model.user import ANONYMOUS, NO_CREDENTIALS
 from .serving.http import serve_listeners
 
 __all__ = ["serve_cluster"]
@@ -36,8 +36,8 @@ async def serve_cluster(
     """
     context, ca_data = None, ""
     if tls:
-        context = cluster.authority.server_context(host, "localhost", "127.0.0.1", "::1")
-        ca_data = base64.b64encode(cluster.authority.certificate).decode("ascii")
+        context = cluster.ca.server_context(host, "localhost", "127.0.0.1", "::1")
+        ca_data = base64.b64encode(cluster.ca.certificate).decode("ascii")
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
@@ -47,8 +47,8 @@ async def serve_cluster(
     reached = _WILDCARDS.get(host, host)
     shown = f"[{reached}]" if ":" in reached else reached
     url = f"{'https' if tls else 'http'}://{shown}:{bound}"
-    cluster.authorities[url] = ca_data
-    user = ANONYMOUS if anonymous else NOBODY
+    cluster.ca_certificates[url] = ca_data
+    user = ANONYMOUS if anonymous else NO_CREDENTIALS
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_listeners, cluster.api, listeners, context=context, user=user))
         task_status.started(url)

@@ -119,7 +119,7 @@ async def test_keys_are_kept_with_the_objects(tmp_path: pathlib.Path) -> None:
         await cluster.create(ACCOUNT)
         config = cluster.kubeconfig("http://x")
         token = await request_token(cluster.client())
-        certificate = cluster.authority.certificate
+        certificate = cluster.ca.certificate
         roles = await cluster.list("clusterroles")
     async with open_cluster(tmp_path / "data", authorization="rbac") as again:
         client = again.client(user=ANONYMOUS)
@@ -127,7 +127,7 @@ async def test_keys_are_kept_with_the_objects(tmp_path: pathlib.Path) -> None:
         assert again.kubeconfig("http://x") == config
         assert await who_is(client, config["users"][0]["user"]["token"]) == "kubernetes-admin"
         assert again.kubeconfig("http://x") == config
-        assert again.authority.certificate == certificate
+        assert again.ca.certificate == certificate
         assert await again.list("clusterroles") == roles
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from trioperator.apiserver.access.attributes import Attributes
 from trioperator.apiserver.access.policy_rules import (
     EVERYTHING,
-    Rule,
+    PolicyRule,
     allows,
     describe_missing,
     find_missing,
     parse_rules,
 )
 
-PODS = Rule(verbs=("get", "list"), groups=("",), resources=("pods",))
+PODS = PolicyRule(verbs=("get", "list"), groups=("",), resources=("pods",))
 
 
 def words(alphabet: Sequence[str], least: int = 0) -> st.SearchStrategy[tuple[str, ...]]:
@@ -29,13 +29,13 @@ VERBS, GROUPS, NAMES = ("get", "list", "create"), ("", "apps", "a.dev"), ("x", "
 RESOURCES, SUBRESOURCES = ("pods", "things"), ("", "status", "scale")
 URLS = ("/api", "/api/v1", "/healthz", "/metrics/slis")
 resource_rules = st.builds(
-    Rule,
+    PolicyRule,
     verbs=words((*VERBS, "*"), 1),
     groups=words((*GROUPS, "*"), 1),
     resources=words((*RESOURCES, "pods/status", "things/scale", "*/status", "*/scale", "*"), 1),
     names=words(NAMES),
 )
-url_rules = st.builds(Rule, verbs=words((*VERBS, "*"), 1), urls=words((*URLS, "/api/*", "/metrics*", "*"), 1))
+url_rules = st.builds(PolicyRule, verbs=words((*VERBS, "*"), 1), urls=words((*URLS, "/api/*", "/metrics*", "*"), 1))
 rules = resource_rules | url_rules
 resource_requests = st.builds(
     Attributes,
@@ -66,7 +66,7 @@ requests = resource_requests | url_requests
     ],
 )
 def test_a_subresource_is_a_resource_of_its_own(resources: str, resource: str, subresource: str, allowed: bool) -> None:
-    rule = Rule(verbs=("*",), groups=("",), resources=(resources,))
+    rule = PolicyRule(verbs=("*",), groups=("",), resources=(resources,))
     assert allows(rule, Attributes(verb="get", resource=resource, subresource=subresource)) is allowed
 
 
@@ -82,20 +82,20 @@ def test_a_subresource_is_a_resource_of_its_own(resources: str, resource: str, s
     ],
 )
 def test_a_path_may_end_with_a_star(url: str, path: str, allowed: bool) -> None:
-    rule = Rule(verbs=("get",), urls=(url,))
+    rule = PolicyRule(verbs=("get",), urls=(url,))
     assert allows(rule, Attributes(verb="get", path=path, is_resource=False)) is allowed
 
 
 def test_names_do_not_allow_what_has_no_name() -> None:
-    rule = Rule(verbs=("*",), groups=("",), resources=("pods",), names=("a",))
+    rule = PolicyRule(verbs=("*",), groups=("",), resources=("pods",), names=("a",))
     assert allows(rule, Attributes(verb="get", resource="pods", name="a"))
     assert not allows(rule, Attributes(verb="get", resource="pods", name="b"))
     assert not allows(rule, Attributes(verb="create", resource="pods"))
 
 
 def test_what_is_missing_is_told_by_resources() -> None:
-    wanted = Rule(verbs=("get", "list"), groups=("a.dev",), resources=("x", "pods"), names=("n",))
-    missing = find_missing([PODS], [PODS, wanted, Rule(verbs=("get",), urls=("/x",))])
+    wanted = PolicyRule(verbs=("get", "list"), groups=("a.dev",), resources=("x", "pods"), names=("n",))
+    missing = find_missing([PODS], [PODS, wanted, PolicyRule(verbs=("get",), urls=("/x",))])
     assert describe_missing(missing).splitlines() == [
         '{APIGroups:["a.dev"], Resources:["pods"], ResourceNames:["n"], Verbs:["get" "list"]}',
         '{APIGroups:["a.dev"], Resources:["x"], ResourceNames:["n"], Verbs:["get" "list"]}',
@@ -105,7 +105,7 @@ def test_what_is_missing_is_told_by_resources() -> None:
 
 def test_rules_without_fields_allow_nothing() -> None:
     parsed = parse_rules([{}, {"verbs": ["get"], "apiGroups": None}])
-    assert parsed == (Rule(), Rule(verbs=("get",)))
+    assert parsed == (PolicyRule(), PolicyRule(verbs=("get",)))
     assert not any(allows(rule, Attributes(verb="get", resource="pods")) for rule in parsed)
     assert parse_rules(None) == ()
 
@@ -116,8 +116,8 @@ def test_everything_allows_everything(request: Attributes) -> None:
 
 
 @given(rules, requests, st.data())
-def test_the_order_of_words_does_not_matter(rule: Rule, request: Attributes, data: st.DataObject) -> None:
-    shuffled = Rule(
+def test_the_order_of_words_does_not_matter(rule: PolicyRule, request: Attributes, data: st.DataObject) -> None:
+    shuffled = PolicyRule(
         verbs=tuple(data.draw(st.permutations(rule.verbs))),
         groups=tuple(data.draw(st.permutations(rule.groups))),
         resources=tuple(data.draw(st.permutations(rule.resources))),
@@ -128,8 +128,8 @@ def test_the_order_of_words_does_not_matter(rule: Rule, request: Attributes, dat
 
 
 @given(rules, requests)
-def test_more_words_never_allow_less(rule: Rule, request: Attributes) -> None:
-    larger = Rule(
+def test_more_words_never_allow_less(rule: PolicyRule, request: Attributes) -> None:
+    larger = PolicyRule(
         verbs=(*rule.verbs, "create"),
         groups=(*rule.groups, "apps"),
         resources=(*rule.resources, "things") if rule.resources else (),
@@ -140,19 +140,19 @@ def test_more_words_never_allow_less(rule: Rule, request: Attributes) -> None:
 
 
 @given(st.lists(rules, max_size=3), st.lists(rules, max_size=3), requests)
-def test_what_is_covered_allows_no_more(held: list[Rule], given: list[Rule], request: Attributes) -> None:
+def test_what_is_covered_allows_no_more(held: list[PolicyRule], given: list[PolicyRule], request: Attributes) -> None:
     if not find_missing(held, given) and any(allows(rule, request) for rule in given):
         assert any(allows(rule, request) for rule in held)
 
 
 @given(st.lists(rules, max_size=3))
-def test_everybody_covers_what_they_have(held: list[Rule]) -> None:
+def test_everybody_covers_what_they_have(held: list[PolicyRule]) -> None:
     assert find_missing(held, held) == []
     assert find_missing(EVERYTHING, held) == []
 
 
 @given(st.lists(rules, max_size=3), st.lists(rules, max_size=3))
-def test_what_is_missing_is_all_that_is_missing(held: list[Rule], given: list[Rule]) -> None:
+def test_what_is_missing_is_all_that_is_missing(held: list[PolicyRule], given: list[PolicyRule]) -> None:
     missing = find_missing(held, given)
     assert find_missing([*held, *missing], given) == []
     assert all(find_missing(held, [part]) for part in missing)

@@ -9,7 +9,7 @@ import pytest
 from tests.apiserver.conftest import RBAC, RBAC_PATH, STRATEGIC, Guarded, rule
 from trioperator.apiserver import Cluster, User
 from trioperator.apiserver.access.attributes import Attributes
-from trioperator.apiserver.access.rbac import Roles
+from trioperator.apiserver.access.rbac import RbacAuthorizer
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
@@ -431,7 +431,7 @@ async def test_references_and_subjects_have_defaults(guarded: Guarded) -> None:
 async def test_decisions_are_remembered_until_something_changes() -> None:
     cluster = Cluster(authorization="rbac")
     roles = cluster.api.gate.access.authorizer
-    assert isinstance(roles, Roles)
+    assert isinstance(roles, RbacAuthorizer)
     anna, wanted = User(name="anna"), Attributes(verb="get", resource="pods", namespace="default")
     first = roles.decide(anna, wanted)
     assert not first.allowed

@@ -22,14 +22,14 @@ from trioperator.apiserver.controllers import (
     serve_controllers,
 )
 from trioperator.apiserver.controllers.client import Resource
-from trioperator.apiserver.controllers.workqueue import Agenda
+from trioperator.apiserver.controllers.workqueue import WorkQueue
 from trioperator.errors import ApiError, ConfigError
 
 SETTING: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 
 async def test_items_are_taken_when_they_are_due(autojump_clock: MockClock) -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: WorkQueue[str] = WorkQueue()
     for item, after in {"late": 20.0, "now": 0.0, "soon": 10.0, "also now": 0.0}.items():
         agenda.add(item, after=after)
     taken = [(await agenda.take(), trio.current_time()) for _ in range(4)]
@@ -37,7 +37,7 @@ async def test_items_are_taken_when_they_are_due(autojump_clock: MockClock) -> N
 
 
 async def test_an_item_is_due_at_the_earlier_time_and_once(autojump_clock: MockClock) -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: WorkQueue[str] = WorkQueue()
     for after in (20, 5, 10):
         agenda.add("a", after=after)
     agenda.add("b", after=30)
@@ -46,7 +46,7 @@ async def test_an_item_is_due_at_the_earlier_time_and_once(autojump_clock: MockC
 
 
 async def test_an_item_that_comes_while_others_are_waited_for_is_taken(autojump_clock: MockClock) -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: WorkQueue[str] = WorkQueue()
     agenda.add("late", after=100)
 
     async def add() -> None:

@@ -11,12 +11,14 @@ import pytest
 import trio
 
 from trioperator.apiserver import Cluster, User, serve_cluster
-from trioperator.apiserver.serving.certificates import Authority, certified_user
+from trioperator.apiserver.serving.certificates import CertificateAuthority, user_of_certificate
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-def client_context(authority: Authority, folder: pathlib.Path, user: User | None, signer: Authority) -> ssl.SSLContext:
+def client_context(
+    authority: CertificateAuthority, folder: pathlib.Path, user: User | None, signer: CertificateAuthority
+) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=authority.certificate.decode())
     if user is not None:
         certificate, key = signer.issue(user)
@@ -33,7 +35,7 @@ async def url(cluster: Cluster, nursery: trio.Nursery) -> str:
 
 async def test_a_certificate_tells_the_user(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     anna = User(name="anna", groups=("people", "system:masters"))
-    context = client_context(cluster.authority, tmp_path, anna, cluster.authority)
+    context = client_context(cluster.ca, tmp_path, anna, cluster.ca)
     async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         headers = {"Authorization": "Bearer unknown"}  # the certificate goes first
         assert (await client.get(CONFIG_MAPS, headers=headers)).status_code == 200
@@ -41,14 +43,14 @@ async def test_a_certificate_tells_the_user(cluster: Cluster, url: str, tmp_path
 
 
 async def test_a_certificate_is_not_required(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
-    context = client_context(cluster.authority, tmp_path, None, cluster.authority)
+    context = client_context(cluster.ca, tmp_path, None, cluster.ca)
     async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         assert (await client.get(CONFIG_MAPS)).status_code == 200
     assert [record.user for record in cluster.requests] == ["system:anonymous"]
 
 
 async def test_a_certificate_of_others_is_refused(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
-    context = client_context(cluster.authority, tmp_path, User(name="anna"), Authority())
+    context = client_context(cluster.ca, tmp_path, User(name="anna"), CertificateAuthority())
     with pytest.raises(httpx.TransportError):
         async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
             await client.get(CONFIG_MAPS)
@@ -56,15 +58,15 @@ async def test_a_certificate_of_others_is_refused(cluster: Cluster, url: str, tm
 
 
 def test_an_authority_can_be_made_again() -> None:
-    first = Authority()
-    second = Authority(first.pem)
+    first = CertificateAuthority()
+    second = CertificateAuthority(first.pem)
     assert second.certificate == first.certificate
     assert second.pem == first.pem
 
 
 def test_the_subject_is_the_user() -> None:
     subject = ((("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "anna"),))
-    assert certified_user({"subject": subject}) == User(name="anna", groups=("a", "b", "system:authenticated"))
-    assert certified_user({"subject": ((("organizationName", "a"),),)}) is None
-    assert certified_user({}) is None
-    assert certified_user(None) is None
+    assert user_of_certificate({"subject": subject}) == User(name="anna", groups=("a", "b", "system:authenticated"))
+    assert user_of_certificate({"subject": ((("organizationName", "a"),),)}) is None
+    assert user_of_certificate({}) is None
+    assert user_of_certificate(None) is None

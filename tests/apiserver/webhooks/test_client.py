@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from tests.apiserver.hooks import AUTHORITY, BUNDLE, HOST, Hooks, allow, configuration, deny, serve_hooks, webhook
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.client_config import ClientConfig
-from trioperator.apiserver.webhooks.client import Caller
+from trioperator.apiserver.webhooks.client import WebhookClient
 from trioperator.errors import ApiError
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
@@ -90,19 +90,19 @@ async def test_connections_in_use_are_left_open() -> None:
         return {"answer": 1}
 
     hooks.handlers["/x"] = wait
-    caller = Caller(transports={HOST: hooks})
+    webhook_client = WebhookClient(transports={HOST: hooks})
     answers: list[object] = []
 
     async def call() -> None:
-        answers.append(await caller.post(ClientConfig(url=f"{hooks.url}/x"), b"{}", timeout=5))
+        answers.append(await webhook_client.post(ClientConfig(url=f"{hooks.url}/x"), b"{}", timeout=5))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(call)
         await asked.wait()
-        await caller.aclose()
+        await webhook_client.aclose()
         goes_on.set()
     assert answers == [{"answer": 1}]
-    await caller.aclose()
+    await webhook_client.aclose()
 
 
 async def test_what_webhooks_note_is_in_the_log_of_requests() -> None:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from trioperator.errors import ApiError, ConfigError
 
-from ..model.errors import not_allowed
+from ..model.errors import access_denied
 from ..model.messages import Request
 from ..model.quoting import quote
 from ..model.user import User
@@ -19,9 +19,9 @@ from .attributes import Attributes, read_attributes
 from .authentication import Authenticator
 from .impersonation import impersonate, wanted_user
 from .policy_rules import EVERYTHING
-from .rbac import Decision, Grant, Roles
+from .rbac import Decision, Grant, RbacAuthorizer
 
-__all__ = ["Access", "AlwaysAllow", "Authorizer", "make_authorizer"]
+__all__ = ["AccessControl", "AlwaysAllow", "Authorizer", "make_authorizer"]
 
 _OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
@@ -52,13 +52,13 @@ def make_authorizer(state: State, mode: str) -> Authorizer:
     """Make the authorizer of that name; raise ConfigError if there is none."""
     match mode.lower():
         case "rbac":
-            return Roles(state)
+            return RbacAuthorizer(state)
         case "alwaysallow" | "always-allow":
             return AlwaysAllow()
     raise ConfigError(f"There is no authorization {mode!r}: it is 'always-allow' or 'rbac'.")
 
 
-class Access:
+class AccessControl:
     """Who may come in, and what they may do."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
@@ -94,4 +94,4 @@ def _forbidden(user: User, wanted: Attributes, reason: str) -> ApiError:
         where = f"in the namespace {quote(wanted.namespace)}" if wanted.namespace else "at the cluster scope"
         text = f"{who} resource {quote(wanted.full_resource)} in API group {quote(wanted.group)} {where}"
     text = html.escape(text, quote=False)
-    return not_allowed(wanted.group, wanted.resource, wanted.name, f"{text}: {reason}" if reason else text)
+    return access_denied(wanted.group, wanted.resource, wanted.name, f"{text}: {reason}" if reason else text)

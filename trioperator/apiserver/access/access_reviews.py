@@ -12,10 +12,10 @@ import msgspec
 
 from ..model.errors import bad_request, invalid, unknown_resource
 from ..model.kinds import Kind
-from ..model.status_causes import Cause
+from ..model.status_causes import StatusCause
 from ..model.user import User
 from ..store.state import State
-from .access_control import Access
+from .access_control import AccessControl
 from .attributes import Attributes
 from .rbac import join_problems
 from .tokens import AUDIENCE
@@ -31,7 +31,7 @@ _PATH: Final = "spec.nonResourceAttributes"
 class AccessReviews:
     """Answers the questions."""
 
-    def __init__(self, state: State, access: Access) -> None:
+    def __init__(self, state: State, access: AccessControl) -> None:
         self._state = state
         self._access = access
 
@@ -140,7 +140,7 @@ def _subject(spec: Mapping[str, Any]) -> User:
 
 
 def _refusal(field: str, text: str) -> Exception:
-    return invalid("", _GROUP, "", [Cause(field, text)])
+    return invalid("", _GROUP, "", [StatusCause(field, text)])
 
 
 def _check_empty(meta: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from ..model.errors import unauthorized
 from ..model.messages import Request
 from ..model.quoting import quote_all
-from ..model.user import ANONYMOUS, AUTHENTICATED, NOBODY, User
+from ..model.user import ANONYMOUS, AUTHENTICATED, NO_CREDENTIALS, User
 from .tokens import AUDIENCE, TokenError, Tokens
 
 __all__ = ["Authenticator"]
@@ -29,7 +29,7 @@ class Authenticator:
         scheme, _, token = request.authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            user = None if request.user is NOBODY else request.user
+            user = None if request.user is NO_CREDENTIALS else request.user
         else:
             user = self._users.get(token) or self.review(token, (AUDIENCE,))[0]
         if user is None:

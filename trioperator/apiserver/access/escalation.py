@@ -15,10 +15,10 @@ from ..model.kinds import Kind
 from ..model.quoting import quote, quote_all
 from ..model.user import MASTERS, User
 from .attributes import Attributes
-from .policy_rules import EVERYTHING, Rule, describe_missing, find_missing, parse_rules
-from .rbac import Roles, join_problems
+from .policy_rules import EVERYTHING, PolicyRule, describe_missing, find_missing, parse_rules
+from .rbac import RbacAuthorizer, join_problems
 
-__all__ = ["GrantGuard"]
+__all__ = ["EscalationCheck"]
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = frozenset({"roles", "clusterroles"})
@@ -26,10 +26,10 @@ _ROLES: Final = frozenset({"roles", "clusterroles"})
 _HARMLESS: Final = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion"})
 
 
-class GrantGuard:
+class EscalationCheck:
     """Checks what is written to roles and bindings."""
 
-    def __init__(self, roles: Roles) -> None:
+    def __init__(self, roles: RbacAuthorizer) -> None:
         self._roles = roles
 
     def check(self, kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any] | None, user: User) -> None:
@@ -74,7 +74,7 @@ class GrantGuard:
         wanted = Attributes(verb=verb, group=_GROUP, version="*", resource=plural, namespace=namespace, name=name)
         return self._roles.decide(user, wanted).allowed
 
-    def _check_rules(self, kind: Kind, name: str, rules: Iterable[Rule], *, user: User, namespace: str) -> None:
+    def _check_rules(self, kind: Kind, name: str, rules: Iterable[PolicyRule], *, user: User, namespace: str) -> None:
         missing = find_missing(self._roles.rules(user, namespace), rules)
         if not missing:
             return

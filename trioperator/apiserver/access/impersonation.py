@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from trioperator.errors import ApiError
 
-from ..model.errors import bad_request, not_allowed
+from ..model.errors import access_denied, bad_request
 from ..model.quoting import quote_all
 from ..model.user import (
     ANONYMOUS,
@@ -81,7 +81,7 @@ def impersonate(wanted: User, request: Attributes, check: Check) -> User:
 
 def _check_limits(wanted: User) -> None:
     if MASTERS in wanted.groups:
-        raise not_allowed(_GROUP, "groups", MASTERS, f"impersonating the {MASTERS} group is not allowed")
+        raise access_denied(_GROUP, "groups", MASTERS, f"impersonating the {MASTERS} group is not allowed")
 
 
 def _modes(wanted: User) -> Iterator[str]:

@@ -13,13 +13,13 @@ from typing import Any
 from ..model.quoting import quote_all
 from .attributes import Attributes
 
-__all__ = ["EVERYTHING", "Rule", "allows", "describe_missing", "find_missing", "parse_rules"]
+__all__ = ["EVERYTHING", "PolicyRule", "allows", "describe_missing", "find_missing", "parse_rules"]
 
 Words = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PolicyRule:
     """One rule of a role."""
 
     verbs: Words = ()
@@ -30,21 +30,21 @@ class Rule:
 
 
 EVERYTHING = (
-    Rule(verbs=("*",), groups=("*",), resources=("*",)),
-    Rule(verbs=("*",), urls=("*",)),
+    PolicyRule(verbs=("*",), groups=("*",), resources=("*",)),
+    PolicyRule(verbs=("*",), urls=("*",)),
 )
 
 
-def parse_rules(rules: Any) -> tuple[Rule, ...]:
+def parse_rules(rules: Any) -> tuple[PolicyRule, ...]:
     """Return the rules of a stored role; what is no rule allows nothing."""
     return tuple(_parse(rule) for rule in rules or () if isinstance(rule, Mapping))
 
 
-def _parse(rule: Mapping[str, Any]) -> Rule:
+def _parse(rule: Mapping[str, Any]) -> PolicyRule:
     def words(field: str) -> Words:
         return tuple(str(word) for word in rule.get(field) or ())
 
-    return Rule(
+    return PolicyRule(
         verbs=words("verbs"),
         groups=words("apiGroups"),
         resources=words("resources"),
@@ -53,7 +53,7 @@ def _parse(rule: Mapping[str, Any]) -> Rule:
     )
 
 
-def allows(rule: Rule, wanted: Attributes) -> bool:
+def allows(rule: PolicyRule, wanted: Attributes) -> bool:
     """Tell whether the rule allows what is wanted."""
     if not _has(rule.verbs, wanted.verb):
         return False
@@ -84,7 +84,7 @@ def _url_covers(url: str, path: str) -> bool:
 # -- who gives what ---------------------------------------------------------------------------------------------------
 
 
-def find_missing(held: Sequence[Rule], given: Iterable[Rule]) -> list[Rule]:
+def find_missing(held: Sequence[PolicyRule], given: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return what of the *given* rules the *held* ones do not cover, in rules for one verb and one resource each.
 
     Each such part is covered by one held rule or not at all.
@@ -93,19 +93,19 @@ def find_missing(held: Sequence[Rule], given: Iterable[Rule]) -> list[Rule]:
     return [part for part in parts if not any(_covers(rule, part) for rule in held)]
 
 
-def _break_down(rule: Rule) -> Iterable[Rule]:
+def _break_down(rule: PolicyRule) -> Iterable[PolicyRule]:
     names: Iterable[Words] = [(name,) for name in rule.names] or [()]
     for group in rule.groups:
         for resource in rule.resources:
             for verb in rule.verbs:
                 for name in names:
-                    yield Rule(verbs=(verb,), groups=(group,), resources=(resource,), names=name)
+                    yield PolicyRule(verbs=(verb,), groups=(group,), resources=(resource,), names=name)
     for url in rule.urls:
         for verb in rule.verbs:
-            yield Rule(verbs=(verb,), urls=(url,))
+            yield PolicyRule(verbs=(verb,), urls=(url,))
 
 
-def _covers(rule: Rule, part: Rule) -> bool:
+def _covers(rule: PolicyRule, part: PolicyRule) -> bool:
     if not _has(rule.verbs, part.verbs[0]):
         return False
     if part.urls:
@@ -117,10 +117,10 @@ def _covers(rule: Rule, part: Rule) -> bool:
     )
 
 
-def describe_missing(missing: Iterable[Rule]) -> str:
+def describe_missing(missing: Iterable[PolicyRule]) -> str:
     """Return the rules in lines as the refusal shows them: the verbs of one resource together, sorted."""
-    verbs: dict[Rule, list[str]] = {}
-    alone: list[Rule] = []
+    verbs: dict[PolicyRule, list[str]] = {}
+    alone: list[PolicyRule] = []
     for rule in missing:
         if rule.urls:
             alone.append(rule)
@@ -130,7 +130,7 @@ def describe_missing(missing: Iterable[Rule]) -> str:
     return "\n".join(sorted({_describe(rule) for rule in (*alone, *together)}))
 
 
-def _describe(rule: Rule) -> str:
+def _describe(rule: PolicyRule) -> str:
     fields = {
         "APIGroups": rule.groups,
         "Resources": rule.resources,

@@ -17,9 +17,9 @@ from ..model.quoting import quote
 from ..model.user import MASTERS, User, service_account_name
 from ..store.state import State
 from .attributes import Attributes
-from .policy_rules import Rule, allows, parse_rules
+from .policy_rules import PolicyRule, allows, parse_rules
 
-__all__ = ["Decision", "Grant", "Roles"]
+__all__ = ["Decision", "Grant", "RbacAuthorizer"]
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _TABLES: Final = ("clusterrolebindings", "rolebindings", "clusterroles", "roles")
@@ -39,11 +39,11 @@ class Grant:
     """What one binding gives to a user: rules, or the reason why there are none."""
 
     source: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     problem: str = ""
 
 
-class Roles:
+class RbacAuthorizer:
     """The roles and bindings of one cluster."""
 
     def __init__(self, state: State) -> None:
@@ -83,11 +83,11 @@ class Roles:
             grants = self._grants[key] = list(self._find_grants(user, namespace))
         return grants
 
-    def rules(self, user: User, namespace: str) -> list[Rule]:
+    def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """Return the rules that apply to the user there."""
         return [rule for grant in self.grants(user, namespace) for rule in grant.rules]
 
-    def role_rules(self, ref: Mapping[str, Any], namespace: str) -> tuple[Rule, ...]:
+    def role_rules(self, ref: Mapping[str, Any], namespace: str) -> tuple[PolicyRule, ...]:
         """Return the rules of the role that a binding in the namespace refers to; raise NotFoundError without it."""
         plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
         kind = self._kind(plural)

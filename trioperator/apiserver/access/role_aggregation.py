@@ -22,9 +22,9 @@ class RoleAggregator:
         self._table = state.store.table(_CLUSTER_ROLES)
         self._schedule = schedule
         self._is_due = False
-        state.store.on_change.append(self._note)
+        state.store.on_change.append(self._observe)
 
-    def _note(self, table: Table, change: Change) -> None:
+    def _observe(self, table: Table, change: Change) -> None:
         if table is self._table and not self._is_due:
             self._is_due = True
             self._schedule(self.aggregate)

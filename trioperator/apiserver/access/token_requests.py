@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..model.errors import bad_request, conflict, invalid
 from ..model.kinds import Kind
-from ..model.status_causes import Cause
+from ..model.status_causes import StatusCause
 from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .tokens import AUDIENCE, Tokens
@@ -49,7 +49,7 @@ class TokenRequests:
         meta = asked["metadata"]
         if (meta.get("name") or name) != name:
             text = f'Invalid value: "{meta["name"]}": must match the service account name if specified'
-            raise invalid("TokenRequest", TOKEN_REQUEST.group, name, [Cause("metadata.name", text)])
+            raise invalid("TokenRequest", TOKEN_REQUEST.group, name, [StatusCause("metadata.name", text)])
         if (meta.get("namespace") or namespace) != namespace:
             text = "the namespace of the provided object does not match the namespace sent on the request"
             raise bad_request(text)
@@ -109,7 +109,7 @@ def _checked(seconds: int) -> int:
     elif seconds > _LONGEST:
         text = "may not specify a duration larger than 2^32 seconds"
     if text:
-        cause = Cause("spec.expirationSeconds", f"Invalid value: {seconds}: {text}")
+        cause = StatusCause("spec.expirationSeconds", f"Invalid value: {seconds}: {text}")
         raise invalid("TokenRequest", TOKEN_REQUEST.group, "", [cause])
     return seconds
 
@@ -133,9 +133,9 @@ class TokenSecrets:
         self._tokens = tokens
         self._schedule = schedule
         self._certificate = certificate
-        state.store.on_change.append(self._note)
+        state.store.on_change.append(self._observe)
 
-    def _note(self, table: Table, change: Change) -> None:
+    def _observe(self, table: Table, change: Change) -> None:
         if table.resource == _SECRETS:
             if change.new is not None and change.new.obj.get("type") == _SECRET_TYPE:
                 self._schedule(lambda: self._fill(change.key))

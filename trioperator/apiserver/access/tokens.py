@@ -33,7 +33,7 @@ _LIMIT: Final = 10_000  # tokens whose signatures are remembered
 _EXTRA: Final = "authentication.kubernetes.io/"
 _BOUND: Final = (("pod", ("", "pods")), ("secret", ("", "secrets")), ("node", ("", "nodes")))
 
-Claims = Mapping[str, Any]
+VolumeClaimController = Mapping[str, Any]
 
 
 class TokenError(Exception):
@@ -45,7 +45,7 @@ class Tokens:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._known: dict[str, Claims] = {}
+        self._known: dict[str, VolumeClaimController] = {}
         self._users: dict[str, User] = {}
 
     @cached_property
@@ -54,13 +54,13 @@ class Tokens:
 
     # -- making ---------------------------------------------------------------------------------------------------
 
-    def sign(self, claims: Claims) -> str:
+    def sign(self, claims: VolumeClaimController) -> str:
         """Return the token that proves the claims."""
         head = {"alg": "HS256", "kid": hashlib.sha256(self._key).hexdigest()[:16]}
         content = f"{_encode(head)}.{_encode(claims)}"
         return f"{content}.{self._signature(content)}"
 
-    def issue(self, account: Stored, *, audiences: Sequence[str], seconds: int, bound: Claims) -> str:
+    def issue(self, account: Stored, *, audiences: Sequence[str], seconds: int, bound: VolumeClaimController) -> str:
         """Make a token for the service account, bound to the *bound* objects (``{"pod": {"name":…, "uid":…}}``)."""
         meta = account.obj["metadata"]
         now = int(self._state.now().timestamp())
@@ -117,7 +117,7 @@ class Tokens:
             raise TokenError("service account token has expired")
         return self._check_bound(claims, token), tuple(claims["aud"])
 
-    def _verify(self, token: str) -> Claims | None:
+    def _verify(self, token: str) -> VolumeClaimController | None:
         claims = self._known.get(token)
         if claims is None:
             content, _, signature = token.rpartition(".")
@@ -133,7 +133,7 @@ class Tokens:
             self._known[token] = claims
         return claims
 
-    def _check_bound(self, claims: Claims, token: str) -> User:
+    def _check_bound(self, claims: VolumeClaimController, token: str) -> User:
         own = claims["kubernetes.io"]
         self._require_account(own["namespace"], own["serviceaccount"]["name"], own["serviceaccount"]["uid"])
         for field, resource in _BOUND:
@@ -144,13 +144,13 @@ class Tokens:
             user = self._users[token] = _bound_user(claims)
         return user
 
-    def _require_bound(self, namespace: str, resource: tuple[str, str], claim: Claims) -> None:
+    def _require_bound(self, namespace: str, resource: tuple[str, str], claim: VolumeClaimController) -> None:
         key = f"{namespace}/{claim['name']}" if namespace else claim["name"]
         found = self._state.store.table(resource).objects.get(key)
         if found is None or found.uid != claim["uid"]:
             raise TokenError("service account token has been invalidated")
 
-    def _check_lasting(self, claims: Claims, token: str) -> User:
+    def _check_lasting(self, claims: VolumeClaimController, token: str) -> User:
         namespace = claims[f"{_OLD}namespace"]
         name, uid = claims[f"{_OLD}service-account.name"], claims[f"{_OLD}service-account.uid"]
         secret = self._state.store.table(("", "secrets")).objects.get(f"{namespace}/{claims[f'{_OLD}secret.name']}")
@@ -171,7 +171,7 @@ class Tokens:
         return _text(hmac.digest(self._key, content.encode(), "sha256"))
 
 
-def _bound_user(claims: Claims) -> User:
+def _bound_user(claims: VolumeClaimController) -> User:
     own = claims["kubernetes.io"]
     extra: dict[str, tuple[str, ...]] = {f"{_EXTRA}credential-id": (f"JTI={claims['jti']}",)}
     for field in ("pod", "node"):

@@ -18,7 +18,7 @@ from ..model import metadata
 from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
-from ..model.status_causes import Cause, invalid_value
+from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 from . import patching
 from .yaml import YamlError, load_yaml
@@ -59,17 +59,17 @@ def read_write_options(verb: str, request: Request) -> WriteOptions:
     dry_run, manager = query.get("dryRun", ""), query.get("fieldManager", "")
     if dry_run not in {"", "All"}:
         text = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
-        raise invalid(title, "meta.k8s.io", "", [Cause("dryRun", text, "FieldValueNotSupported")])
+        raise invalid(title, "meta.k8s.io", "", [StatusCause("dryRun", text, "FieldValueNotSupported")])
     causes = list(_check_manager(manager, is_required=is_apply))
     if verb == "patch" and not is_apply and "force" in query:
         text = "Forbidden: may not be specified for non-apply patch"
-        causes.insert(0, Cause("force", text, "FieldValueForbidden"))
+        causes.insert(0, StatusCause("force", text, "FieldValueForbidden"))
     if causes:
         raise invalid(title, "meta.k8s.io", "", causes)
     validation = query.get("fieldValidation", "") or "Warn"
     if validation not in {"Ignore", "Warn", "Strict"}:
         text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-        raise invalid(title, "meta.k8s.io", "", [Cause("fieldValidation", text, "FieldValueNotSupported")])
+        raise invalid(title, "meta.k8s.io", "", [StatusCause("fieldValidation", text, "FieldValueNotSupported")])
     sent: dict[str, Any] = {"dryRun": [dry_run]} if dry_run else {}
     sent |= {key: query[key] for key in ("fieldManager", "fieldValidation") if query.get(key)}
     return WriteOptions(
@@ -84,12 +84,12 @@ def read_write_options(verb: str, request: Request) -> WriteOptions:
     )
 
 
-def _check_manager(manager: str, *, is_required: bool) -> Iterable[Cause]:
+def _check_manager(manager: str, *, is_required: bool) -> Iterable[StatusCause]:
     if is_required and not manager:
-        yield Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+        yield StatusCause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
     if len(manager.encode()) > _MANAGER_LIMIT:
         text = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
-        yield Cause("fieldManager", text, "FieldValueTooLong")
+        yield StatusCause("fieldManager", text, "FieldValueTooLong")
     at = 0
     for letter in manager:
         if not letter.isprintable():
@@ -244,7 +244,7 @@ def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:
         raise bad_request(f"the API version in the data {expected}")
     own = str((sent.get("metadata") or {}).get("name") or "") if isinstance(sent.get("metadata"), dict) else ""
     if api_version != kind.api_version:
-        cause = Cause("apiVersion", f'Invalid value: "{api_version}": must be {kind.api_version}')
+        cause = StatusCause("apiVersion", f'Invalid value: "{api_version}": must be {kind.api_version}')
         raise invalid(name, kind.group, own, [cause])
     if name != kind.kind:
-        raise invalid(name, kind.group, own, [Cause("kind", f'Invalid value: "{name}": must be {kind.kind}')])
+        raise invalid(name, kind.group, own, [StatusCause("kind", f'Invalid value: "{name}": must be {kind.kind}')])

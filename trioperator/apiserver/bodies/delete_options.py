@@ -11,7 +11,7 @@ from ..builtin.unmarshal import JSON_NAMES
 from ..model.errors import bad_request, invalid
 from ..model.messages import Request
 from ..model.quoting import quote
-from ..model.status_causes import Cause, invalid_value
+from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 from .decoding import decode_json
 
@@ -131,5 +131,5 @@ def _read_query(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _unsupported(field: str, text: str) -> Exception:
-    cause = Cause(field, f"Unsupported value: {text}", "FieldValueNotSupported")
+    cause = StatusCause(field, f"Unsupported value: {text}", "FieldValueNotSupported")
     return invalid("DeleteOptions", "meta.k8s.io", "", [cause])

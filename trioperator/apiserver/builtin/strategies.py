@@ -14,7 +14,7 @@ from ..custom.rule_validation import unevaluated_rules
 from ..custom.validation import check as check_custom
 from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
-from ..model.status_causes import Cause, invalid_value
+from ..model.status_causes import StatusCause, invalid_value
 from . import autoscaling, events
 from .preparation import encode_secret, prepare_changed, prepare_new
 from .validity import check_builtin
@@ -116,12 +116,14 @@ def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any
     return False
 
 
-def check_object(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> list[Cause]:
+def check_object(
+    kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
+) -> list[StatusCause]:
     """Return what is wrong with the object, or with its change, apart from its metadata.
 
     What is just to be warned of is added to the warnings.
     """
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     if kind.custom is not None:
         structure = kind.custom.structure
         return [] if structure is None else check_custom(structure, obj, old, warnings)

@@ -74,14 +74,14 @@ class Client:
             for stored in table.objects.values():
                 self._own(table.resource, stored)
         listeners = self._state.store.on_change
-        listeners += [self._note, listener]
+        listeners += [self._observe, listener]
         try:
             yield
         finally:
             listeners.remove(listener)
-            listeners.remove(self._note)
+            listeners.remove(self._observe)
 
-    def _note(self, table: Table, change: Change) -> None:
+    def _observe(self, table: Table, change: Change) -> None:
         if change.old is not None:
             owner = _owner_of(change.old.obj)
             owned = self._owned.get(owner)

@@ -37,7 +37,7 @@ class Controller(abc.ABC):
     async def prepare(self) -> None:  # noqa: B027 -- may be left out
         """Create what has to be there from the beginning."""
 
-    def concerned(self, resource: Resource, obj: Object) -> Iterable[str]:
+    def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
         """Return the keys of the objects to be looked at, as this one has changed: itself, and its owner."""
         meta = obj["metadata"]
         if resource == self.resource:

@@ -13,14 +13,14 @@ from .jobs import JOBS, finish_time
 from .schedules import Schedule
 from .templates import condition_of, owner_reference, parse_time
 
-__all__ = ["CRONJOBS", "CronJobs"]
+__all__ = ["CRONJOBS", "CronJobController"]
 
 CRONJOBS: Resource = ("batch", "cronjobs")
 
 _log: Final = logging.getLogger(__name__)
 
 
-class CronJobs(Controller):
+class CronJobController(Controller):
     """Make Jobs when they are due, and delete the oldest of those that have finished."""
 
     resource: ClassVar[Resource] = CRONJOBS

@@ -11,7 +11,7 @@ from .nodes import NODES, fits
 from .revisions import clean_revisions, ensure_revision
 from .templates import PODS, has_ended, is_active, is_ready, make_pod, until_available
 
-__all__ = ["DAEMONSETS", "DaemonSets"]
+__all__ = ["DAEMONSETS", "DaemonSetController"]
 
 DAEMONSETS: Resource = ("apps", "daemonsets")
 
@@ -26,18 +26,18 @@ _TOLERATIONS: Final = [
 ]
 
 
-class DaemonSets(Controller):
+class DaemonSetController(Controller):
     """Make a Pod for each node, and renew the Pods when the template changes."""
 
     resource: ClassVar[Resource] = DAEMONSETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
 
-    def concerned(self, resource: Resource, obj: Object) -> Iterable[str]:
+    def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
         """Return all DaemonSets for a node, else what others do."""
         if resource == NODES:
             found = (item["metadata"] for item in self.client.all(DAEMONSETS))
             return [f"{meta['namespace']}/{meta['name']}" for meta in found]
-        return super().concerned(resource, obj)
+        return super().keys_for(resource, obj)
 
     async def reconcile(self, obj: Object) -> float | None:
         mark = await ensure_revision(self.client, obj, label=_HASH)

@@ -11,7 +11,7 @@ from .controller import Controller
 from .replicasets import REPLICASETS
 from .templates import PODS, condition_of, has_ended, owner_reference, set_condition, template_hash
 
-__all__ = ["DEPLOYMENTS", "Deployments", "limits"]
+__all__ = ["DEPLOYMENTS", "DeploymentController", "limits"]
 
 DEPLOYMENTS: Resource = ("apps", "deployments")
 
@@ -20,7 +20,7 @@ _REVISION: Final = "deployment.kubernetes.io/revision"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class Deployments(Controller):
+class DeploymentController(Controller):
     """Bring the newest template's ReplicaSet up and the others down, within the limits of the strategy."""
 
     resource: ClassVar[Resource] = DEPLOYMENTS

@@ -9,12 +9,12 @@ import trio
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["EVENTS", "Events"]
+__all__ = ["EVENTS", "EventController"]
 
 EVENTS: Final[Resource] = ("", "events")
 
 
-class Events(Controller):
+class EventController(Controller):
     """Delete each event so long after it was written last; those that are there at the start count as new."""
 
     resource: ClassVar[Resource] = EVENTS

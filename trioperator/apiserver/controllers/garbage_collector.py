@@ -16,7 +16,7 @@ class GarbageCollector(Controller):
 
     resource: ClassVar[Resource] = ("", "namespaces")
 
-    def concerned(self, resource: Resource, obj: Object) -> Iterable[str]:
+    def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
         """Return the one key under which all is done: that of a namespace which is always there."""
         return ("default",)
 

@@ -10,7 +10,7 @@ from .client import Object, Resource
 from .controller import Controller
 from .templates import PODS, condition_of, has_ended, is_active, is_ready, make_pod, parse_time
 
-__all__ = ["JOBS", "Jobs", "finish_time"]
+__all__ = ["JOBS", "JobController", "finish_time"]
 
 JOBS: Resource = ("batch", "jobs")
 
@@ -20,7 +20,7 @@ _SHORTEST_BACKOFF: Final = 10
 _LONGEST_BACKOFF: Final = 600
 
 
-class Jobs(Controller):
+class JobController(Controller):
     """Run the Pods of Jobs, count how they end, and tell when it is enough."""
 
     resource: ClassVar[Resource] = JOBS

@@ -18,7 +18,7 @@ from trioperator.errors import ApiError
 from ..store.storage import Change, Table
 from .client import Client
 from .controller import Controller, Pace
-from .workqueue import Agenda
+from .workqueue import WorkQueue
 
 __all__ = ["serve_controllers"]
 
@@ -39,7 +39,7 @@ async def serve_controllers(
 ) -> None:
     """Run controllers of those kinds until cancelled; started() means that they take notice of changes."""
     service = _Service(client, [kind(client, pace) for kind in kinds])
-    with client.following(service.note):
+    with client.following(service.observe):
         await service.serve(task_status)
 
 
@@ -47,22 +47,22 @@ class _Service:
     def __init__(self, client: Client, controllers: Sequence[Controller]) -> None:
         self._client = client
         self._controllers = controllers
-        self._agenda: Agenda[_Item] = Agenda()
+        self._agenda: WorkQueue[_Item] = WorkQueue()
         self._failures: dict[_Item, int] = {}
 
-    def note(self, table: Table, change: Change) -> None:
+    def observe(self, table: Table, change: Change) -> None:
         """Put on the agenda whom the change concerns."""
         for version in (change.old, change.new):
             if version is not None:
                 for number, controller in enumerate(self._controllers):
-                    for key in controller.concerned(table.resource, version.obj):
+                    for key in controller.keys_for(table.resource, version.obj):
                         self._agenda.add((number, key))
 
     async def serve(self, task_status: trio.TaskStatus[None]) -> None:
         for number, controller in enumerate(self._controllers):
             await controller.prepare()
             for obj in self._client.all(controller.resource):
-                for key in controller.concerned(controller.resource, obj):
+                for key in controller.keys_for(controller.resource, obj):
                     self._agenda.add((number, key))
         task_status.started()
         while True:

@@ -23,7 +23,7 @@ from .controller import Controller
 from .nodes import ADDRESS, NODE_NAME, NODES, fits, register_node
 from .templates import PODS, is_ready, set_condition
 
-__all__ = ["Pods"]
+__all__ = ["PodController"]
 
 _PREFIX: Final = "pod.trioperator.dev/"
 _LONGEST_BACKOFF: Final = 300
@@ -31,7 +31,7 @@ _INITIALIZED: Final = ("PodReadyToStartContainers", "Initialized")
 _READY: Final = ("Ready", "ContainersReady")
 
 
-class Pods(Controller):
+class PodController(Controller):
     """Take each Pod through its phases."""
 
     resource: ClassVar[Resource] = PODS

@@ -8,27 +8,34 @@ from typing import Final
 from trioperator.errors import ConfigError
 
 from .controller import Controller
-from .cronjobs import CronJobs
-from .daemonsets import DaemonSets
-from .deployments import Deployments
-from .events import Events
+from .cronjobs import CronJobController
+from .daemonsets import DaemonSetController
+from .deployments import DeploymentController
+from .events import EventController
 from .garbage_collector import GarbageCollector
-from .jobs import Jobs
-from .pods import Pods
-from .replicasets import ReplicaSets
-from .service_accounts import ServiceAccounts
-from .statefulsets import StatefulSets
-from .volume_claims import Claims
+from .jobs import JobController
+from .pods import PodController
+from .replicasets import ReplicaSetController
+from .service_accounts import ServiceAccountController
+from .statefulsets import StatefulSetController
+from .volume_claims import VolumeClaimController
 
 __all__ = ["CONTROLLERS", "select_controllers"]
 
 _KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
-    "events": (Events,),
+    "events": (EventController,),
     "garbage-collector": (GarbageCollector,),
-    "pods": (Pods,),
-    "service-accounts": (ServiceAccounts,),
-    "volumes": (Claims,),
-    "workloads": (CronJobs, Deployments, DaemonSets, Jobs, ReplicaSets, StatefulSets),
+    "pods": (PodController,),
+    "service-accounts": (ServiceAccountController,),
+    "volumes": (VolumeClaimController,),
+    "workloads": (
+        CronJobController,
+        DeploymentController,
+        DaemonSetController,
+        JobController,
+        ReplicaSetController,
+        StatefulSetController,
+    ),
 }
 CONTROLLERS: Final = tuple(sorted(_KINDS))
 

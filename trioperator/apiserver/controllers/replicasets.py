@@ -8,12 +8,12 @@ from .client import Object, Resource
 from .controller import Controller
 from .templates import PODS, has_selector, is_active, is_ready, make_pod, owner_reference, until_available
 
-__all__ = ["REPLICASETS", "ReplicaSets", "victims"]
+__all__ = ["REPLICASETS", "ReplicaSetController", "victims"]
 
 REPLICASETS: Resource = ("apps", "replicasets")
 
 
-class ReplicaSets(Controller):
+class ReplicaSetController(Controller):
     """Make and delete Pods, adopt those that fit, and count them."""
 
     resource: ClassVar[Resource] = REPLICASETS

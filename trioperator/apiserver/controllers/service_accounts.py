@@ -10,22 +10,22 @@ from trioperator.errors import ConflictError
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["ServiceAccounts"]
+__all__ = ["ServiceAccountController"]
 
 ACCOUNTS: Final[Resource] = ("", "serviceaccounts")
 NAMESPACES: Final[Resource] = ("", "namespaces")
 
 
-class ServiceAccounts(Controller):
+class ServiceAccountController(Controller):
     """Create the account ``default`` in each namespace, also again when it is deleted."""
 
     resource: ClassVar[Resource] = NAMESPACES
 
-    def concerned(self, resource: Resource, obj: Object) -> Iterable[str]:
+    def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
         """Return the namespace: this one, or that of the account."""
         if resource == ACCOUNTS:
             return (obj["metadata"]["namespace"],) if obj["metadata"]["name"] == "default" else ()
-        return super().concerned(resource, obj)
+        return super().keys_for(resource, obj)
 
     async def reconcile(self, obj: Object) -> float | None:
         name = obj["metadata"]["name"]

@@ -10,14 +10,14 @@ from .revisions import clean_revisions, ensure_revision
 from .templates import PODS, has_ended, is_ready, make_pod, owner_reference, until_available
 from .volume_claims import CLAIMS
 
-__all__ = ["STATEFULSETS", "StatefulSets"]
+__all__ = ["STATEFULSETS", "StatefulSetController"]
 
 STATEFULSETS: Resource = ("apps", "statefulsets")
 
 _HASH: Final = "controller-revision-hash"
 
 
-class StatefulSets(Controller):
+class StatefulSetController(Controller):
     """Make Pods in the order of their numbers, take them away and renew them in the opposite order."""
 
     resource: ClassVar[Resource] = STATEFULSETS

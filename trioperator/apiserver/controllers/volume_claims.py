@@ -7,14 +7,14 @@ from typing import ClassVar, Final
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["CLAIMS", "VOLUMES", "Claims"]
+__all__ = ["CLAIMS", "VOLUMES", "VolumeClaimController"]
 
 CLAIMS: Final[Resource] = ("", "persistentvolumeclaims")
 VOLUMES: Final[Resource] = ("", "persistentvolumes")
 _PROVISIONER: Final = "pretended.trioperator.dev"
 
 
-class Claims(Controller):
+class VolumeClaimController(Controller):
     """Make a volume for each claim, and bind them to each other; a volume goes with its claim."""
 
     resource: ClassVar[Resource] = CLAIMS
@@ -55,12 +55,12 @@ class Claims(Controller):
         manifest = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": own, "spec": provided}
         return await self.client.create(VOLUMES, manifest)
 
-    def concerned(self, resource: Resource, obj: Object) -> tuple[str, ...]:
+    def keys_for(self, resource: Resource, obj: Object) -> tuple[str, ...]:
         """Return the key of the claim: this one, or that of the volume."""
         if resource == VOLUMES:
             claim = obj["spec"].get("claimRef")
             return (f"{claim['namespace']}/{claim['name']}",) if claim else ()
-        return tuple(super().concerned(resource, obj))
+        return tuple(super().keys_for(resource, obj))
 
     async def clear(self, key: str) -> None:
         """Delete the volumes that were made for the claim."""

@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 
 import trio
 
-__all__ = ["Agenda"]
+__all__ = ["WorkQueue"]
 
 Item = TypeVar("Item")
 
 
-class Agenda(Generic[Item]):
+class WorkQueue(Generic[Item]):
     """Items with the times at which they are due; an item that is added twice is due at the earlier time, once."""
 
     def __init__(self) -> None:

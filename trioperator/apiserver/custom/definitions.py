@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..model.client_config import Conversion
 from ..model.client_config_validation import check_conversion
 from ..model.kinds import Column, CustomTraits, Kind
-from ..model.status_causes import Cause, invalid_value
+from ..model.status_causes import StatusCause, invalid_value
 from ..model.structure import Structure
 from .rule_validation import check_rules_of
 from .schema import compile_schema
@@ -47,11 +47,11 @@ def versions_of(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [item for item in versions if isinstance(item, dict)] if isinstance(versions, list) else []
 
 
-def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
+def check_definition(obj: Mapping[str, Any]) -> list[StatusCause]:
     """Return what is wrong with the definition."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
-        return [Cause("spec", "Required value", "FieldValueRequired")]
+        return [StatusCause("spec", "Required value", "FieldValueRequired")]
     names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
     assert isinstance(names, dict)
     causes = list(_check_names(obj, spec, names))
@@ -67,7 +67,7 @@ def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
             causes.append(invalid_value(f"spec.versions[{at}].name", name, "must be a DNS-1035 label"))
         if name in seen:
             text = f'Invalid value: "{name}": must contain unique version names'
-            causes.append(Cause(f"spec.versions[{at}].name", text))
+            causes.append(StatusCause(f"spec.versions[{at}].name", text))
         seen.add(name)
         path = f"spec.versions[{at}].schema.openAPIV3Schema"
         causes.extend(_check_schema(version, "spec.validation.openAPIV3Schema" if is_shared else path, path))
@@ -83,7 +83,7 @@ def check_definition(obj: Mapping[str, Any]) -> list[Cause]:
     return causes
 
 
-def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Cause]:
+def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[StatusCause]:
     """Return what the definition must not change: what is stored depends on it as soon as it is established."""
     wanted, found = new.get("spec") or {}, old["spec"]
     names = {version.get("name") for version in versions_of(wanted)}
@@ -104,44 +104,44 @@ def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> 
             yield invalid_value("spec.names.kind", kind, "field is immutable")
 
 
-def _check_names(obj: Mapping[str, Any], spec: Mapping[str, Any], names: Mapping[str, Any]) -> Iterable[Cause]:
+def _check_names(obj: Mapping[str, Any], spec: Mapping[str, Any], names: Mapping[str, Any]) -> Iterable[StatusCause]:
     group, plural = spec.get("group") or "", names.get("plural") or ""
     name = obj["metadata"].get("name")
     if name and name != f"{plural}.{group}":
         yield invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     if not group:
-        yield Cause("spec.group", "Required value", "FieldValueRequired")
+        yield StatusCause("spec.group", "Required value", "FieldValueRequired")
     elif "." not in group:
         yield invalid_value("spec.group", group, "should be a domain with at least one dot")
     scope = spec.get("scope")
     if not scope:
-        yield Cause("spec.scope", "Required value", "FieldValueRequired")
+        yield StatusCause("spec.scope", "Required value", "FieldValueRequired")
     elif scope not in {"Cluster", "Namespaced"}:
         text = f'Unsupported value: "{scope}": supported values: "Cluster", "Namespaced"'
-        yield Cause("spec.scope", text, "FieldValueNotSupported")
+        yield StatusCause("spec.scope", text, "FieldValueNotSupported")
     for field in ("plural", "kind"):
         if not names.get(field):
-            yield Cause(f"spec.names.{field}", "Required value", "FieldValueRequired")
+            yield StatusCause(f"spec.names.{field}", "Required value", "FieldValueRequired")
     if plural and not _LABEL_1035.fullmatch(plural):
         yield invalid_value("spec.names.plural", plural, "must be a DNS-1035 label")
 
 
-def _check_schema(version: Mapping[str, Any], path: str, own_path: str) -> Iterable[Cause]:
+def _check_schema(version: Mapping[str, Any], path: str, own_path: str) -> Iterable[StatusCause]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
-        yield Cause(own_path, "Required value", "FieldValueRequired")
+        yield StatusCause(own_path, "Required value", "FieldValueRequired")
         return
     if schema.get("type") != "object":
         if schema.get("type"):
             yield invalid_value(f"{path}.type", schema["type"], "must be object at the root")
         else:
-            yield Cause(f"{path}.type", "Required value: must not be empty at the root", "FieldValueRequired")
+            yield StatusCause(f"{path}.type", "Required value: must not be empty at the root", "FieldValueRequired")
         return
     causes = list(_check_structural(schema, path))
     yield from causes or _check_rules(schema, path, "")
 
 
-def _check_rules(schema: Mapping[str, Any], path: str, uncorrelatable: str) -> Iterable[Cause]:
+def _check_rules(schema: Mapping[str, Any], path: str, uncorrelatable: str) -> Iterable[StatusCause]:
     """Check the rules in CEL, which make sense only in schemas that are right otherwise."""
     yield from check_rules_of(schema, path, uncorrelatable=uncorrelatable)
     for name, sub in (schema.get("properties") or {}).items():
@@ -152,24 +152,24 @@ def _check_rules(schema: Mapping[str, Any], path: str, uncorrelatable: str) -> I
             yield from _check_rules(schema[word], f"{path}.{word}", uncorrelatable if has_keys else path)
 
 
-def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[Cause]:
+def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
     loose = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not schema.get("type") and not loose:
-        yield Cause(
+        yield StatusCause(
             f"{path}.type", "Required value: must not be empty for specified object fields", "FieldValueRequired"
         )
     kind = schema.get("type")
     if kind and kind not in _TYPES:
         supported = ", ".join(f'"{name}"' for name in _TYPES)
         text = f'Unsupported value: "{kind}": supported values: {supported}'
-        yield Cause(f"{path}.type", text, "FieldValueNotSupported")
+        yield StatusCause(f"{path}.type", text, "FieldValueNotSupported")
     if kind == "array" and not isinstance(schema.get("items"), dict):
-        yield Cause(f"{path}.items", "Required value: must be specified", "FieldValueRequired")
+        yield StatusCause(f"{path}.items", "Required value: must be specified", "FieldValueRequired")
     properties = schema.get("properties")
     if isinstance(properties, dict):
         if isinstance(schema.get("additionalProperties"), dict):
             text = "Forbidden: additionalProperties and properties are mutual exclusive"
-            yield Cause(f"{path}.additionalProperties", text, "FieldValueForbidden")
+            yield StatusCause(f"{path}.additionalProperties", text, "FieldValueForbidden")
         for name, sub in properties.items():
             if isinstance(sub, dict) and not (path.endswith("openAPIV3Schema") and name == "metadata"):
                 yield from _check_structural(sub, f"{path}.properties[{name}]")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.status_causes import Cause, invalid_value, required, unsupported
-from ..model.structure import Rule
+from ..model.status_causes import StatusCause, invalid_value, required, unsupported
+from ..model.structure import ValidationRule
 from .cel import is_installed
 from .cel_values import escaped
 from .validation_rules import compile_message, compile_rule, normal_field_path, rules_of
@@ -24,7 +24,7 @@ _MOMENTS: Final = frozenset({"date", "date-time", "duration"})
 _GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[Cause]:
+def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[StatusCause]:
     """Return what is wrong with the rules of one node; *uncorrelatable* is a list around it with no keys."""
     items = schema.get("x-kubernetes-validations")
     if not isinstance(items, list):
@@ -44,7 +44,7 @@ def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str 
             yield invalid_value(f"{place}.optionalOldSelf", item["optionalOldSelf"], text)
 
 
-def _check_words(schema: Mapping[str, Any], item: Mapping[str, Any], place: str) -> Iterator[Cause]:
+def _check_words(schema: Mapping[str, Any], item: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
     rule, message = str(item.get("rule") or "").strip(), str(item.get("message") or "")
     if not rule:
         yield required(f"{place}.rule", "rule is not specified")
@@ -69,14 +69,14 @@ def _check_words(schema: Mapping[str, Any], item: Mapping[str, Any], place: str)
         yield invalid_value(f"{place}.fieldPath", field, "must be a valid path")
 
 
-def _check_expressions(rule: Rule, item: Mapping[str, Any], place: str) -> Iterator[Cause]:
+def _check_expressions(rule: ValidationRule, item: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
     problem, message_problem = _problems(rule)
     for word, text in (("rule", problem), ("messageExpression", message_problem)):
         if text and not _LACKING.search(text):
-            yield Cause(f"{place}.{word}", f"Invalid value: {_as_go_shows(item)}: {text}")
+            yield StatusCause(f"{place}.{word}", f"Invalid value: {_as_go_shows(item)}: {text}")
 
 
-def _problems(rule: Rule) -> tuple[str, str]:
+def _problems(rule: ValidationRule) -> tuple[str, str]:
     """Return why the rule and its message cannot be evaluated; nothing for what can be."""
     problem = message_problem = ""
     try:
@@ -118,7 +118,7 @@ def unevaluated_rules(definition: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{place}: the rule {rule.text!r} is not evaluated as it should be: {problem.splitlines()[0]}"
 
 
-def _moment_problem(rule: Rule, node: Mapping[str, Any]) -> str:
+def _moment_problem(rule: ValidationRule, node: Mapping[str, Any]) -> str:
     """Say that the rule reads moments or durations, which expressions get as texts."""
     unconverted = r"(?<![\w.])(?<!timestamp\()(?<!duration\()(?:\w+\.)*"
     for name, sub in (("self", node), *(item for part in _nodes(node) for item in _properties(part))):

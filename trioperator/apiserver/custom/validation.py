@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.status_causes import Cause, invalid_value, required
+from ..model.status_causes import StatusCause, invalid_value, required
 from ..model.structure import Structure
 from .correlation import correlated, is_same, part
 from .validation_rules import check_rules
@@ -31,12 +31,14 @@ _UNCHECKED: Final = (
 )
 
 
-def check(node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> list[Cause]:
+def check(
+    node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
+) -> list[StatusCause]:
     """Return why the object is not valid as a new one, or as the successor of *old*.
 
     What an object is not refused for because it has been so before is added to the warnings.
     """
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     validate(node, obj, causes, old=old)
     if node.special_below:
         causes.extend(_embedded_causes(node, obj, ""))
@@ -44,13 +46,13 @@ def check(node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None
             causes.extend(_duplicate_causes(node, obj, ""))
     if node.rules_below:
         if any(cause.reason in _BLOCKING for cause in causes):
-            causes.append(Cause("<nil>", _UNCHECKED))
+            causes.append(StatusCause("<nil>", _UNCHECKED))
         else:
             causes.extend(check_rules(node, obj, old, warnings))
     return causes
 
 
-def validate(node: Structure, value: Any, causes: list[Cause], path: str = "", *, old: Any = None) -> None:
+def validate(node: Structure, value: Any, causes: list[StatusCause], path: str = "", *, old: Any = None) -> None:
     """Add to *causes* why the value is not valid by itself; nothing if it is what it was."""
     start = len(causes)
     _validate(node, value, causes, path, old)
@@ -58,14 +60,14 @@ def validate(node: Structure, value: Any, causes: list[Cause], path: str = "", *
         del causes[start:]
 
 
-def _validate(node: Structure, value: Any, causes: list[Cause], path: str, old: Any) -> None:
+def _validate(node: Structure, value: Any, causes: list[StatusCause], path: str, old: Any) -> None:
     if node.trivial or (value is None and node.nullable):
         return
     if node.types and not _has_type(value, node.types):
         causes.append(_type_cause(value, node.types, path))
         if isinstance(value, float) and node.types == ("integer",):
             text = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
-            causes.append(Cause("<nil>", text))
+            causes.append(StatusCause("<nil>", text))
         return
     if node.junctions:
         causes.extend(_junction_causes(node, value, path))
@@ -74,7 +76,7 @@ def _validate(node: Structure, value: Any, causes: list[Cause], path: str, old: 
         validate(sub, item, causes, place, old=before)
     if isinstance(value, dict):
         missing = [f"{path}.{name}" if path else name for name in node.required if name not in value]
-        causes.extend(Cause(name, "Required value", "FieldValueRequired") for name in missing)
+        causes.extend(StatusCause(name, "Required value", "FieldValueRequired") for name in missing)
 
 
 def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[Structure, Any, str, Any]]:
@@ -91,7 +93,7 @@ def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[S
             yield node.items, item, f"{path}[{at}]", before_of(item)
 
 
-def _embedded_causes(node: Structure, value: Any, path: str) -> Iterator[Cause]:
+def _embedded_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
     for sub, item, place, _ in _parts(node, value, path, None):
         if not sub.special_below:
             continue
@@ -100,28 +102,28 @@ def _embedded_causes(node: Structure, value: Any, path: str) -> Iterator[Cause]:
         yield from _embedded_causes(sub, item, place)
 
 
-def _identity_causes(value: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _identity_causes(value: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     yield from (required(f"{path}.{name}") for name in ("apiVersion", "kind") if name not in value)
     for name in ("apiVersion", "kind"):
         if value.get(name) == "":
             yield invalid_value(f"{path}.{name}", "", "must not be empty")
 
 
-def _duplicate_causes(node: Structure, value: Any, path: str) -> Iterator[Cause]:
+def _duplicate_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
     if node.keys is not None and isinstance(value, list):
         seen = set[bytes]()
         for at, item in enumerate(value):
             identity = {key: item.get(key) for key in node.keys} if node.keys and isinstance(item, dict) else item
             token = msgspec.json.encode(identity, order="sorted")
             if token in seen:
-                yield Cause(f"{path}[{at}]", f"Duplicate value: {token.decode()}", "FieldValueDuplicate")
+                yield StatusCause(f"{path}[{at}]", f"Duplicate value: {token.decode()}", "FieldValueDuplicate")
             seen.add(token)
     for sub, item, place, _ in _parts(node, value, path, None):
         if sub.special_below:
             yield from _duplicate_causes(sub, item, place)
 
 
-def null_causes(node: Structure, value: Any, path: str = "") -> Iterable[Cause]:
+def null_causes(node: Structure, value: Any, path: str = "") -> Iterable[StatusCause]:
     """Return which fields are null that may not be, and have no default in the place of null."""
     if isinstance(value, dict):
         for key, item in value.items():
@@ -156,15 +158,15 @@ def _has_type(value: Any, types: tuple[str, ...]) -> bool:
     return False
 
 
-def _type_cause(value: Any, types: tuple[str, ...], path: str) -> Cause:
+def _type_cause(value: Any, types: tuple[str, ...], path: str) -> StatusCause:
     found, wanted = type_name(value), ",".join(types)
     where = f"{path} in body" if path else "in body"
     text = f'Invalid value: "{found}": {where} must be of type {wanted}: "{found}"'
-    return Cause(path or "<nil>", text, "FieldValueTypeInvalid")
+    return StatusCause(path or "<nil>", text, "FieldValueTypeInvalid")
 
 
 def _fits(node: Structure, value: Any) -> bool:
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     validate(node, value, causes)
     return not causes
 
@@ -177,10 +179,10 @@ _JUNCTION_TEXTS: Final = {
 }
 
 
-def _junction_causes(node: Structure, value: Any, path: str) -> Iterator[Cause]:
+def _junction_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
     for word, subs in node.junctions.items():
         count = sum(_fits(sub, value) for sub in subs)
         if not {"allOf": count == len(subs), "anyOf": count > 0, "oneOf": count == 1, "not": count == 0}[word]:
             shown = f'"{type_name(value)}"' if isinstance(value, (dict, list)) else text_of(value)
             text = f'Invalid value: {shown}: "{path}" {_JUNCTION_TEXTS[word]}'
-            yield Cause(path or "<nil>", text)
+            yield StatusCause(path or "<nil>", text)

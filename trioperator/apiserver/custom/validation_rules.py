@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..model.status_causes import Cause
-from ..model.structure import Rule, Structure
+from ..model.status_causes import StatusCause
+from ..model.structure import Structure, ValidationRule
 from .cel import Expression, compile_expression, is_installed
 from .cel_values import shown
 from .correlation import correlated, in_order_of, is_same, part
@@ -20,20 +20,20 @@ _FIELD: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
 _MESSAGE_LIMIT: Final = 5 * 1024
 
 
-def compile_rule(rule: Rule) -> Expression:
+def compile_rule(rule: ValidationRule) -> Expression:
     """Compile the rule. Raises ValueError."""
     return compile_expression(rule.expression, _VARIABLES)
 
 
-def compile_message(rule: Rule) -> Expression:
+def compile_message(rule: ValidationRule) -> Expression:
     """Compile the expression of the rule's message. Raises ValueError."""
     return compile_expression(rule.message_expression, _VARIABLES)
 
 
-def rules_of(schema: Mapping[str, Any]) -> tuple[Rule, ...]:
+def rules_of(schema: Mapping[str, Any]) -> tuple[ValidationRule, ...]:
     """Return the rules of one node of a schema."""
     return tuple(
-        Rule(
+        ValidationRule(
             text=str(item.get("rule") or "").strip(),
             message=str(item.get("message") or "").strip(),
             message_expression=str(item.get("messageExpression") or "").strip(),
@@ -64,7 +64,7 @@ def normal_field_path(schema: Mapping[str, Any], text: str) -> str | None:
 
 def check_rules(
     node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """Return which rules the object breaks, as a new one or as the successor of *old*."""
     if is_installed():
         yield from _Visit(warnings).visit(node, obj, old, path="", unchanged=(node, obj, old))
@@ -78,7 +78,7 @@ class _Visit:
 
     def visit(
         self, node: Structure, value: Any, old: Any, *, path: str, unchanged: tuple[Structure, Any, Any]
-    ) -> Iterator[Cause]:
+    ) -> Iterator[StatusCause]:
         """Visit the value and all below it.
 
         *unchanged* is the nearest part around it whose old value is known: what is wrong in it is no reason for a
@@ -110,7 +110,7 @@ class _Visit:
                 yield from self.visit(node.items, item, was, path=f"{path}[{at}]", unchanged=known)
 
 
-def _broken(rule: Rule, node: Structure, value: Any, old: Any, path: str) -> Cause | None:
+def _broken(rule: ValidationRule, node: Structure, value: Any, old: Any, path: str) -> StatusCause | None:
     """Return why the rule refuses the value, if it does."""
     if rule.uses_old and old is None and not rule.has_optional_old:
         return None
@@ -125,7 +125,7 @@ def _broken(rule: Rule, node: Structure, value: Any, old: Any, path: str) -> Cau
         if expression.evaluate({**data, **olds}) is True:
             return None
     except ValueError as error:
-        return Cause(path or "<nil>", f'Invalid value: "{_type_of(node)}": {_failure(rule, str(error))}')
+        return StatusCause(path or "<nil>", f'Invalid value: "{_type_of(node)}": {_failure(rule, str(error))}')
     return _refusal(rule, node, value, _message(rule, data), path)
 
 
@@ -133,7 +133,7 @@ def _type_of(node: Structure) -> str:
     return node.types[0] if len(node.types) == 1 else ""
 
 
-def _failure(rule: Rule, problem: str) -> str:
+def _failure(rule: ValidationRule, problem: str) -> str:
     about = rule.message or rule.text
     if problem == "no such overload":
         text = "call arguments did not match a supported operator, function or macro signature for rule"
@@ -141,7 +141,7 @@ def _failure(rule: Rule, problem: str) -> str:
     return f"{problem} evaluating rule: {about}"
 
 
-def _message(rule: Rule, data: Mapping[str, Any]) -> str:
+def _message(rule: ValidationRule, data: Mapping[str, Any]) -> str:
     if rule.message_expression:
         try:
             found = compile_message(rule).evaluate(data)
@@ -152,7 +152,7 @@ def _message(rule: Rule, data: Mapping[str, Any]) -> str:
     return rule.message or f"failed rule: {rule.text}"
 
 
-def _refusal(rule: Rule, node: Structure, value: Any, message: str, path: str) -> Cause:
+def _refusal(rule: ValidationRule, node: Structure, value: Any, message: str, path: str) -> StatusCause:
     field = ".".join(filter(None, (path, rule.field_path)))
     is_simple = _type_of(node) not in {"object", "array"}
     match rule.reason:
@@ -164,4 +164,4 @@ def _refusal(rule: Rule, node: Structure, value: Any, message: str, path: str) -
             text = f"Duplicate value: {text_of(value)}" if is_simple else "Duplicate value"
         case _:
             text = f"Invalid value: {text_of(value)}: {message}" if is_simple else f"Invalid value: {message}"
-    return Cause(field or "<nil>", text, rule.reason)
+    return StatusCause(field or "<nil>", text, rule.reason)

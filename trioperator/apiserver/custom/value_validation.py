@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..model.status_causes import Cause
+from ..model.status_causes import StatusCause
 from ..model.structure import Check
 from .formats import FORMATS
 
@@ -50,25 +50,25 @@ def text_of(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _wrong(value: Any, path: str, text: str) -> Cause:
-    return Cause(path, f"Invalid value: {text_of(value)}: {path} in body {text}")
+def _wrong(value: Any, path: str, text: str) -> StatusCause:
+    return StatusCause(path, f"Invalid value: {text_of(value)}: {path} in body {text}")
 
 
 def _enum_check(enum: list[Any]) -> Check:
     texts = [text_of(value) for value in enum]
 
-    def check(value: Any, path: str) -> Cause | None:
+    def check(value: Any, path: str) -> StatusCause | None:
         if text_of(value) in texts:
             return None
         text = f"Unsupported value: {text_of(value)}: supported values: {', '.join(texts)}"
-        return Cause(path, text, "FieldValueNotSupported")
+        return StatusCause(path, text, "FieldValueNotSupported")
 
     return check
 
 
 def _number_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
     def bound(fits: Callable[[float], bool], text: str) -> Check:
-        def check(value: Any, path: str) -> Cause | None:
+        def check(value: Any, path: str) -> StatusCause | None:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             return _wrong(value, path, text) if is_number and not fits(value) else None
 
@@ -105,7 +105,7 @@ def _size_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
 
 
 def _size_check(word: str, kind: type, limit: int, text: str) -> Check:
-    def check(value: Any, path: str) -> Cause | None:
+    def check(value: Any, path: str) -> StatusCause | None:
         if not isinstance(value, kind):
             return None
         size = len(value)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def _size_check(word: str, kind: type, limit: int, text: str) -> Check:
             return _wrong(shown, path, text.format(limit)) if size < limit else None
         if size <= limit:
             return None
-        return Cause(path, text.format(limit, size), "FieldValueTooLong" if kind is str else "FieldValueTooMany")
+        return StatusCause(path, text.format(limit, size), "FieldValueTooLong" if kind is str else "FieldValueTooMany")
 
     return check
 
@@ -125,7 +125,7 @@ def _pattern_check(pattern: str) -> Check:
     except re.error:  # written for another dialect: it cannot be checked here
         return lambda value, path: None
 
-    def check(value: Any, path: str) -> Cause | None:
+    def check(value: Any, path: str) -> StatusCause | None:
         if isinstance(value, str) and not compiled.search(value):
             return _wrong(value, path, f"should match '{pattern}'")
         return None
@@ -134,10 +134,10 @@ def _pattern_check(pattern: str) -> Check:
 
 
 def _format_check(name: str, fits: Callable[[str], bool]) -> Check:
-    def check(value: Any, path: str) -> Cause | None:
+    def check(value: Any, path: str) -> StatusCause | None:
         if isinstance(value, str) and not fits(value):
             text = f'Invalid value: "{value}": {path} in body must be of type {name}: "{value}"'
-            return Cause(path, text, "FieldValueTypeInvalid")
+            return StatusCause(path, text, "FieldValueTypeInvalid")
         return None
 
     return check

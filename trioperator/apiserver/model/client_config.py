@@ -17,20 +17,20 @@ class ClientConfig:
     service: str = ""  # "namespace/name"
     path: str = ""  # of a service's URL
     port: int = 443
-    authority: str = ""  # certificates: PEM in base64
+    ca_bundle: str = ""  # certificates in PEM, in base64
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ClientConfig:
         """Read the ``clientConfig`` of a webhook."""
         service = config.get("service")
-        authority = str(config.get("caBundle") or "")
+        ca_bundle = str(config.get("caBundle") or "")
         if not service:
-            return cls(url=str(config.get("url") or ""), authority=authority)
+            return cls(url=str(config.get("url") or ""), ca_bundle=ca_bundle)
         return cls(
             service=f"{service.get('namespace') or ''}/{service.get('name') or ''}",
             path=str(service.get("path") or ""),
             port=int(service.get("port") or 443),
-            authority=authority,
+            ca_bundle=ca_bundle,
         )
 
 

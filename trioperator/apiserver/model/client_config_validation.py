@@ -7,26 +7,26 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .metadata import SUBDOMAIN, SUBDOMAIN_TEXT
-from .status_causes import Cause, invalid_value
+from .status_causes import StatusCause, invalid_value
 
 __all__ = ["check_client_config", "check_conversion", "check_review_versions"]
 
 _FORM = "; desired format: https://host[/path]"
 
 
-def check_client_config(config: Any, path: str) -> Iterable[Cause]:
+def check_client_config(config: Any, path: str) -> Iterable[StatusCause]:
     """Tell what is wrong with the ``clientConfig`` at the path."""
     config = config or {}
     url, service = config.get("url"), config.get("service")
     if (url is None) is (service is None):
-        yield Cause(path, "Required value: exactly one of url or service is required", "FieldValueRequired")
+        yield StatusCause(path, "Required value: exactly one of url or service is required", "FieldValueRequired")
     elif url is not None:
         yield from _check_url(str(url), f"{path}.url")
     else:
         yield from _check_service(service, f"{path}.service")
 
 
-def _check_url(url: str, path: str) -> Iterable[Cause]:
+def _check_url(url: str, path: str) -> Iterable[StatusCause]:
     parts = urlsplit(url)
     if parts.scheme != "https":
         yield invalid_value(path, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
@@ -41,10 +41,10 @@ def _check_url(url: str, path: str) -> Iterable[Cause]:
         yield invalid_value(path, parts.query, "query parameters are not permitted in the URL")
 
 
-def _check_service(service: Mapping[str, Any], path: str) -> Iterable[Cause]:
+def _check_service(service: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
     for field, shown in (("namespace", "name"), ("name", "namespace")):  # the real server takes one for the other
         if not service.get(field):
-            yield Cause(f"{path}.{shown}", "Required value", "FieldValueRequired")
+            yield StatusCause(f"{path}.{shown}", "Required value", "FieldValueRequired")
     port = service.get("port", 443)
     if not 1 <= port <= 65535:
         yield invalid_value(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
@@ -63,10 +63,10 @@ def _check_service(service: Mapping[str, Any], path: str) -> Iterable[Cause]:
             yield invalid_value(f"{path}.path", where, f"segment[{at}]: {SUBDOMAIN_TEXT}")
 
 
-def check_review_versions(versions: Sequence[str], path: str, *, required: str = "") -> Iterable[Cause]:
+def check_review_versions(versions: Sequence[str], path: str, *, required: str = "") -> Iterable[StatusCause]:
     """Tell what is wrong with the versions of reviews that a webhook takes."""
     if not versions:
-        yield Cause(path, f"Required value{required}", "FieldValueRequired")
+        yield StatusCause(path, f"Required value{required}", "FieldValueRequired")
         return
     for at, version in enumerate(versions):
         if version in versions[:at]:
@@ -75,26 +75,26 @@ def check_review_versions(versions: Sequence[str], path: str, *, required: str =
         yield invalid_value(path, list(versions), "must include at least one of v1, v1beta1")
 
 
-def check_conversion(conversion: Mapping[str, Any], path: str) -> Iterable[Cause]:
+def check_conversion(conversion: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
     """Tell what is wrong with the ``spec.conversion`` of a definition."""
     strategy = conversion.get("strategy")
     webhook = conversion.get("webhook") or {}
     config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or ()
     if not strategy:
-        yield Cause(f"{path}.strategy", "Required value", "FieldValueRequired")
+        yield StatusCause(f"{path}.strategy", "Required value", "FieldValueRequired")
     elif strategy not in {"None", "Webhook"}:
         text = f'Unsupported value: "{strategy}": supported values: "None", "Webhook"'
-        yield Cause(f"{path}.strategy", text, "FieldValueNotSupported")
+        yield StatusCause(f"{path}.strategy", text, "FieldValueNotSupported")
     if strategy == "Webhook":
         if config is None:
             text = "Required value: required when strategy is set to Webhook"
-            yield Cause(f"{path}.webhookClientConfig", text, "FieldValueRequired")
+            yield StatusCause(f"{path}.webhookClientConfig", text, "FieldValueRequired")
         else:
             yield from check_client_config(config, f"{path}.webhookClientConfig")
         yield from check_review_versions(versions, f"{path}.conversionReviewVersions")
         return
     text = "Forbidden: should not be set when strategy is not set to Webhook"
     if config is not None:
-        yield Cause(f"{path}.webhookClientConfig", text, "FieldValueForbidden")
+        yield StatusCause(f"{path}.webhookClientConfig", text, "FieldValueForbidden")
     if versions:
-        yield Cause(f"{path}.conversionReviewVersions", text, "FieldValueForbidden")
+        yield StatusCause(f"{path}.conversionReviewVersions", text, "FieldValueForbidden")

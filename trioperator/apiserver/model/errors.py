@@ -13,27 +13,27 @@ from trioperator.errors import ApiError, ExpiredError
 
 from .kinds import Kind
 from .quoting import quote
-from .status_causes import Cause
+from .status_causes import StatusCause
 
 __all__ = [
     "StalePageError",
+    "access_denied",
     "already_exists",
     "bad_request",
     "conflict",
     "expired",
     "forbidden",
+    "headers_too_large",
     "invalid",
     "method_not_allowed",
-    "not_allowed",
     "not_found",
     "render_status",
-    "too_large",
-    "too_large_head",
-    "too_large_version",
-    "too_late",
+    "request_timeout",
+    "request_too_large",
     "unauthorized",
     "unknown_resource",
     "unsupported_media_type",
+    "version_too_large",
 ]
 
 
@@ -115,7 +115,7 @@ def unauthorized() -> ApiError:
     return ApiError.of("Unauthorized", status=401, reason="Unauthorized")
 
 
-def not_allowed(group: str, resource: str, name: str, text: str) -> ApiError:
+def access_denied(group: str, resource: str, name: str, text: str) -> ApiError:
     """Refuse a request to somebody who may not do it; the resource is what they asked for, whether it exists or not."""
     details = {"name": name, "group": group, "kind": resource}
     title = f"{resource}.{group}" if group else resource
@@ -128,7 +128,7 @@ def not_allowed(group: str, resource: str, name: str, text: str) -> ApiError:
     )
 
 
-def invalid(kind_name: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid(kind_name: str, group: str, name: str, causes: Sequence[StatusCause]) -> ApiError:
     """Refuse an object for its values; *kind_name* is that which the object itself claims."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -161,21 +161,21 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     return ApiError.of(text, status=415, reason="UnsupportedMediaType")
 
 
-def too_large(limit: int) -> ApiError:
+def request_too_large(limit: int) -> ApiError:
     return ApiError.of(f"Request entity too large: limit is {limit}", status=413, reason="RequestEntityTooLarge")
 
 
-def too_large_head(limit: int) -> ApiError:
+def headers_too_large(limit: int) -> ApiError:
     return ApiError.of(f"Request header fields too large: limit is {limit}", status=431)
 
 
-def too_late(seconds: float) -> ApiError:
+def request_timeout(seconds: float) -> ApiError:
     """Refuse a request that does not come to its end."""
     text = f"Timeout: the request was not complete within {seconds:.0f} seconds"
     return ApiError.of(text, status=408, reason="Timeout")
 
 
-def too_large_version(wanted: int, current: int) -> ApiError:
+def version_too_large(wanted: int, current: int) -> ApiError:
     """Refuse a resource version that is still in the future."""
     return ApiError.of(
         f"Timeout: Too large resource version: {wanted}, current: {current}",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from .kinds import Kind
-from .status_causes import Cause, invalid_value
+from .status_causes import StatusCause, invalid_value
 
 __all__ = [
     "ANNOTATIONS_LIMIT",
@@ -117,11 +117,11 @@ def _unmarshal_text(value: Any, field: str, wanted: str) -> str:
     return f"json: cannot unmarshal {names[type(value)]} into Go struct field ObjectMeta.{field} of type {wanted}"
 
 
-def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[Cause]:
+def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:
     """Return what is wrong with the metadata of an object that is to be stored."""
     causes = list(_check_name(kind, meta))
     if kind.namespaced and not meta.get("namespace"):
-        causes.append(Cause("metadata.namespace", "Required value", "FieldValueRequired"))
+        causes.append(StatusCause("metadata.namespace", "Required value", "FieldValueRequired"))
     for key, value in (meta.get("labels") or {}).items():
         causes.extend(check_key("metadata.labels", key))
         if len(value) > 63:
@@ -141,10 +141,10 @@ def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[Cause]:
     return causes
 
 
-def _check_name(kind: Kind, meta: Mapping[str, Any]) -> Iterable[Cause]:
+def _check_name(kind: Kind, meta: Mapping[str, Any]) -> Iterable[StatusCause]:
     name = meta.get("name") or ""
     if not name:
-        yield Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
+        yield StatusCause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
         return
     if kind.plural == "namespaces" and "." in name:
         yield invalid_value("metadata.name", name, "must not contain dots")
@@ -187,7 +187,7 @@ def label_problem(name: str) -> str:
     return "" if _LABEL.fullmatch(name) else _LABEL_TEXT
 
 
-def check_key(field: str, key: str) -> Iterable[Cause]:
+def check_key(field: str, key: str) -> Iterable[StatusCause]:
     """Return what is wrong with the key of a label or an annotation."""
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
@@ -204,7 +204,7 @@ def check_key(field: str, key: str) -> Iterable[Cause]:
         yield invalid_value(field, key, _PART_TEXT)
 
 
-def _check_annotations(annotations: Mapping[str, str]) -> Iterable[Cause]:
+def _check_annotations(annotations: Mapping[str, str]) -> Iterable[StatusCause]:
     size = 0
     for key, value in annotations.items():
         yield from check_key("metadata.annotations", key.lower())
@@ -213,10 +213,10 @@ def _check_annotations(annotations: Mapping[str, str]) -> Iterable[Cause]:
             size += len(key.encode()) + len(value.encode()) - len(key) - len(value)
     if size > ANNOTATIONS_LIMIT:
         text = f"Too long: may not be more than {ANNOTATIONS_LIMIT} bytes"
-        yield Cause("metadata.annotations", text, "FieldValueTooLong")
+        yield StatusCause("metadata.annotations", text, "FieldValueTooLong")
 
 
-def _check_owners(owners: Iterable[Mapping[str, Any]]) -> Iterable[Cause]:
+def _check_owners(owners: Iterable[Mapping[str, Any]]) -> Iterable[StatusCause]:
     controllers = []
     for owner in owners:
         if not owner.get("apiVersion"):
@@ -232,7 +232,7 @@ def _check_owners(owners: Iterable[Mapping[str, Any]]) -> Iterable[Cause]:
         yield invalid_value("metadata.ownerReferences", list(owners), text)
 
 
-def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
+def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[StatusCause]:
     """Return what is wrong with the metadata as a change of the stored one; both are clean."""
     causes = []
     if "deletionTimestamp" in old:
@@ -243,7 +243,7 @@ def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> lis
                 "Forbidden: no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{found}}}"
             )
-            causes.append(Cause("metadata.finalizers", text, "FieldValueForbidden"))
+            causes.append(StatusCause("metadata.finalizers", text, "FieldValueForbidden"))
     fixed = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
     changed = [field for field in fixed if new.get(field) != old.get(field)]
     causes.extend(invalid_value(f"metadata.{field}", new.get(field), "field is immutable") for field in changed)

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["Cause", "invalid_value", "required", "unsupported"]
+__all__ = ["StatusCause", "invalid_value", "required", "unsupported"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One reason why a field is not valid, in the terms of ``StatusCause``."""
 
     field: str
@@ -19,18 +19,18 @@ class Cause:
     reason: str = "FieldValueInvalid"
 
 
-def invalid_value(field: str, value: object, text: str) -> Cause:
+def invalid_value(field: str, value: object, text: str) -> StatusCause:
     """Make the most frequent cause: the value of the field is not valid."""
-    return Cause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
+    return StatusCause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
 
 
-def required(field: str, text: str = "") -> Cause:
+def required(field: str, text: str = "") -> StatusCause:
     """Make the cause of a field that must be there."""
-    return Cause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
+    return StatusCause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
 
 
-def unsupported(field: str, value: object, choices: Iterable[str]) -> Cause:
+def unsupported(field: str, value: object, choices: Iterable[str]) -> StatusCause:
     """Make the cause of a value that is none of the choices."""
     texts = ", ".join(f'"{choice}"' for choice in choices)
     text = f"Unsupported value: {msgspec.json.encode(value).decode()}: supported values: {texts}"
-    return Cause(field, text, "FieldValueNotSupported")
+    return StatusCause(field, text, "FieldValueNotSupported")

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from .status_causes import Cause
+from .status_causes import StatusCause
 
-__all__ = ["Check", "Rule", "Structure"]
+__all__ = ["Check", "Structure", "ValidationRule"]
 
-Check: TypeAlias = Callable[[Any, str], Cause | None]  # of a value and its path
+Check: TypeAlias = Callable[[Any, str], StatusCause | None]  # of a value and its path
 
 # A string, which is passed by, or the name of the old value. The library has no optional values for Python to hand in,
 # so the old value comes in a list that may be empty.
@@ -21,7 +21,7 @@ _OLD: Final = re.compile(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ValidationRule:
     """One rule; what is wrong with it, the check of the definition has said."""
 
     text: str
@@ -60,7 +60,7 @@ class Structure:
     keys: tuple[str, ...] | None = None  # of list maps; () marks a set
     checks: tuple[Check, ...] = ()
     junctions: dict[str, list[Structure]] = dataclasses.field(default_factory=dict)
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ValidationRule, ...] = ()
     # Whether anything below has defaults or anything to prune or to check: nodes without are passed by.
     defaults_below: bool = False
     trivial: bool = False

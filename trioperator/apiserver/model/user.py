@@ -12,7 +12,7 @@ __all__ = [
     "ANONYMOUS",
     "AUTHENTICATED",
     "MASTERS",
-    "NOBODY",
+    "NO_CREDENTIALS",
     "UNAUTHENTICATED",
     "User",
     "service_account_groups",
@@ -48,7 +48,7 @@ class User:
 
 
 ANONYMOUS: Final = User(name="system:anonymous", groups=(UNAUTHENTICATED,))
-NOBODY: Final = User(name="")  # who shows no credentials where they are required: nobody is let in like that
+NO_CREDENTIALS: Final = User(name="")  # who shows no credentials where they are required: nobody is let in like that
 ADMIN: Final = User(name="kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
 
 

@@ -18,7 +18,7 @@ from ..model.errors import StalePageError, bad_request, expired, invalid
 from ..model.kinds import Kind
 from ..model.quoting import quote
 from ..model.selectors import FieldSelector, parse_fields, parse_labels
-from ..model.status_causes import Cause, unsupported
+from ..model.status_causes import StatusCause, unsupported
 from ..store.state import State
 from ..store.storage import Expired, Stored, Table
 from ..webhooks.conversion import Converter
@@ -285,11 +285,11 @@ def _check_watch_options(query: Mapping[str, str]) -> None:
     _refuse(causes)
 
 
-def _forbidden(text: str, field: str = _MATCH) -> Cause:
-    return Cause(field, f"Forbidden: {text}", "FieldValueForbidden")
+def _forbidden(text: str, field: str = _MATCH) -> StatusCause:
+    return StatusCause(field, f"Forbidden: {text}", "FieldValueForbidden")
 
 
-def _refuse(causes: Sequence[Cause]) -> None:
+def _refuse(causes: Sequence[StatusCause]) -> None:
     if causes:
         raise invalid("ListOptions", "meta.k8s.io", "", causes)
 

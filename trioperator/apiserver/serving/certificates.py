@@ -17,12 +17,12 @@ from ..model.user import AUTHENTICATED, User
 if TYPE_CHECKING:
     import trustme
 
-__all__ = ["Authority", "certified_user"]
+__all__ = ["CertificateAuthority", "user_of_certificate"]
 
 _YEARS: Final = 10 * 365  # days that a user's certificate is valid
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority, made when it is first needed.
 
     ``pem`` are the certificate and the private key of one that has been made before. Needs the extra ``tls``; raises
@@ -95,7 +95,7 @@ class Authority:
         return made.public_bytes(serialization.Encoding.PEM), private_bytes
 
 
-def certified_user(certificate: Mapping[str, Any] | None) -> User | None:
+def user_of_certificate(certificate: Mapping[str, Any] | None) -> User | None:
     """Return whom a client's certificate (as :mod:`ssl` shows it) is for; None without one, or without a name."""
     pairs = [pair for names in (certificate or {}).get("subject", ()) for pair in names]
     name = next((value for field, value in pairs if field == "commonName"), "")

@@ -20,10 +20,10 @@ import trio
 
 from trioperator.errors import ApiError
 
-from ..model.errors import render_status, too_late
+from ..model.errors import render_status, request_timeout
 from ..model.messages import Handler, Request, Response, Stream
 from ..model.user import ANONYMOUS, User
-from .certificates import certified_user
+from .certificates import user_of_certificate
 from .request_parser import RequestParser
 
 __all__ = ["serve_listeners", "serve_stream"]
@@ -80,7 +80,7 @@ async def _serve_connection(
                 stream = secured = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
                 with trio.fail_after(_HANDSHAKE_TIMEOUT):
                     await secured.do_handshake()
-                user = certified_user(secured.getpeercert()) or user
+                user = user_of_certificate(secured.getpeercert()) or user
             await serve_stream(handler, stream, user=user)
     finally:
         await trio.aclose_forcefully(stream)
@@ -131,7 +131,7 @@ class _Connection:
         with trio.move_on_at(self._due) as scope:
             data = await self._stream.receive_some(_READ_SIZE)
         if scope.cancelled_caught and parser.is_midway:
-            parser.refusal = too_late(_REQUEST_TIMEOUT)
+            parser.refusal = request_timeout(_REQUEST_TIMEOUT)
             return True
         if not data:
             return False

@@ -10,9 +10,9 @@ import httptools
 
 from trioperator.errors import ApiError
 
-from ..model.errors import bad_request, too_large, too_large_head
+from ..model.errors import bad_request, headers_too_large, request_too_large
 from ..model.messages import IMPERSONATION, Request
-from ..model.user import ANONYMOUS, NOBODY, User
+from ..model.user import ANONYMOUS, NO_CREDENTIALS, User
 
 __all__ = ["HEAD_LIMIT", "RequestParser"]
 
@@ -37,7 +37,7 @@ class RequestParser:
         self.expects_sign = False  # the client waits for a 100 before it sends the body
         self._body_limit = body_limit
         self._user = user
-        self._takes_tokens = user in {ANONYMOUS, NOBODY}  # a certificate goes before them
+        self._takes_tokens = user in {ANONYMOUS, NO_CREDENTIALS}  # a certificate goes before them
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = False
         self._fed = 0  # bytes since the head has begun
@@ -61,7 +61,7 @@ class RequestParser:
         # A header is counted when it is whole, and may never be.
         self._fed += len(data)
         if self._in_head and self._fed > 2 * HEAD_LIMIT:
-            self.refusal = self.refusal or too_large_head(HEAD_LIMIT)
+            self.refusal = self.refusal or headers_too_large(HEAD_LIMIT)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -89,21 +89,21 @@ class RequestParser:
     def _count(self, size: int) -> None:
         self._head_size += size
         if self._head_size > HEAD_LIMIT:
-            self._refuse(too_large_head(HEAD_LIMIT))
+            self._refuse(headers_too_large(HEAD_LIMIT))
 
     def on_headers_complete(self) -> None:
         """See whether the body is going to be too large, and whether a sign is waited for."""
         self._in_head = False
         announced = self._headers.get(b"content-length", b"")
         if announced.isdigit() and int(announced) > self._body_limit:
-            self._refuse(too_large(self._body_limit))
+            self._refuse(request_too_large(self._body_limit))
         self.expects_sign = self._headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._size += len(body)
         if self._size > self._body_limit:
-            self._refuse(too_large(self._body_limit))
+            self._refuse(request_too_large(self._body_limit))
         self._body.append(body)
 
     def on_message_complete(self) -> None:

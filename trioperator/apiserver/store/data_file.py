@@ -21,7 +21,7 @@ import trio
 from trioperator.errors import ConfigError, DataFileError
 
 from . import frames
-from .frames import DamageError
+from .frames import CorruptRecordError
 from .storage import Change, Table
 
 __all__ = ["DataFile"]
@@ -82,7 +82,7 @@ class DataFile:
         except OSError as error:
             found.close()
             raise ConfigError(f"The data file {real} cannot be used: {error.strerror}.") from None
-        except DamageError as error:
+        except CorruptRecordError as error:
             found.close()
             raise ConfigError(
                 f"The data file {real} is damaged, or is no data file of a cluster: {error}. It is left as it is."
@@ -115,7 +115,7 @@ class DataFile:
 
     # -- noting and writing ---------------------------------------------------------------------------------------
 
-    def note(self, table: Table, change: Change) -> None:
+    def observe(self, table: Table, change: Change) -> None:
         """Take a change: it is in the file when :meth:`flush` has returned."""
         name = (*table.resource, change.key)
         if change.new is None:
@@ -127,7 +127,7 @@ class DataFile:
         self._noted += 1
 
     def note_fact(self, name: str, value: str) -> None:
-        """Keep a text under a name, as :meth:`note` keeps a change."""
+        """Keep a text under a name, as :meth:`observe` keeps a change."""
         self.facts[name] = self._new_facts[name] = value
         self._noted += 1
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["DamageError", "Entry", "Frame", "content_of", "encode_frame", "encode_head", "read_frames"]
+__all__ = ["CorruptRecordError", "Entry", "Frame", "content_of", "encode_frame", "encode_head", "read_frames"]
 
 FORMAT: Final = "trioperator cluster"
 VERSION: Final = 1
@@ -21,7 +21,7 @@ VERSION: Final = 1
 Entry: TypeAlias = tuple[str, str, str, bytes | None]
 
 
-class DamageError(ValueError):
+class CorruptRecordError(ValueError):
     """Say that the content is damaged, or no such content: no unfinished write can have left it like that."""
 
 
@@ -71,23 +71,23 @@ def read_frames(lines: Iterable[bytes]) -> Iterator[tuple[Frame, int]]:
     first = next(source, b"")
     payload = _payload(first)
     if payload is None:
-        raise DamageError("it does not begin as such a file does")
+        raise CorruptRecordError("it does not begin as such a file does")
     missing = _read_head(payload)
     offset = start = len(first)
     for line in source:
         payload = _payload(line)
         if payload is None:
             if any(_payload(later) is not None for later in source):
-                raise DamageError(f"there is something wrong at byte {offset}, and valid content after it")
+                raise CorruptRecordError(f"there is something wrong at byte {offset}, and valid content after it")
             break
         frame = _read_frame(payload, offset)
         missing -= len(frame.changes)
         offset += len(line)
         yield frame, offset
     if offset == start:
-        raise DamageError("it ends after its first line")
+        raise CorruptRecordError("it ends after its first line")
     if missing > 0:
-        raise DamageError(f"{missing} of the objects that it began with are missing from byte {offset} on")
+        raise CorruptRecordError(f"{missing} of the objects that it began with are missing from byte {offset} on")
 
 
 def content_of(raw: msgspec.Raw) -> bytes | None:
@@ -100,11 +100,13 @@ def _read_head(payload: bytes) -> int:
     try:
         head = _decode_head(payload)
     except msgspec.MsgspecError:
-        raise DamageError("it does not begin as such a file does") from None
+        raise CorruptRecordError("it does not begin as such a file does") from None
     if head.format != FORMAT:
-        raise DamageError("it does not begin as such a file does")
+        raise CorruptRecordError("it does not begin as such a file does")
     if head.version != VERSION:
-        raise DamageError(f"its format has the version {head.version}, and {VERSION} is the one that is known here")
+        raise CorruptRecordError(
+            f"its format has the version {head.version}, and {VERSION} is the one that is known here"
+        )
     return head.objects
 
 
@@ -112,7 +114,7 @@ def _read_frame(payload: bytes, offset: int) -> Frame:
     try:
         return _decode_frame(payload)
     except msgspec.MsgspecError as error:
-        raise DamageError(f"what is at byte {offset} cannot be read: {error}") from None
+        raise CorruptRecordError(f"what is at byte {offset} cannot be read: {error}") from None
 
 
 def _line(payload: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from ..model.errors import too_large_version
+from ..model.errors import version_too_large
 
 __all__ = ["HISTORY_SIZE", "Change", "Expired", "Store", "Stored", "Table"]
 
@@ -231,7 +231,7 @@ class Store:
     def check_version(self, revision: int) -> None:
         """Refuse a revision which is still to come."""
         if revision > self.revision:
-            raise too_large_version(revision, self.revision)
+            raise version_too_large(revision, self.revision)
 
     def compact(self, revision: int | None = None) -> None:
         """Forget the changes up to the revision (by default: all so far): older watches and pages get 410."""

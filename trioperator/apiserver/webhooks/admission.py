@@ -24,13 +24,13 @@ from ..model.errors import bad_request, forbidden
 from ..model.kinds import Kind
 from ..store.state import State
 from ..store.storage import Change, Table
-from .admission_review import BadAnswerError, Verdict, make_review, read_review, rejection, review_version
-from .client import Caller, CallError
+from .admission_review import InvalidReviewError, Verdict, make_review, read_review, rejection, review_version
+from .client import WebhookCallError, WebhookClient
 from .conversion import Converter
 from .json_patch import amend, internal_error
-from .matching import Attempt, Webhook, select, webhooks_of
+from .matching import AdmissionAttributes, Webhook, select, webhooks_of
 
-__all__ = ["Webhooks"]
+__all__ = ["AdmissionWebhooks"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -41,18 +41,18 @@ class _FailedError(Exception):
     """Say that a webhook could not be asked, or has not answered as it must."""
 
 
-class Webhooks:
+class AdmissionWebhooks:
     """The webhooks of one cluster, as its configurations say at the moment."""
 
-    def __init__(self, state: State, caller: Caller, converter: Converter) -> None:
+    def __init__(self, state: State, webhook_client: WebhookClient, converter: Converter) -> None:
         self._state = state
-        self._caller = caller
+        self._webhook_client = webhook_client
         self._converter = converter
         self._conditions = Conditions()
         self._known: dict[tuple[str, str], list[Webhook]] = {}
-        state.store.on_change.append(self._note)
+        state.store.on_change.append(self._observe)
 
-    def _note(self, table: Table, change: Change) -> None:
+    def _observe(self, table: Table, change: Change) -> None:
         if table.resource in CONFIGURATIONS:
             self._known.pop(table.resource, None)
 
@@ -67,18 +67,18 @@ class Webhooks:
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
-    def concern(self, attempt: Attempt) -> bool:
+    def concern(self, attributes: AdmissionAttributes) -> bool:
         """Tell whether there is a webhook to be asked about the attempt."""
-        return not attempt.is_exempt and any(
-            self._selected_kind(hook, attempt) is not None
+        return not attributes.is_exempt and any(
+            self._selected_kind(hook, attributes) is not None
             for resource in (MUTATING, VALIDATING)
             for hook in self._webhooks(resource)
         )
 
-    async def mutate(self, attempt: Attempt) -> Object | None:
+    async def mutate(self, attributes: AdmissionAttributes) -> Object | None:
         """Return the object as the mutating webhooks want it, or raise their refusal."""
-        if attempt.is_exempt or not self._webhooks(MUTATING):
-            return attempt.new
+        if attributes.is_exempt or not self._webhooks(MUTATING):
+            return attributes.new
         hooks = self._webhooks(MUTATING)
         asked: set[str] = set()  # and to be asked again if somebody changes the object after them
         again: set[str] = set()
@@ -86,115 +86,121 @@ class Webhooks:
             for at, hook in enumerate(hooks):
                 if turn and hook.id not in again:
                     continue
-                left = await self._mutate_by(hook, attempt, place=f"round_{turn}_index_{at}")
+                left = await self._mutate_by(hook, attributes, place=f"round_{turn}_index_{at}")
                 if left is None:
                     continue
-                if left.new is not attempt.new:
+                if left.new is not attributes.new:
                     again |= asked
                     asked.clear()
                 if hook.is_reinvoked:
                     asked.add(hook.id)
-                attempt = left
+                attributes = left
             if not again:
                 break
-        return attempt.new
+        return attributes.new
 
-    async def _mutate_by(self, hook: Webhook, attempt: Attempt, *, place: str) -> Attempt | None:
+    async def _mutate_by(
+        self, hook: Webhook, attributes: AdmissionAttributes, *, place: str
+    ) -> AdmissionAttributes | None:
         """Return the attempt as the webhook has left it; None if the webhook was not concerned."""
-        kind = await self._select(hook, attempt)
+        kind = await self._select(hook, attributes)
         if kind is None:
             return None
-        seen = await self._in_version(attempt, kind)
+        seen = await self._in_version(attributes, kind)
         try:
-            verdict = await self._ask(hook, attempt, seen, kind, mutating=True)
+            verdict = await self._ask(hook, attributes, seen, kind, mutating=True)
         except _FailedError as error:
-            self._survive(hook, attempt.options, error, note=f"failed-open.mutation.webhook.admission.k8s.io/{place}")
-            return attempt
+            self._survive(
+                hook, attributes.options, error, note=f"failed-open.mutation.webhook.admission.k8s.io/{place}"
+            )
+            return attributes
         if not verdict.operations:
-            return attempt
+            return attributes
         if seen.new is None:
             text = f'admission webhook "{hook.name}" attempted to modify the object'
             raise internal_error(f"{text}, which is not supported for this operation")
-        new = _reshaped(kind, amend(seen.new, verdict.operations), attempt)
+        new = _reshaped(kind, amend(seen.new, verdict.operations), attributes)
         if kind.custom is not None and new == _plain(seen.new):
-            return attempt  # the real server takes any patch of a built-in kind for a change
-        if kind is not attempt.kind:
-            new = await self._converter.convert(new, attempt.kind)
-        return dataclasses.replace(attempt, new=new)
+            return attributes  # the real server takes any patch of a built-in kind for a change
+        if kind is not attributes.kind:
+            new = await self._converter.convert(new, attributes.kind)
+        return dataclasses.replace(attributes, new=new)
 
-    async def validate(self, attempt: Attempt) -> None:
+    async def validate(self, attributes: AdmissionAttributes) -> None:
         """Ask all validating webhooks at once; raise the first refusal after all have answered."""
-        if attempt.is_exempt or not self._webhooks(VALIDATING):
+        if attributes.is_exempt or not self._webhooks(VALIDATING):
             return
-        concerned = []
+        keys_for = []
         for at, hook in enumerate(self._webhooks(VALIDATING)):
-            kind = await self._select(hook, attempt)
+            kind = await self._select(hook, attributes)
             if kind is not None:
-                concerned.append((at, hook, kind, await self._in_version(attempt, kind)))
+                keys_for.append((at, hook, kind, await self._in_version(attributes, kind)))
         refusals: list[ApiError] = []
 
-        async def ask(at: int, hook: Webhook, kind: Kind, seen: Attempt) -> None:
+        async def ask(at: int, hook: Webhook, kind: Kind, seen: AdmissionAttributes) -> None:
             try:
-                await self._ask(hook, attempt, seen, kind, mutating=False)
+                await self._ask(hook, attributes, seen, kind, mutating=False)
             except _FailedError as error:
                 note = f"failed-open.validating.webhook.admission.k8s.io/round_0_index_{at}"
                 try:
-                    self._survive(hook, attempt.options, error, note=note)
+                    self._survive(hook, attributes.options, error, note=note)
                 except ApiError as refusal:
                     refusals.append(refusal)
             except ApiError as refusal:
                 refusals.append(refusal)
 
-        if concerned:
+        if keys_for:
             async with trio.open_nursery() as nursery:
-                for item in concerned:
+                for item in keys_for:
                     nursery.start_soon(ask, *item, name=f"ask {item[1].name}")
         if refusals:
             raise refusals[0]
 
     # -- who is asked ---------------------------------------------------------------------------------------------
 
-    async def _select(self, hook: Webhook, attempt: Attempt) -> Kind | None:
+    async def _select(self, hook: Webhook, attributes: AdmissionAttributes) -> Kind | None:
         """Return the version in which the webhook is to be asked; None if it is not concerned."""
-        kind = self._selected_kind(hook, attempt)
+        kind = self._selected_kind(hook, attributes)
         if kind is None or not hook.conditions:
             return kind
-        seen = await self._in_version(attempt, kind)
+        seen = await self._in_version(attributes, kind)
         request = _plain(make_review("v1", "", seen, kind)["request"])
         try:
             is_met = self._conditions.are_met(hook.conditions, request, ignores_failures=hook.ignores_failures)
         except ValueError as error:
-            raise forbidden(attempt.kind, attempt.name, str(error)) from None
+            raise forbidden(attributes.kind, attributes.name, str(error)) from None
         return kind if is_met else None
 
-    def _selected_kind(self, hook: Webhook, attempt: Attempt) -> Kind | None:
+    def _selected_kind(self, hook: Webhook, attributes: AdmissionAttributes) -> Kind | None:
         namespaces = self._state.store.table(("", "namespaces")).objects
-        found = namespaces.get(attempt.namespace)
+        found = namespaces.get(attributes.namespace)
         return select(
             hook,
-            attempt,
-            equivalents=self._equivalents(attempt),
+            attributes,
+            equivalents=self._equivalents(attributes),
             namespace=found.obj if found is not None else None,
         )
 
-    def _equivalents(self, attempt: Attempt) -> Iterator[Kind]:
+    def _equivalents(self, attributes: AdmissionAttributes) -> Iterator[Kind]:
         """Return the other versions of the attempt's kind."""
         for kind in self._state.catalog:
-            if kind.resource == attempt.kind.resource and kind is not attempt.kind:
+            if kind.resource == attributes.kind.resource and kind is not attributes.kind:
                 yield kind
 
-    async def _in_version(self, attempt: Attempt, kind: Kind) -> Attempt:
-        if kind is attempt.kind or attempt.subresource == "scale":
-            return attempt
-        new = None if attempt.new is None else await self._converter.convert(attempt.new, kind)
-        old = None if attempt.old is None else await self._converter.convert(attempt.old, kind)
-        return dataclasses.replace(attempt, new=new, old=old)
+    async def _in_version(self, attributes: AdmissionAttributes, kind: Kind) -> AdmissionAttributes:
+        if kind is attributes.kind or attributes.subresource == "scale":
+            return attributes
+        new = None if attributes.new is None else await self._converter.convert(attributes.new, kind)
+        old = None if attributes.old is None else await self._converter.convert(attributes.old, kind)
+        return dataclasses.replace(attributes, new=new, old=old)
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self, hook: Webhook, attempt: Attempt, seen: Attempt, kind: Kind, *, mutating: bool) -> Verdict:
+    async def _ask(
+        self, hook: Webhook, attributes: AdmissionAttributes, seen: AdmissionAttributes, kind: Kind, *, mutating: bool
+    ) -> Verdict:
         """Return the webhook's verdict, or raise its refusal; raise _FailedError if there is none."""
-        options = attempt.options
+        options = attributes.options
         if options.dry_run and not hook.allows_dry_run:
             raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
         version = review_version(hook)
@@ -204,11 +210,11 @@ class Webhooks:
         uid = self._state.uid()
         content = msgspec.json.encode(make_review(version, uid, seen, kind))
         try:
-            answer = await self._caller.post(
+            answer = await self._webhook_client.post(
                 hook.client, content, timeout=hook.timeout, query=f"?timeout={hook.timeout}s"
             )
             verdict = read_review(version, uid, answer, mutating=mutating)
-        except (BadAnswerError, CallError) as error:
+        except (InvalidReviewError, WebhookCallError) as error:
             raise _FailedError(str(error)) from error
         options.annotations.update({f"{hook.name}/{key}": text for key, text in verdict.annotations.items()})
         options.warnings.extend(verdict.warnings)
@@ -230,9 +236,9 @@ def _plain(obj: Mapping[str, Any]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(obj))
 
 
-def _reshaped(kind: Kind, new: Any, attempt: Attempt) -> Object:
+def _reshaped(kind: Kind, new: Any, attributes: AdmissionAttributes) -> Object:
     """Return the object that a webhook has patched with its defaults; refuse what is no such object."""
-    if attempt.subresource == "scale":
+    if attributes.subresource == "scale":
         return dict(new)
     try:
         return decode_object(kind, new, WriteOptions(field_validation="Ignore"), patched=True)

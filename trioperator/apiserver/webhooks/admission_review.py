@@ -13,11 +13,11 @@ import msgspec
 from trioperator.errors import ApiError
 
 from ..model.kinds import Kind
-from .matching import Attempt, Webhook
+from .matching import AdmissionAttributes, Webhook
 
 __all__ = [
     "REVIEW_VERSIONS",
-    "BadAnswerError",
+    "InvalidReviewError",
     "Verdict",
     "make_review",
     "read_review",
@@ -30,7 +30,7 @@ _GROUP: Final = "admission.k8s.io"
 _SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
-class BadAnswerError(Exception):
+class InvalidReviewError(Exception):
     """Say what is wrong with the answer of a webhook."""
 
 
@@ -50,34 +50,34 @@ def review_version(webhook: Webhook) -> str | None:
     return next((version for version in webhook.versions if version in REVIEW_VERSIONS), None)
 
 
-def make_review(version: str, uid: str, attempt: Attempt, kind: Kind) -> dict[str, Any]:
+def make_review(version: str, uid: str, attributes: AdmissionAttributes, kind: Kind) -> dict[str, Any]:
     """Return the question about the attempt, whose objects are in the version of *kind*."""
-    requested = attempt.kind
-    request: dict[str, Any] = {"uid": uid, "kind": _kind(kind, attempt), "resource": _resource(kind)}
-    if attempt.subresource:
-        request["subResource"] = attempt.subresource
-    request["requestKind"] = _kind(requested, attempt)
+    requested = attributes.kind
+    request: dict[str, Any] = {"uid": uid, "kind": _kind(kind, attributes), "resource": _resource(kind)}
+    if attributes.subresource:
+        request["subResource"] = attributes.subresource
+    request["requestKind"] = _kind(requested, attributes)
     request["requestResource"] = _resource(requested)
-    if attempt.subresource:
-        request["requestSubResource"] = attempt.subresource
-    if attempt.name:
-        request["name"] = attempt.name
-    if attempt.namespace:
-        request["namespace"] = attempt.namespace
-    options = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}[attempt.operation]
+    if attributes.subresource:
+        request["requestSubResource"] = attributes.subresource
+    if attributes.name:
+        request["name"] = attributes.name
+    if attributes.namespace:
+        request["namespace"] = attributes.namespace
+    options = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}[attributes.operation]
     request |= {
-        "operation": attempt.operation,
-        "userInfo": attempt.options.user.describe(),
-        "object": attempt.new,
-        "oldObject": attempt.old,
-        "dryRun": attempt.options.dry_run,
-        "options": {"kind": options, "apiVersion": "meta.k8s.io/v1", **attempt.options.sent},
+        "operation": attributes.operation,
+        "userInfo": attributes.options.user.describe(),
+        "object": attributes.new,
+        "oldObject": attributes.old,
+        "dryRun": attributes.options.dry_run,
+        "options": {"kind": options, "apiVersion": "meta.k8s.io/v1", **attributes.options.sent},
     }
     return {"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{version}", "request": request}
 
 
-def _kind(kind: Kind, attempt: Attempt) -> dict[str, str]:
-    if attempt.subresource == "scale":
+def _kind(kind: Kind, attributes: AdmissionAttributes) -> dict[str, str]:
+    if attributes.subresource == "scale":
         return _SCALE
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
@@ -110,7 +110,7 @@ def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdi
     try:
         review = msgspec.convert({} if answer is None else answer, _Review)
     except msgspec.ValidationError as error:
-        raise BadAnswerError(f"failed to call webhook: json: {error}") from None
+        raise InvalidReviewError(f"failed to call webhook: json: {error}") from None
     _check_kind(version, review)
     response = review.response
     patch = _decode_patch(response.patch if response is not None else None)
@@ -124,7 +124,7 @@ def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdi
         _check_patch(patch, patch_type, mutating=mutating)
     operations = _read_operations(patch) if response.allowed else []
     if operations and patch_type != "JSONPatch":
-        raise BadAnswerError(f'unsupported patch type "{patch_type}"')
+        raise InvalidReviewError(f'unsupported patch type "{patch_type}"')
     return Verdict(
         allowed=response.allowed,
         status=response.status,
@@ -134,8 +134,8 @@ def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdi
     )
 
 
-def _invalid(text: str) -> BadAnswerError:
-    return BadAnswerError(f"received invalid webhook response: {text}")
+def _invalid(text: str) -> InvalidReviewError:
+    return InvalidReviewError(f"received invalid webhook response: {text}")
 
 
 def _check_kind(version: str, review: _Review) -> None:
@@ -143,11 +143,11 @@ def _check_kind(version: str, review: _Review) -> None:
     known = {f"{_GROUP}/{each}" for each in REVIEW_VERSIONS}
     if (review.kind or review.api_version) and (review.kind != "AdmissionReview" or review.api_version not in known):
         text = f'no kind "{review.kind}" is registered for version "{review.api_version}"'
-        raise BadAnswerError(f"failed to call webhook: {text}")
+        raise InvalidReviewError(f"failed to call webhook: {text}")
     if review.api_version and review.api_version != f"{_GROUP}/{version}":
         other = review.api_version.rpartition("/")[2]
         text = f"converting ({other}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
-        raise BadAnswerError(f"failed to call webhook: {text}")
+        raise InvalidReviewError(f"failed to call webhook: {text}")
 
 
 def _check_identity(uid: str, review: _Review, response: _Response) -> None:
@@ -176,14 +176,14 @@ def _decode_patch(text: str | None) -> bytes:
     try:
         return base64.b64decode(text or "", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadAnswerError(f"failed to call webhook: illegal base64 data: {error}") from None
+        raise InvalidReviewError(f"failed to call webhook: illegal base64 data: {error}") from None
 
 
 def _read_operations(patch: bytes) -> list[dict[str, Any]]:
     try:
         return msgspec.json.decode(patch or b"[]", type=list[dict[str, Any]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadAnswerError(f"received undecodable patch in webhook response: {error}") from None
+        raise InvalidReviewError(f"received undecodable patch in webhook response: {error}") from None
 
 
 def rejection(webhook: Webhook, status: Mapping[str, Any] | None) -> ApiError:

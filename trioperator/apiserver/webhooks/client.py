@@ -22,7 +22,7 @@ from ..model.client_config import ClientConfig
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["CallError", "Caller"]
+__all__ = ["WebhookCallError", "WebhookClient"]
 
 _HEADERS: Final = {
     "Accept": "application/json, */*",
@@ -45,11 +45,11 @@ _UNTRUSTED: Final = frozenset({18, 19, 20, 21})  # OpenSSL's codes for who is vo
 _MISMATCH: Final = frozenset({62, 64})
 
 
-class CallError(Exception):
+class WebhookCallError(Exception):
     """Say why a webhook has given no answer."""
 
 
-class Caller:
+class WebhookClient:
     """The way to the webhooks of one cluster.
 
     ``services`` tells where services are: URLs by ``namespace/name``. ``transports`` are asked in the place of the
@@ -71,7 +71,7 @@ class Caller:
         """Send JSON and return that of the answer; raise CallError if there is none."""
         shown = url_of(config) + query
         url, server_name = self._place(config, shown)
-        client = self._client(config.authority, urlsplit(url).hostname or "")
+        client = self._client(config.ca_bundle, urlsplit(url).hostname or "")
         self._calls += 1
         try:
             with trio.fail_after(timeout):
@@ -79,9 +79,9 @@ class Caller:
                     _request(url, content, host=urlsplit(shown).netloc, server_name=server_name)
                 )
         except trio.TooSlowError:
-            raise CallError(f'failed to call webhook: Post "{shown}": context deadline exceeded') from None
+            raise WebhookCallError(f'failed to call webhook: Post "{shown}": context deadline exceeded') from None
         except Exception as error:
-            raise CallError(f'failed to call webhook: Post "{shown}": {_explain(error, url)}') from error
+            raise WebhookCallError(f'failed to call webhook: Post "{shown}": {_explain(error, url)}') from error
         finally:
             self._calls -= 1
         return _content_of(response)
@@ -105,21 +105,21 @@ class Caller:
             text = (
                 f'service "{name}" not found: Cluster(services={{"{config.service}": "https://..."}}) tells where it is'
             )
-            raise CallError(f'failed to call webhook: Post "{shown}": {text}')
+            raise WebhookCallError(f'failed to call webhook: Post "{shown}": {text}')
         return f"{known.rstrip('/')}{parts.path}?{parts.query}".rstrip("?"), parts.hostname or ""
 
-    def _client(self, authority: str, host: str) -> httpx.AsyncClient:
+    def _client(self, ca_bundle: str, host: str) -> httpx.AsyncClient:
         import httpx
 
         transport = self._transports.get(host)
         is_local = host in _LOCAL
-        key = (host, "") if transport is not None else ("local" if is_local else "", authority)
+        key = (host, "") if transport is not None else ("local" if is_local else "", ca_bundle)
         client = self._clients.get(key)
         if client is None:
             if transport is not None:
                 client = httpx.AsyncClient(transport=_borrow(transport), timeout=None)
             else:
-                client = httpx.AsyncClient(verify=_make_context(authority), timeout=None, trust_env=not is_local)
+                client = httpx.AsyncClient(verify=_make_context(ca_bundle), timeout=None, trust_env=not is_local)
             self._clients[key] = client
         return client
 
@@ -164,13 +164,13 @@ def url_of(config: ClientConfig) -> str:
     return f"https://{name}.{namespace}.svc:{config.port}{config.path or '/'}"
 
 
-def _make_context(authority: str) -> ssl.SSLContext:
+def _make_context(ca_bundle: str) -> ssl.SSLContext:
     """Make the context that trusts the authority alone; without one, those that the machine trusts."""
     try:
-        data = base64.b64decode(authority).decode("ascii")
+        data = base64.b64decode(ca_bundle).decode("ascii")
         context = ssl.create_default_context(cadata=data or None)
     except (ssl.SSLError, binascii.Error, ValueError):
-        raise CallError(
+        raise WebhookCallError(
             "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
         ) from None
     if hasattr(ssl, "VERIFY_X509_STRICT"):
@@ -219,15 +219,15 @@ def _content_of(response: httpx.Response) -> Any:
     content, status = response.content, response.status_code
     media = response.headers.get("content-type", "application/json")
     if not 200 <= status <= 206:
-        raise CallError(f"failed to call webhook: {_refusal_of(status, media, content)}")
+        raise WebhookCallError(f"failed to call webhook: {_refusal_of(status, media, content)}")
     if not content:
         text = f"0-length response with status code: {status} and content type: {media}"
-        raise CallError(f"failed to call webhook: {text}")
+        raise WebhookCallError(f"failed to call webhook: {text}")
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = f"couldn't get version/kind; json parse error: {error}"
-        raise CallError(f"failed to call webhook: {text}") from None
+        raise WebhookCallError(f"failed to call webhook: {text}") from None
 
 
 def _refusal_of(status: int, media: str, content: bytes) -> str:

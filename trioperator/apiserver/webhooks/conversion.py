@@ -20,7 +20,7 @@ from ..model.kinds import Kind
 from ..model.metadata import check_metadata
 from ..store.state import State
 from ..store.storage import Stored
-from .client import Caller, CallError
+from .client import WebhookCallError, WebhookClient
 
 __all__ = ["Converter"]
 
@@ -31,16 +31,16 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 Object = dict[str, Any]
 
 
-class _BadAnswerError(Exception):
+class _InvalidReviewError(Exception):
     """Say what is wrong with the answer of a webhook."""
 
 
 class Converter:
     """The conversions of one cluster."""
 
-    def __init__(self, state: State, caller: Caller) -> None:
+    def __init__(self, state: State, webhook_client: WebhookClient) -> None:
         self._state = state
-        self._caller = caller
+        self._webhook_client = webhook_client
 
     # -- what is stored -------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Converter:
         try:
             answer = await self._ask(conversion, uid, objects, kind)
             converted = _read_review(uid, answer)
-        except (_BadAnswerError, CallError) as error:
+        except (_InvalidReviewError, WebhookCallError) as error:
             text = str(error).removeprefix("failed to call webhook: ")
             raise ApiError.of(f"{subject} failed: {text}", status=500) from error
         if len(converted) != len(objects):
@@ -111,7 +111,7 @@ class Converter:
             raise ApiError.of(text, status=500)
         try:
             return [_restored(old, new, kind) for old, new in zip(objects, converted, strict=True)]
-        except _BadAnswerError as error:
+        except _InvalidReviewError as error:
             raise ApiError.of(f"{subject} returned invalid {error}", status=500) from error
 
     async def _ask(self, conversion: Conversion, uid: str, objects: Sequence[Object], kind: Kind) -> Any:
@@ -121,7 +121,7 @@ class Converter:
             "apiVersion": f"{_REVIEW_GROUP}/{version}",
             "request": {"uid": uid, "desiredAPIVersion": kind.api_version, "objects": objects},
         }
-        return await self._caller.post(
+        return await self._webhook_client.post(
             conversion.client, msgspec.json.encode(review), timeout=_TIMEOUT, query=f"?timeout={_TIMEOUT:.0f}s"
         )
 
@@ -168,15 +168,15 @@ def _read_review(uid: str, answer: Any) -> list[Object]:
     try:
         review = msgspec.convert({} if answer is None else answer, _Review)
     except msgspec.ValidationError as error:
-        raise _BadAnswerError(f"json: {error}") from None
+        raise _InvalidReviewError(f"json: {error}") from None
     if review.api_version != f"{_REVIEW_GROUP}/v1beta1":  # of that version nothing is checked but the result
         _check_identity(uid, review)
     response = review.response
     if response is None:
-        raise _BadAnswerError("no response provided")
+        raise _InvalidReviewError("no response provided")
     if response.result.status != "Success":
         default = f"response.result.status was '{response.result.status}', not 'Success'"
-        raise _BadAnswerError(response.result.message or default)
+        raise _InvalidReviewError(response.result.message or default)
     return response.converted_objects or []
 
 
@@ -184,29 +184,29 @@ def _check_identity(uid: str, review: _Review) -> None:
     if (review.kind, review.api_version) != ("ConversionReview", f"{_REVIEW_GROUP}/v1"):
         shown = f"{review.api_version or '/'}, Kind={review.kind}"
         text = f"expected webhook response of {_REVIEW_GROUP}/v1, Kind=ConversionReview, got {shown}"
-        raise _BadAnswerError(text)
+        raise _InvalidReviewError(text)
     if review.response is not None and review.response.uid != uid:
-        raise _BadAnswerError(f'expected response.uid="{uid}", got "{review.response.uid}"')
+        raise _InvalidReviewError(f'expected response.uid="{uid}", got "{review.response.uid}"')
 
 
 def _restored(old: Object, new: Object, kind: Kind) -> Object:
     """Return the converted object with the metadata of the original, but for labels and annotations."""
     if new.get("apiVersion") != kind.api_version:
         found = new.get("apiVersion") or ""
-        raise _BadAnswerError(
+        raise _InvalidReviewError(
             f"object at index 0: invalid groupVersion (expected {kind.api_version}, received {found})"
         )
     if new.get("kind") != old["kind"]:
         expected = f"(expected {old['kind']}, received {new.get('kind') or ''})"
-        raise _BadAnswerError(f"object at index 0: invalid kind {expected}")
+        raise _InvalidReviewError(f"object at index 0: invalid kind {expected}")
     mine, theirs = old["metadata"], new.get("metadata")
     theirs = {} if theirs is None else theirs
     if not isinstance(theirs, dict):
-        raise _BadAnswerError("metadata: it is not an object")
+        raise _InvalidReviewError("metadata: it is not an object")
     for field, name in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
         expected, found = mine.get(field) or "", theirs.get(field) or ""
         if found != expected:
-            raise _BadAnswerError(f"object: must have the same {name}: {expected} != {found}")
+            raise _InvalidReviewError(f"object: must have the same {name}: {expected} != {found}")
     meta = {key: value for key, value in mine.items() if key not in {"annotations", "labels"}}
     for field in ("annotations", "labels"):
         if theirs.get(field):
@@ -217,12 +217,12 @@ def _restored(old: Object, new: Object, kind: Kind) -> Object:
 
 def _checked(kind: Kind, field: str, texts: Any) -> Any:
     if not isinstance(texts, dict):
-        raise _BadAnswerError(f"metadata: invalid metadata.{field} in converted object")
+        raise _InvalidReviewError(f"metadata: invalid metadata.{field} in converted object")
     for key, value in texts.items():
         if not isinstance(value, str):
-            raise _BadAnswerError(f"metadata: metadata.{field}[{key}] must be a string in converted object")
+            raise _InvalidReviewError(f"metadata: metadata.{field}[{key}] must be a string in converted object")
     proper = {"name": "a", "namespace": "a" if kind.namespaced else ""}
     causes = check_metadata(kind, {**proper, field: texts})
     if causes:
-        raise _BadAnswerError("metadata: " + ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
+        raise _InvalidReviewError("metadata: " + ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
     return texts

@@ -15,7 +15,7 @@ from ..model.client_config import ClientConfig
 from ..model.kinds import Kind
 from ..model.selectors import LabelSelector, selector_of
 
-__all__ = ["Attempt", "Webhook", "select", "webhooks_of"]
+__all__ = ["AdmissionAttributes", "Webhook", "select", "webhooks_of"]
 
 _EXEMPT_GROUP: Final = "admissionregistration.k8s.io"  # lest a webhook keeps itself from being removed
 
@@ -23,7 +23,7 @@ Object = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class AdmissionAttributes:
     """One write that somebody attempts, as webhooks are asked about it.
 
     ``kind`` is that of the request. The objects are in its version; those of the scale subresource are a ``Scale``.
@@ -66,23 +66,23 @@ class Rule:
             scope=str(rule.get("scope") or "*"),
         )
 
-    def matches(self, attempt: Attempt, kind: Kind) -> bool:
+    def matches(self, attributes: AdmissionAttributes, kind: Kind) -> bool:
         """Tell whether the rule is for the attempt, taken as one on that version of the kind."""
         return (
-            self._has_scope(attempt)
-            and not self.operations.isdisjoint(("*", attempt.operation))
+            self._has_scope(attributes)
+            and not self.operations.isdisjoint(("*", attributes.operation))
             and not self.groups.isdisjoint(("*", kind.group))
             and not self.versions.isdisjoint(("*", kind.version))
             and any(
-                name in {"*", kind.plural} and subresource in {"*", attempt.subresource}
+                name in {"*", kind.plural} and subresource in {"*", attributes.subresource}
                 for name, subresource in self.resources
             )
         )
 
-    def _has_scope(self, attempt: Attempt) -> bool:
+    def _has_scope(self, attributes: AdmissionAttributes) -> bool:
         if self.scope == "*":
             return True
-        return attempt.kind.namespaced is (self.scope == "Namespaced")
+        return attributes.kind.namespaced is (self.scope == "Namespaced")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,37 +130,41 @@ def _webhook(hook: Mapping[str, Any], identity: str) -> Webhook:
 
 
 def select(
-    webhook: Webhook, attempt: Attempt, *, equivalents: Iterable[Kind], namespace: Mapping[str, Any] | None
+    webhook: Webhook,
+    attributes: AdmissionAttributes,
+    *,
+    equivalents: Iterable[Kind],
+    namespace: Mapping[str, Any] | None,
 ) -> Kind | None:
     """Return the version of the kind in which the webhook is to be asked about the attempt; None: it is not.
 
     ``equivalents`` are the other versions of the kind; ``namespace`` is the object of the attempt's namespace.
     """
-    if not _selects_namespace(webhook, attempt, namespace) or not _selects_object(webhook, attempt):
+    if not _selects_namespace(webhook, attributes, namespace) or not _selects_object(webhook, attributes):
         return None
-    if any(rule.matches(attempt, attempt.kind) for rule in webhook.rules):
-        return attempt.kind
+    if any(rule.matches(attributes, attributes.kind) for rule in webhook.rules):
+        return attributes.kind
     if webhook.matches_equivalents:
         others = tuple(equivalents)
         for rule in webhook.rules:
             for kind in others:
-                if rule.matches(attempt, kind):
+                if rule.matches(attributes, kind):
                     return kind
     return None
 
 
-def _selects_namespace(webhook: Webhook, attempt: Attempt, namespace: Mapping[str, Any] | None) -> bool:
+def _selects_namespace(webhook: Webhook, attributes: AdmissionAttributes, namespace: Mapping[str, Any] | None) -> bool:
     if not webhook.namespaces:
         return True
-    if attempt.kind.resource == ("", "namespaces"):
-        subject = attempt.old if attempt.subresource or attempt.new is None else attempt.new
+    if attributes.kind.resource == ("", "namespaces"):
+        subject = attributes.old if attributes.subresource or attributes.new is None else attributes.new
         return subject is not None and webhook.namespaces.matches(subject)
-    if not attempt.kind.namespaced:
+    if not attributes.kind.namespaced:
         return True
     return namespace is not None and webhook.namespaces.matches(namespace)
 
 
-def _selects_object(webhook: Webhook, attempt: Attempt) -> bool:
+def _selects_object(webhook: Webhook, attributes: AdmissionAttributes) -> bool:
     if not webhook.objects:
         return True
-    return any(obj is not None and webhook.objects.matches(obj) for obj in (attempt.new, attempt.old))
+    return any(obj is not None and webhook.objects.matches(obj) for obj in (attributes.new, attributes.old))

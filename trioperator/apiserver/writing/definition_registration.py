@@ -29,7 +29,7 @@ class DefinitionRegistration:
         self._deleter = deleter
         self._served: dict[tuple[str, str], tuple[Mapping[str, Any], bool]] = {}  # definitions, by what they define
 
-    def note(self, table: Table, change: Change) -> None:
+    def observe(self, table: Table, change: Change) -> None:
         """Queue the next step for a definition that has changed, or that is being deleted and has lost an object."""
         if table.resource == _DEFINITIONS:
             self._followups.add(partial(self._follow, change))

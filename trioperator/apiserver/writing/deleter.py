@@ -25,7 +25,7 @@ from ..model.kinds import Kind
 from ..store.state import State
 from ..store.storage import Stored
 from ..webhooks.conversion import Converter
-from ..webhooks.matching import Attempt
+from ..webhooks.matching import AdmissionAttributes
 from .writer import Admission, Written
 
 __all__ = ["Deleter"]
@@ -83,25 +83,25 @@ class Deleter:
         """Mark or remove the object with everybody's consent: return its uid, and what is left of it."""
         namespace, name = place
         table = self._state.table(kind)
-        attempt = self.attempt(kind, place, options)
+        attributes = self.admission_attributes(kind, place, options)
         while True:
             stored = self._state.require(kind, namespace, name)
             if kind.resource == ("", "namespaces") and name in IMMORTAL_NAMESPACES:
                 raise forbidden(kind, name, "this namespace may not be deleted")
             _check_preconditions(kind, stored, options)
             old = await self._converter.show(kind, stored)
-            shown = dataclasses.replace(attempt, name="" if is_collected else name, old=old.obj)
+            shown = dataclasses.replace(attributes, name="" if is_collected else name, old=old.obj)
             await self._admission.mutate(shown)
             await self._admission.validate(shown)
             if table.objects.get(stored.key) is stored:
                 return stored.uid, self.mark_or_remove(kind, stored, options)
 
     @staticmethod
-    def attempt(kind: Kind, place: tuple[str, str], options: DeleteOptions) -> Attempt:
+    def admission_attributes(kind: Kind, place: tuple[str, str], options: DeleteOptions) -> AdmissionAttributes:
         """Return the deletion as webhooks are asked about it, but for the object itself."""
         namespace, name = place
         is_namespace = kind.resource == ("", "namespaces")
-        return Attempt(
+        return AdmissionAttributes(
             operation="DELETE",
             kind=kind,
             namespace=name if is_namespace else namespace,

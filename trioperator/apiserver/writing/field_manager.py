@@ -22,7 +22,7 @@ from ..ownership.field_types import FieldType, UntypedItemError, type_of_kind
 from ..ownership.managed_fields import BEFORE_APPLY, Entry, Manager, parse_entries, same_but_for_times, take_by_update
 from ..store.state import State
 
-__all__ = ["Tracker", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]
+__all__ = ["FieldManager", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]
 
 Object = dict[str, Any]
 
@@ -64,7 +64,7 @@ def _scope_of(kind: Kind, subresource: str) -> Scope:
     return _STATUS_ALONE if kind.custom is not None else _STATUS_SCOPES.get(kind.resource, _STATUS)
 
 
-class Tracker:
+class FieldManager:
     """The managers of all objects of one cluster."""
 
     def __init__(self, state: State) -> None:
@@ -80,7 +80,7 @@ class Tracker:
         entries = [] if _is_reset(kind, sent) else _parsed(sent) or []
         if not entries and not self.is_from_creation:
             return
-        self._note(kind, (_blank(kind, self.root(kind)), obj, entries), options, "")
+        self._record(kind, (_blank(kind, self.root(kind)), obj, entries), options, "")
 
     def updated(
         self, kind: Kind, new: dict[str, Any], old: Mapping[str, Any], options: WriteOptions, *, subresource: str = ""
@@ -93,9 +93,9 @@ class Tracker:
         if entries is None:
             entries = decoded(old["metadata"].get("managedFields"))
         if entries:
-            self._note(kind, (old, new, entries), options, subresource)
+            self._record(kind, (old, new, entries), options, subresource)
 
-    def _note(
+    def _record(
         self,
         kind: Kind,
         change: tuple[Mapping[str, Any], dict[str, Any], list[Entry]],

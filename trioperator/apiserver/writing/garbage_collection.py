@@ -34,7 +34,7 @@ class GarbageCollection:
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    def note(self, table: Table, change: Change) -> None:
+    def observe(self, table: Table, change: Change) -> None:
         """Update the graph, and queue the collection of what may have become garbage."""
         old_meta: Mapping[str, Any] = change.old.obj["metadata"] if change.old else {}
         new_meta: Mapping[str, Any] = change.new.obj["metadata"] if change.new else {}
@@ -70,7 +70,7 @@ class GarbageCollection:
         if place is not None and _waits_for_collector(place[0].objects[place[1]].obj["metadata"]):
             self._followups.defer(partial(self._propagate, owner))
 
-    def note_finalizers(self, table: Table, change: Change) -> None:
+    def observe_finalizers(self, table: Table, change: Change) -> None:
         """Queue what the finalizers ``orphan`` and ``foregroundDeletion`` of an object being deleted ask for."""
         meta: Mapping[str, Any] = change.new.obj["metadata"] if change.new else {}
         if "deletionTimestamp" in meta and _waits_for_collector(meta):

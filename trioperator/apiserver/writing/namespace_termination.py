@@ -30,7 +30,7 @@ class NamespaceTermination:
         self._delete = delete
         self._terminating: set[str] = set()
 
-    def note(self, table: Table, change: Change) -> None:
+    def observe(self, table: Table, change: Change) -> None:
         """Queue the next step for a namespace that is being deleted, or that has lost an object."""
         old, new = change.old, change.new
         if table.resource == _NAMESPACES:

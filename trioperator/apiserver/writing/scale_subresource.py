@@ -8,7 +8,7 @@ from typing import Any
 from ..custom.jsonpath import find_first, put_at
 from ..model.errors import invalid
 from ..model.kinds import Kind
-from ..model.status_causes import Cause
+from ..model.status_causes import StatusCause
 from ..store.storage import Stored
 from ..webhooks.json_patch import internal_error
 
@@ -72,7 +72,7 @@ def with_scale(kind: Kind, stored: Stored, scale: Mapping[str, Any]) -> dict[str
     name = stored.obj["metadata"]["name"]
     replicas = (scale.get("spec") or {}).get("replicas") or 0
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        cause = Cause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
+        cause = StatusCause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
         raise invalid("Scale", "autoscaling", name, [cause])
     obj = put_at(stored.obj, replicas_path(kind), replicas)
     meta = dict(stored.obj["metadata"])

@@ -73,12 +73,12 @@ class ScaleWriter:
         self, kind: Kind, scale: dict[str, Any], request: Request, options: WriteOptions
     ) -> tuple[dict[str, Any], list[Entry]]:
         """Return what becomes of the scale, and its entries."""
-        tracker = self._writer.tracker
+        field_manager = self._writer.field_manager
         if request.method == "PATCH":
             patching.check_type(kind, request.media_type)
         if request.method == "PATCH" and request.media_type == patching.APPLY:
             wanted = decode_wanted(request.body, options)
-            new, entries = tracker.applied(_SCALE, scale, wanted, options, subresource="scale")
+            new, entries = field_manager.applied(_SCALE, scale, wanted, options, subresource="scale")
             if kind.custom is not None and new["spec"] != scale["spec"]:
                 raise _unconvertible(scale)
             return new, entries
@@ -94,7 +94,7 @@ class ScaleWriter:
         _, meta, spec = parts
         said = {key: value for key, value in spec.items() if value != 0}  # zero is not said
         new = {**sent, "metadata": dict(meta), "spec": said}
-        tracker.updated(_SCALE, new, scale, options, subresource="scale")
+        field_manager.updated(_SCALE, new, scale, options, subresource="scale")
         return new, decoded(new["metadata"].pop("managedFields", None))
 
 

@@ -17,7 +17,7 @@ from ..bodies.delete_options import DeleteOptions
 from ..model.kinds import Kind
 from ..store.state import State, trio_seconds
 from ..store.storage import Stored
-from ..webhooks.admission import Webhooks
+from ..webhooks.admission import AdmissionWebhooks
 from .deleter import Deleter
 
 __all__ = ["SystemDeleter"]
@@ -41,7 +41,9 @@ class _Deletion:
 class SystemDeleter:
     """The deletions that nobody has asked for; *follow* does what follows from changes, without waiting."""
 
-    def __init__(self, state: State, webhooks: Webhooks, deleter: Deleter, *, follow: Callable[[], None]) -> None:
+    def __init__(
+        self, state: State, webhooks: AdmissionWebhooks, deleter: Deleter, *, follow: Callable[[], None]
+    ) -> None:
         self._state = state
         self._webhooks = webhooks
         self._deleter = deleter
@@ -54,8 +56,8 @@ class SystemDeleter:
         if stored.uid in self._waiting:
             return
         namespace, _, name = stored.key.rpartition("/")
-        attempt = dataclasses.replace(Deleter.attempt(kind, (namespace, name), options), old=stored.obj)
-        if not self._webhooks.concern(attempt):
+        attributes = dataclasses.replace(Deleter.admission_attributes(kind, (namespace, name), options), old=stored.obj)
+        if not self._webhooks.concern(attributes):
             self._deleter.mark_or_remove(kind, stored, options)
             return
         options = dataclasses.replace(options, uid=stored.uid, sent=_sent(options, stored.uid))

@@ -10,7 +10,7 @@ from ..custom.validation import null_causes
 from ..model import metadata
 from ..model.errors import bad_request, conflict, invalid
 from ..model.kinds import Kind
-from ..model.status_causes import Cause
+from ..model.status_causes import StatusCause
 from ..store.storage import Stored
 
 __all__ = ["check_lock", "is_ready_to_go", "match_name", "match_namespace", "refuse_nulls", "uid_text", "validate"]
@@ -22,12 +22,12 @@ def check_lock(kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
     name = str(old.obj["metadata"]["name"])
     if version is None or version == "0":
         if kind.needs_version:
-            cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            cause = StatusCause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise invalid(kind.plural, kind.group, name, [cause])
     elif version != old.obj["metadata"]["resourceVersion"]:
         if not version.isdigit():
             text = f'Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-            raise invalid(kind.plural, kind.group, name, [Cause("metadata.resourceVersion", text)])
+            raise invalid(kind.plural, kind.group, name, [StatusCause("metadata.resourceVersion", text)])
         raise conflict(kind, name)
 
 

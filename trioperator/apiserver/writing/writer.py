@@ -31,8 +31,8 @@ from ..model.user import User
 from ..store.state import State
 from ..store.storage import Stored
 from ..webhooks.conversion import Converter
-from ..webhooks.matching import Attempt
-from .field_manager import Tracker, as_stored, reuse_times, settle_entries, without_entries
+from ..webhooks.matching import AdmissionAttributes
+from .field_manager import FieldManager, as_stored, reuse_times, settle_entries, without_entries
 from .validation import check_lock, is_ready_to_go, match_name, match_namespace, refuse_nulls, uid_text, validate
 
 __all__ = ["Admission", "Scaling", "Writer", "Written"]
@@ -61,10 +61,10 @@ CreationCheck = Callable[[Kind, str, str, User], None]  # refuses who may update
 class Admission(Protocol):
     """What may change or refuse a write."""
 
-    async def mutate(self, attempt: Attempt) -> dict[str, Any] | None:
+    async def mutate(self, attributes: AdmissionAttributes) -> dict[str, Any] | None:
         """Return the object as it is to be stored (None for deletions), or raise the refusal."""
 
-    async def validate(self, attempt: Attempt) -> None:
+    async def validate(self, attributes: AdmissionAttributes) -> None:
         """Raise the refusal of what is complete and valid otherwise."""
 
 
@@ -95,7 +95,7 @@ class Writer:
         self._state = state
         self._admission = admission
         self._converter = converter
-        self.tracker = Tracker(state)
+        self.field_manager = FieldManager(state)
         self._settle = settle
         self.guard: Guard | None = None
         self.check_creation: CreationCheck | None = None
@@ -109,14 +109,14 @@ class Writer:
         self._check_place(kind, namespace, obj["metadata"])
         if "resourceVersion" in obj["metadata"]:
             raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
-        self.tracker.created(kind, obj, options)
+        self.field_manager.created(kind, obj, options)
         return await self._store_new(kind, namespace, obj, options)
 
     async def _store_new(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Written:
-        attempt = _attempt("CREATE", kind, (namespace, str(obj["metadata"].get("name") or "")), options)
-        attempt = dataclasses.replace(attempt, new=obj)
+        attributes = _admission_attributes("CREATE", kind, (namespace, str(obj["metadata"].get("name") or "")), options)
+        attributes = dataclasses.replace(attributes, new=obj)
         entries = obj["metadata"].get("managedFields")
-        obj = _present(await self._admission.mutate(attempt))
+        obj = _present(await self._admission.mutate(attributes))
         settle_entries(obj, entries, options)
         meta = obj["metadata"]
         match_namespace(kind, meta, namespace)
@@ -131,7 +131,7 @@ class Writer:
             self.guard(kind, obj, None, options.user)
         self._validate(kind, obj, None, options)
         name = str(meta["name"])
-        await self._admission.validate(dataclasses.replace(attempt, new=obj, name=attempt.name or name))
+        await self._admission.validate(dataclasses.replace(attributes, new=obj, name=attributes.name or name))
         to_store = await self._converter.store(kind, obj)
         self._check_place(kind, namespace, meta)  # it may have gone while webhooks were asked
         key = kind.key(namespace, name)
@@ -178,7 +178,7 @@ class Writer:
             if uid := new["metadata"].get("uid"):
                 raise conflict(kind, name, uid_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
             obj = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}}
-            self.tracker.created(kind, obj, options)
+            self.field_manager.created(kind, obj, options)
             created = await self._create_instead(kind, (namespace, name), obj, options)
             if created is not None:
                 return created
@@ -188,7 +188,7 @@ class Writer:
             if uid and uid != old.uid:
                 raise conflict(kind, name, uid_text(kind, old, uid))
             result = {**new, "metadata": dict(new["metadata"])}
-            self.tracker.updated(kind, result, old.obj, options, subresource=subresource)
+            self.field_manager.updated(kind, result, old.obj, options, subresource=subresource)
             return result
 
         return await self._update(kind, (namespace, name), change, options, subresource=subresource)
@@ -225,7 +225,7 @@ class Writer:
             new = decode_object(kind, sent, options, patched=True, merged=merged)
             match_name(new["metadata"], name)
             match_namespace(kind, new["metadata"], namespace)
-            self.tracker.updated(kind, new, old.obj, options, subresource=subresource)
+            self.field_manager.updated(kind, new, old.obj, options, subresource=subresource)
             return new
 
         return await self._update(kind, (namespace, name), change, options, subresource=subresource)
@@ -238,7 +238,7 @@ class Writer:
         wanted = decode_wanted(body, options)
 
         def decode(live: dict[str, Any] | None) -> dict[str, Any]:
-            sent, entries = self.tracker.applied(kind, live, wanted, options, subresource=subresource)
+            sent, entries = self.field_manager.applied(kind, live, wanted, options, subresource=subresource)
             refuse_nulls(kind, sent)
             new = decode_object(kind, sent, options, patched=True)
             if entries:
@@ -292,11 +292,11 @@ class Writer:
     ) -> Written:
         table = self._state.table(kind)
         key = kind.key(*place)
-        attempt = _attempt("UPDATE", kind, place, options, subresource=subresource)
+        attributes = _admission_attributes("UPDATE", kind, place, options, subresource=subresource)
         while True:
             stored = self._state.require(kind, *place)
             old = await self._converter.show(kind, stored)
-            new = await self._changed(attempt, change, old)
+            new = await self._changed(attributes, change, old)
             to_store = await self._converter.store(kind, new)
             if table.objects.get(key) is stored:
                 break
@@ -315,16 +315,18 @@ class Writer:
         shown = await self._converter.show(kind, put)
         return Written(shown.obj, shown.raw)
 
-    async def _changed(self, attempt: Attempt, change: Callable[[Stored], Object], old: Stored) -> Object:
+    async def _changed(
+        self, attributes: AdmissionAttributes, change: Callable[[Stored], Object], old: Stored
+    ) -> Object:
         """Return what the object becomes by the change, with everybody's consent."""
-        kind, subresource = attempt.kind, attempt.subresource
+        kind, subresource = attributes.kind, attributes.subresource
         scaling = change if isinstance(change, Scaling) else None
         new = change(old)
         if subresource != _OWN:
-            attempt = dataclasses.replace(attempt, new=new, old=scaling.show(old) if scaling else old.obj)
+            attributes = dataclasses.replace(attributes, new=new, old=scaling.show(old) if scaling else old.obj)
             entries = new["metadata"].get("managedFields")
-            new = _present(await self._admission.mutate(attempt))
-            settle_entries(new, entries, attempt.options)
+            new = _present(await self._admission.mutate(attributes))
+            settle_entries(new, entries, attributes.options)
         if scaling is not None:
             new = scaling.carry_out(old, new)
         match_namespace(kind, new["metadata"], str(old.obj["metadata"].get("namespace") or ""))
@@ -334,14 +336,14 @@ class Writer:
         new = prepare_update(kind, new, old.obj, subresource=subresource)
         self._assign(kind, new)
         if self.guard is not None:
-            self.guard(kind, new, old.obj, attempt.options.user)
+            self.guard(kind, new, old.obj, attributes.options.user)
         is_free = subresource == _OWN and kind.custom is None  # the cluster changes what is fixed for others
-        self._validate(kind, new, None if is_free else old.obj, attempt.options)
+        self._validate(kind, new, None if is_free else old.obj, attributes.options)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         reuse_times(new, old.obj)
         if subresource != _OWN:
             seen = scaling.show(Stored(old.key, new, 0)) if scaling else new
-            await self._admission.validate(dataclasses.replace(attempt, new=seen))
+            await self._admission.validate(dataclasses.replace(attributes, new=seen))
         return new
 
     # -- what all have in common ----------------------------------------------------------------------------------
@@ -359,11 +361,11 @@ class Writer:
             assign_addresses(obj, [stored.obj for stored in self._state.table(kind).objects.values()])
 
 
-def _attempt(
+def _admission_attributes(
     operation: str, kind: Kind, place: tuple[str, str], options: WriteOptions, *, subresource: str = ""
-) -> Attempt:
+) -> AdmissionAttributes:
     namespace, name = place
-    return Attempt(
+    return AdmissionAttributes(
         operation=operation,
         kind=kind,
         namespace=name if kind.resource == ("", "namespaces") else namespace,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...model.kinds import Kind
-from ...model.status_causes import Cause
+from ...model.status_causes import StatusCause
 from . import configuration, networking, pods, workloads
 from .changes import CHANGES, check_changed_addresses
 
@@ -17,7 +17,7 @@ __all__ = ["check_builtin"]
 
 Object = Mapping[str, Any]
 
-_CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[Cause]]]] = {
+_CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]]]] = {
     ("", "configmaps"): configuration.check_config_map,
     ("", "persistentvolumeclaims"): configuration.check_claim,
     ("", "pods"): pods.check_pod,
@@ -40,7 +40,7 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[Cause]]]] = 
 }
 
 
-def check_builtin(kind: Kind, obj: Object, old: Object | None) -> Iterable[Cause]:
+def check_builtin(kind: Kind, obj: Object, old: Object | None) -> Iterable[StatusCause]:
     """Return what is wrong with the object of a built-in kind, apart from its metadata, and with its change."""
     if old is not None and kind.resource == ("", "services"):
         yield from check_changed_addresses(obj, old)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ...model.status_causes import Cause, invalid_value
+from ...model.status_causes import StatusCause, invalid_value
 from .common import forbidden_field, items
 
 __all__ = ["CHANGES", "check_changed_addresses"]
 
 Object = Mapping[str, Any]
-Check = Callable[[Object, Object], Iterable[Cause]]
+Check = Callable[[Object, Object], Iterable[StatusCause]]
 
 _FIXED: Final = "field is immutable"
 _ONCE: Final = "may not change once set"
@@ -61,7 +61,7 @@ def _fixed(*paths: str) -> Check:
     """Make the rule that the values at these paths stay as they are."""
     places = [(path, path.split(".")) for path in paths]
 
-    def check(new: Object, old: Object) -> Iterable[Cause]:
+    def check(new: Object, old: Object) -> Iterable[StatusCause]:
         for path, names in places:
             value = _at(new, names)
             if value != _at(old, names):
@@ -83,7 +83,7 @@ def _without(spec: Object, *fields: str) -> dict[str, Any]:
 # -- data ----------------------------------------------------------------------------------------------------------
 
 
-def _check_data(new: Object, old: Object) -> Iterable[Cause]:
+def _check_data(new: Object, old: Object) -> Iterable[StatusCause]:
     """Check a change of what may be immutable."""
     if old.get("immutable"):
         if not new.get("immutable"):
@@ -93,7 +93,7 @@ def _check_data(new: Object, old: Object) -> Iterable[Cause]:
                 yield forbidden_field(field, _DATA_TEXT)
 
 
-def _check_secret(new: Object, old: Object) -> Iterable[Cause]:
+def _check_secret(new: Object, old: Object) -> Iterable[StatusCause]:
     yield from _fixed("type")(new, old)
     yield from _check_data(new, old)
 
@@ -101,7 +101,7 @@ def _check_secret(new: Object, old: Object) -> Iterable[Cause]:
 # -- what runs -----------------------------------------------------------------------------------------------------
 
 
-def _check_pod(new: Object, old: Object) -> Iterable[Cause]:
+def _check_pod(new: Object, old: Object) -> Iterable[StatusCause]:
     spec, before = new["spec"], old["spec"]
     for field in ("containers", "initContainers"):
         if len(spec.get(field) or ()) != len(before.get(field) or ()):
@@ -132,12 +132,12 @@ def _lasting(spec: Object, before: Object) -> dict[str, Any]:
     return result
 
 
-def _check_stateful_set(new: Object, old: Object) -> Iterable[Cause]:
+def _check_stateful_set(new: Object, old: Object) -> Iterable[StatusCause]:
     if _without(new["spec"], *_STATEFUL_SET_FIELDS) != _without(old["spec"], *_STATEFUL_SET_FIELDS):
         yield forbidden_field("spec", _STATEFUL_SET_TEXT)
 
 
-def _check_job(new: Object, old: Object) -> Iterable[Cause]:
+def _check_job(new: Object, old: Object) -> Iterable[StatusCause]:
     spec, before = new["spec"], old["spec"]
     is_elastic = before.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not is_elastic:
@@ -160,7 +160,7 @@ def _template(spec: Object, *, is_waiting: bool) -> Object:
 # -- storage, services, nodes --------------------------------------------------------------------------------------
 
 
-def _check_claim(new: Object, old: Object) -> Iterable[Cause]:
+def _check_claim(new: Object, old: Object) -> Iterable[StatusCause]:
     spec, before = new["spec"], old["spec"]
     free = [field for field in ("storageClassName", "volumeName") if not before.get(field)]
     if (old.get("status") or {}).get("phase") == "Bound":
@@ -169,7 +169,7 @@ def _check_claim(new: Object, old: Object) -> Iterable[Cause]:
         yield forbidden_field("spec", _CLAIM_TEXT)
 
 
-def _check_volume(new: Object, old: Object) -> Iterable[Cause]:
+def _check_volume(new: Object, old: Object) -> Iterable[StatusCause]:
     if _without(new["spec"], *_VOLUME_OPTIONS) != _without(old["spec"], *_VOLUME_OPTIONS):
         text = "spec.persistentvolumesource is immutable after creation"
         yield forbidden_field("spec.persistentvolumesource", text)
@@ -177,7 +177,7 @@ def _check_volume(new: Object, old: Object) -> Iterable[Cause]:
         yield invalid_value("volumeMode", mode, _FIXED)
 
 
-def check_changed_addresses(new: Object, old: Object) -> Iterable[Cause]:
+def check_changed_addresses(new: Object, old: Object) -> Iterable[StatusCause]:
     """Check a change of a Service, which the real server does before anything else of it."""
     spec, before = new["spec"], old["spec"]
     has_addresses = "ExternalName" not in {spec["type"], before["type"]}
@@ -188,7 +188,7 @@ def check_changed_addresses(new: Object, old: Object) -> Iterable[Cause]:
         yield invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), _ONCE)
 
 
-def _check_node(new: Object, old: Object) -> Iterable[Cause]:
+def _check_node(new: Object, old: Object) -> Iterable[StatusCause]:
     for field, path in (("podCIDR", "podCIDRs"), ("providerID", "providerID")):
         before = (old.get("spec") or {}).get(field)
         if before and (new.get("spec") or {}).get(field) != before:
@@ -196,7 +196,7 @@ def _check_node(new: Object, old: Object) -> Iterable[Cause]:
             yield forbidden_field(f"spec.{path}", text)
 
 
-def _check_priority_class(new: Object, old: Object) -> Iterable[Cause]:
+def _check_priority_class(new: Object, old: Object) -> Iterable[StatusCause]:
     if new.get("value") != old.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
     yield from _fixed("preemptionPolicy")(new, old)

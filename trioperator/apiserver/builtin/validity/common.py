@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...model.metadata import check_key, label_problem
 from ...model.scalars import quantity_value
-from ...model.status_causes import Cause, invalid_value, required, unsupported
+from ...model.status_causes import StatusCause, invalid_value, required, unsupported
 
 __all__ = [
     "check_choice",
@@ -29,12 +29,12 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 
 
-def forbidden_field(path: str, text: str) -> Cause:
-    return Cause(path, f"Forbidden: {text}", "FieldValueForbidden")
+def forbidden_field(path: str, text: str) -> StatusCause:
+    return StatusCause(path, f"Forbidden: {text}", "FieldValueForbidden")
 
 
-def duplicate(path: str, value: str) -> Cause:
-    return Cause(path, f'Duplicate value: "{value}"', "FieldValueDuplicate")
+def duplicate(path: str, value: str) -> StatusCause:
+    return StatusCause(path, f'Duplicate value: "{value}"', "FieldValueDuplicate")
 
 
 def items(obj: Object, field: str, path: str) -> Iterator[tuple[str, Any]]:
@@ -43,7 +43,7 @@ def items(obj: Object, field: str, path: str) -> Iterator[tuple[str, Any]]:
         yield f"{path}.{field}[{at}]" if path else f"{field}[{at}]", item
 
 
-def named(path: str, name: str, seen: set[str]) -> Iterable[Cause]:
+def named(path: str, name: str, seen: set[str]) -> Iterable[StatusCause]:
     """Check the name of an item: a label, and no other item's."""
     if not name:
         yield required(f"{path}.name")
@@ -54,24 +54,24 @@ def named(path: str, name: str, seen: set[str]) -> Iterable[Cause]:
     seen.add(name)
 
 
-def check_not_negative(obj: Object, path: str, *fields: str) -> Iterable[Cause]:
+def check_not_negative(obj: Object, path: str, *fields: str) -> Iterable[StatusCause]:
     for field in fields:
         if (value := obj.get(field)) is not None and value < 0:
             yield invalid_value(f"{path}.{field}", value, "must be greater than or equal to 0")
 
 
-def check_choice(obj: Object, path: str, field: str, choices: Sequence[str]) -> Iterable[Cause]:
+def check_choice(obj: Object, path: str, field: str, choices: Sequence[str]) -> Iterable[StatusCause]:
     value = obj.get(field)
     if value is not None and value not in choices:
         yield unsupported(f"{path}.{field}" if path else field, value, choices)
 
 
-def check_port_number(path: str, number: Any) -> Iterable[Cause]:
+def check_port_number(path: str, number: Any) -> Iterable[StatusCause]:
     if isinstance(number, int) and not 0 < number < 65536:
         yield invalid_value(path, number, "must be between 1 and 65535, inclusive")
 
 
-def check_port_name(path: str, name: str) -> Iterable[Cause]:
+def check_port_name(path: str, name: str) -> Iterable[StatusCause]:
     if len(name) > 15:
         yield invalid_value(path, name, "must be no more than 15 bytes")
     if not re.fullmatch("[-a-z0-9]+", name):
@@ -87,7 +87,7 @@ def check_port_name(path: str, name: str) -> Iterable[Cause]:
 # -- label selectors -----------------------------------------------------------------------------------------------
 
 
-def check_label_selector(selector: Object, path: str) -> Iterable[Cause]:
+def check_label_selector(selector: Object, path: str) -> Iterable[StatusCause]:
     for key in selector.get("matchLabels") or ():
         yield from check_key(f"{path}.matchLabels", key)
     for where, term in items(selector, "matchExpressions", path):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model.status_causes import Cause, invalid_value, required, unsupported
+from ...model.status_causes import StatusCause, invalid_value, required, unsupported
 from .common import check_choice, items, quantity_value
 
 __all__ = [
@@ -38,7 +38,7 @@ _ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadW
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 
 
-def check_config_map(obj: Object) -> Iterable[Cause]:
+def check_config_map(obj: Object) -> Iterable[StatusCause]:
     binary = obj.get("binaryData") or {}
     for key in obj.get("data") or ():
         yield from _check_data_key(f"data[{key}]", key)
@@ -48,7 +48,7 @@ def check_config_map(obj: Object) -> Iterable[Cause]:
         yield from _check_data_key(f"binaryData[{key}]", key)
     texts = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
     if texts + _decoded_size(binary) > _DATA_LIMIT:
-        yield Cause("[]", _TOO_LONG, "FieldValueTooLong")
+        yield StatusCause("[]", _TOO_LONG, "FieldValueTooLong")
 
 
 def _decoded_size(data: Mapping[str, str]) -> int:
@@ -56,17 +56,17 @@ def _decoded_size(data: Mapping[str, str]) -> int:
     return sum(len(value) * 3 // 4 - value.count("=") for value in data.values())
 
 
-def _check_data_key(path: str, key: str) -> Iterable[Cause]:
+def _check_data_key(path: str, key: str) -> Iterable[StatusCause]:
     if not _KEY.fullmatch(key):
         yield invalid_value(path, key, _KEY_TEXT)
 
 
-def check_secret(obj: Object) -> Iterable[Cause]:
+def check_secret(obj: Object) -> Iterable[StatusCause]:
     data = obj.get("data") or {}
     for key in data:
         yield from _check_data_key(f"data[{key}]", key)
     if _decoded_size(data) > _DATA_LIMIT:
-        yield Cause("data", _TOO_LONG, "FieldValueTooLong")
+        yield StatusCause("data", _TOO_LONG, "FieldValueTooLong")
     account = "kubernetes.io/service-account.name"
     if obj["type"] == "kubernetes.io/service-account-token":
         if not (obj["metadata"].get("annotations") or {}).get(account):
@@ -80,11 +80,11 @@ def check_secret(obj: Object) -> Iterable[Cause]:
                 yield required(f"data[{key}]")
 
 
-def check_claim(obj: Object) -> Iterable[Cause]:
+def check_claim(obj: Object) -> Iterable[StatusCause]:
     return check_claim_spec(obj["spec"], "spec")
 
 
-def check_claim_spec(spec: Object, path: str) -> Iterable[Cause]:
+def check_claim_spec(spec: Object, path: str) -> Iterable[StatusCause]:
     if not spec.get("accessModes"):
         yield required(f"{path}.accessModes", "at least 1 access mode is required")
     for mode in spec.get("accessModes") or ():
@@ -97,12 +97,12 @@ def check_claim_spec(spec: Object, path: str) -> Iterable[Cause]:
         yield invalid_value(f"{path}.resources[storage]", storage, "must be greater than zero")
 
 
-def check_storage_class(obj: Object) -> Iterable[Cause]:
+def check_storage_class(obj: Object) -> Iterable[StatusCause]:
     if not obj.get("provisioner"):
         yield required("provisioner")
 
 
-def check_lease(obj: Object) -> Iterable[Cause]:
+def check_lease(obj: Object) -> Iterable[StatusCause]:
     seconds = obj["spec"].get("leaseDurationSeconds")
     if seconds is not None and seconds <= 0:
         yield invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")
@@ -114,12 +114,12 @@ def check_lease(obj: Object) -> Iterable[Cause]:
 # -- webhooks ------------------------------------------------------------------------------------------------------
 
 
-def check_webhooks(obj: Object) -> Iterable[Cause]:
+def check_webhooks(obj: Object) -> Iterable[StatusCause]:
     for where, webhook in items(obj, "webhooks", ""):
         yield from _check_webhook(webhook, where)
 
 
-def _check_webhook(webhook: Object, path: str) -> Iterable[Cause]:
+def _check_webhook(webhook: Object, path: str) -> Iterable[StatusCause]:
     if webhook["name"].count(".") < 2:
         text = "should be a domain with at least three segments separated by dots"
         yield invalid_value(f"{path}.name", webhook["name"], text)
@@ -144,7 +144,7 @@ def _check_webhook(webhook: Object, path: str) -> Iterable[Cause]:
         yield required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1")
 
 
-def _check_rule(rule: Object, path: str) -> Iterable[Cause]:
+def _check_rule(rule: Object, path: str) -> Iterable[StatusCause]:
     if not rule.get("operations"):
         yield required(f"{path}.operations")
     for at, operation in enumerate(rule.get("operations") or ()):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...model.metadata import subdomain_problem
-from ...model.status_causes import Cause, invalid_value, required
+from ...model.status_causes import StatusCause, invalid_value, required
 from .common import (
     PROTOCOLS,
     check_choice,
@@ -28,7 +28,7 @@ _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _ADDRESS_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
-def check_service(obj: Object) -> Iterable[Cause]:
+def check_service(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     ports, is_headless = spec.get("ports") or [], spec.get("clusterIP") == "None"
     if not ports and not is_headless and spec["type"] != "ExternalName":
@@ -49,7 +49,7 @@ def check_service(obj: Object) -> Iterable[Cause]:
         yield forbidden_field("status.loadBalancer.ingress", text)
 
 
-def _check_service_ports(spec: Object) -> Iterable[Cause]:
+def _check_service_ports(spec: Object) -> Iterable[StatusCause]:
     names, ports = set[str](), spec.get("ports") or []
     for where, port in items(spec, "ports", "spec"):
         if port.get("name") or len(ports) > 1:
@@ -62,11 +62,11 @@ def _check_service_ports(spec: Object) -> Iterable[Cause]:
         identity = (port.get("protocol"), port.get("port"))
         if identity in seen:
             shown = f'"Protocol":"{identity[0]}","AppProtocol":null,"Port":{identity[1]},"TargetPort":0,"NodePort":0'
-            yield Cause(where, f'Duplicate value: {{"Name":"",{shown}}}', "FieldValueDuplicate")
+            yield StatusCause(where, f'Duplicate value: {{"Name":"",{shown}}}', "FieldValueDuplicate")
         seen.add(identity)
 
 
-def _check_port_reference(port: Any, path: str) -> Iterable[Cause]:
+def _check_port_reference(port: Any, path: str) -> Iterable[StatusCause]:
     if isinstance(port, str):
         yield from check_port_name(path, port)
     else:
@@ -81,7 +81,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def check_ingress(obj: Object) -> Iterable[Cause]:
+def check_ingress(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     if not spec.get("rules") and "defaultBackend" not in spec:
         yield invalid_value("spec", None, "either `defaultBackend` or `rules` must be specified")
@@ -95,7 +95,7 @@ def check_ingress(obj: Object) -> Iterable[Cause]:
         yield from _check_backend(spec["defaultBackend"], "spec.defaultBackend")
 
 
-def _check_path(path: Object, where: str) -> Iterable[Cause]:
+def _check_path(path: Object, where: str) -> Iterable[StatusCause]:
     kind = path.get("pathType")
     if kind is None:
         yield required(f"{where}.pathType", "pathType must be specified")
@@ -106,7 +106,7 @@ def _check_path(path: Object, where: str) -> Iterable[Cause]:
     yield from _check_backend(path["backend"], f"{where}.backend")
 
 
-def _check_backend(backend: Object, path: str) -> Iterable[Cause]:
+def _check_backend(backend: Object, path: str) -> Iterable[StatusCause]:
     service = backend.get("service")
     if service is None:
         if "resource" not in backend:
@@ -119,7 +119,7 @@ def _check_backend(backend: Object, path: str) -> Iterable[Cause]:
         yield required(path, "port name or number is required")
 
 
-def check_network_policy(obj: Object) -> Iterable[Cause]:
+def check_network_policy(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     yield from check_label_selector(spec["podSelector"], "spec.podSelector")
     for where, name in items(spec, "policyTypes", "spec"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...model.metadata import check_key, subdomain_problem
-from ...model.status_causes import Cause, invalid_value, required
+from ...model.status_causes import StatusCause, invalid_value, required
 from .common import (
     PROTOCOLS,
     check_choice,
@@ -42,11 +42,11 @@ _SOURCES_TEXT: Final = (
 _SOURCE_NAMES: Final = {"configMap": "name", "persistentVolumeClaim": "claimName", "secret": "secretName"}
 
 
-def check_pod(pod: Object) -> Iterable[Cause]:
+def check_pod(pod: Object) -> Iterable[StatusCause]:
     return check_pod_spec(pod["spec"], "spec")
 
 
-def check_pod_spec(spec: Object, path: str) -> Iterable[Cause]:
+def check_pod_spec(spec: Object, path: str) -> Iterable[StatusCause]:
     volumes = set[str]()
     yield from _check_volumes(spec, path, volumes)
     names = set[str]()
@@ -67,7 +67,7 @@ def check_pod_spec(spec: Object, path: str) -> Iterable[Cause]:
         yield invalid_value(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
 
 
-def _check_volumes(spec: Object, path: str, names: set[str]) -> Iterable[Cause]:
+def _check_volumes(spec: Object, path: str, names: set[str]) -> Iterable[StatusCause]:
     for where, volume in items(spec, "volumes", path):
         sources = [field for field in volume if field != "name"]
         for source in sorted(sources, key=_source_rank)[1:]:
@@ -87,7 +87,7 @@ def _source_rank(source: str) -> int:
 # -- containers ----------------------------------------------------------------------------------------------------
 
 
-def _check_container(container: Object, path: str, names: set[str], volumes: set[str]) -> Iterable[Cause]:
+def _check_container(container: Object, path: str, names: set[str], volumes: set[str]) -> Iterable[StatusCause]:
     name = container.get("name") or ""
     yield from named(path, name, set())
     image = container.get("image") or ""
@@ -109,7 +109,7 @@ def _check_container(container: Object, path: str, names: set[str], volumes: set
             yield from _check_probe(probe, f"{path}.{field}")
 
 
-def _check_ports(container: Object, path: str) -> Iterable[Cause]:
+def _check_ports(container: Object, path: str) -> Iterable[StatusCause]:
     names = set[str]()
     for where, port in items(container, "ports", path):
         name = port.get("name") or ""
@@ -127,7 +127,7 @@ def _check_ports(container: Object, path: str) -> Iterable[Cause]:
         yield from check_choice(port, where, "protocol", PROTOCOLS)
 
 
-def _check_environment(container: Object, path: str) -> Iterable[Cause]:
+def _check_environment(container: Object, path: str) -> Iterable[StatusCause]:
     for where, variable in items(container, "env", path):
         name, source = variable.get("name") or "", variable.get("valueFrom")
         if not name:
@@ -149,14 +149,14 @@ def _check_environment(container: Object, path: str) -> Iterable[Cause]:
             yield invalid_value(f"{path}.envFrom", "", "may not have more than one field specified at a time")
 
 
-def _check_mounts(container: Object, path: str, volumes: set[str]) -> Iterable[Cause]:
+def _check_mounts(container: Object, path: str, volumes: set[str]) -> Iterable[StatusCause]:
     places = set[str]()
     for where, mount in items(container, "volumeMounts", path):
         name, place = mount.get("name") or "", mount.get("mountPath") or ""
         if not name:
             yield required(f"{where}.name")
         if name not in volumes:
-            yield Cause(f"{where}.name", f'Not found: "{name}"', "FieldValueNotFound")
+            yield StatusCause(f"{where}.name", f'Not found: "{name}"', "FieldValueNotFound")
         if not place:
             yield required(f"{where}.mountPath")
         elif place in places:
@@ -164,7 +164,7 @@ def _check_mounts(container: Object, path: str, volumes: set[str]) -> Iterable[C
         places.add(place)
 
 
-def _check_probe(probe: Object, path: str) -> Iterable[Cause]:
+def _check_probe(probe: Object, path: str) -> Iterable[StatusCause]:
     handlers = [field for field in ("exec", "httpGet", "tcpSocket", "grpc") if field in probe]
     for field in handlers[1:]:
         yield forbidden_field(f"{path}.{field}", "may not specify more than 1 handler type")
@@ -178,7 +178,7 @@ def _check_probe(probe: Object, path: str) -> Iterable[Cause]:
     yield from check_not_negative(probe, path, *fields)
 
 
-def _check_resources(resources: Object, path: str) -> Iterable[Cause]:
+def _check_resources(resources: Object, path: str) -> Iterable[StatusCause]:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for field, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
@@ -189,7 +189,7 @@ def _check_resources(resources: Object, path: str) -> Iterable[Cause]:
                 yield invalid_value(f"{path}.requests", amount, text)
 
 
-def _check_amount(name: str, amount: str, path: str) -> Iterable[Cause]:
+def _check_amount(name: str, amount: str, path: str) -> Iterable[StatusCause]:
     if "/" in name:
         yield from check_key(path, name)
     elif name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):

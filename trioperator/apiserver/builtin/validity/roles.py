@@ -9,7 +9,7 @@ import msgspec
 
 from ...model.kinds import Kind
 from ...model.metadata import segment_problem, subdomain_problem
-from ...model.status_causes import Cause, required, unsupported
+from ...model.status_causes import StatusCause, required, unsupported
 from .common import check_label_selector
 
 __all__ = ["RBAC", "check_grants", "check_grants_update"]
@@ -20,7 +20,7 @@ _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 Object = dict[str, Any]
 
 
-def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[Cause]:
+def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[StatusCause]:
     """Yield what is wrong with a role or a binding."""
     if kind.plural in {"roles", "clusterroles"}:
         for at, rule in enumerate(obj.get("rules") or ()):
@@ -33,15 +33,15 @@ def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[Cause]:
         yield from _check_subject(f"subjects[{at}]", subject, namespaced=kind.namespaced)
 
 
-def check_grants_update(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Cause]:
+def check_grants_update(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[StatusCause]:
     """Yield what must not be changed: a binding is for one role as long as it lives."""
     if kind.group == RBAC and new.get("roleRef") != old.get("roleRef"):
         ref = new["roleRef"]
         shown = {"APIGroup": ref["apiGroup"], "Kind": ref["kind"], "Name": ref["name"]}
-        yield Cause("roleRef", f"Invalid value: {_json(shown)}: cannot change roleRef")
+        yield StatusCause("roleRef", f"Invalid value: {_json(shown)}: cannot change roleRef")
 
 
-def _check_aggregation(path: str, aggregation: Mapping[str, Any]) -> Iterable[Cause]:
+def _check_aggregation(path: str, aggregation: Mapping[str, Any]) -> Iterable[StatusCause]:
     selectors = aggregation.get("clusterRoleSelectors")
     if not selectors:
         yield required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")
@@ -49,10 +49,10 @@ def _check_aggregation(path: str, aggregation: Mapping[str, Any]) -> Iterable[Ca
         causes = list(check_label_selector(selector or {}, f"{path}[{at}]"))
         yield from causes
         if causes:
-            yield Cause(f"{path}[{at}]", "Invalid value: null: invalid label selector.")
+            yield StatusCause(f"{path}[{at}]", "Invalid value: null: invalid label selector.")
 
 
-def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:
+def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iterable[StatusCause]:
     urls = rule.get("nonResourceURLs")
     if not rule.get("verbs"):
         yield required(f"{path}.verbs", "verbs must contain at least one value")
@@ -63,7 +63,7 @@ def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iter
             text = "rules cannot apply to both regular resources and non-resource URLs"
         else:
             return
-        yield Cause(f"{path}.nonResourceURLs", f"Invalid value: {_json(urls)}: {text}")
+        yield StatusCause(f"{path}.nonResourceURLs", f"Invalid value: {_json(urls)}: {text}")
         return
     if not rule.get("apiGroups"):
         yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
@@ -71,7 +71,7 @@ def _check_rule(path: str, rule: Mapping[str, Any], *, namespaced: bool) -> Iter
         yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
-def _check_reference(ref: Mapping[str, Any], kinds: tuple[str, ...]) -> Iterable[Cause]:
+def _check_reference(ref: Mapping[str, Any], kinds: tuple[str, ...]) -> Iterable[StatusCause]:
     if ref["apiGroup"] != RBAC:
         yield unsupported("roleRef.apiGroup", ref["apiGroup"], (RBAC,))
     if ref["kind"] not in kinds:
@@ -79,17 +79,17 @@ def _check_reference(ref: Mapping[str, Any], kinds: tuple[str, ...]) -> Iterable
     if not ref["name"]:
         yield required("roleRef.name")
     elif problem := segment_problem(ref["name"]):
-        yield Cause("roleRef.name", f"Invalid value: {_json(ref['name'])}: {problem}")
+        yield StatusCause("roleRef.name", f"Invalid value: {_json(ref['name'])}: {problem}")
 
 
-def _check_subject(path: str, subject: Mapping[str, Any], *, namespaced: bool) -> Iterable[Cause]:
+def _check_subject(path: str, subject: Mapping[str, Any], *, namespaced: bool) -> Iterable[StatusCause]:
     name, group = subject["name"], subject.get("apiGroup") or ""
     if not name:
         yield required(f"{path}.name")
     match subject["kind"]:
         case "ServiceAccount":
             if name and (problem := subdomain_problem(name)):
-                yield Cause(f"{path}.name", f"Invalid value: {_json(name)}: {problem}")
+                yield StatusCause(f"{path}.name", f"Invalid value: {_json(name)}: {problem}")
             if group:
                 yield unsupported(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...custom.cel import problem_of
 from ...model.client_config_validation import check_client_config, check_review_versions
-from ...model.status_causes import Cause, invalid_value
+from ...model.status_causes import StatusCause, invalid_value
 
 __all__ = ["CONFIGURATIONS", "MUTATING", "VALIDATING", "check_configuration"]
 
@@ -24,9 +24,9 @@ _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _CONDITIONS_LIMIT: Final = 64
 
 
-def check_configuration(obj: Mapping[str, Any]) -> list[Cause]:
+def check_configuration(obj: Mapping[str, Any]) -> list[StatusCause]:
     """Return what is wrong with the configuration, which has its defaults."""
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     names: list[str] = []
     for at, hook in enumerate(obj.get("webhooks") or ()):
         path, name = f"webhooks[{at}]", str(hook.get("name") or "")
@@ -35,13 +35,13 @@ def check_configuration(obj: Mapping[str, Any]) -> list[Cause]:
         required = ": must specify one of v1, v1beta1"
         causes.extend(check_review_versions(versions, f"{path}.admissionReviewVersions", required=required))
         if name in names:
-            causes.append(Cause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate"))
+            causes.append(StatusCause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate"))
         if name:
             names.append(name)
     return causes
 
 
-def _check_webhook(hook: Mapping[str, Any], path: str) -> Iterable[Cause]:
+def _check_webhook(hook: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
     yield from _check_name(str(hook.get("name") or ""), f"{path}.name")
     for at, rule in enumerate(hook.get("rules") or ()):
         yield from _check_rule(rule, f"{path}.rules[{at}]")
@@ -50,7 +50,7 @@ def _check_webhook(hook: Mapping[str, Any], path: str) -> Iterable[Cause]:
     effects = hook.get("sideEffects")
     if effects is None:
         text = "Required value: must specify one of None, NoneOnDryRun"
-        yield Cause(f"{path}.sideEffects", text, "FieldValueRequired")
+        yield StatusCause(f"{path}.sideEffects", text, "FieldValueRequired")
     yield from _one_of(effects, _SIDE_EFFECTS, f"{path}.sideEffects")
     timeout = hook.get("timeoutSeconds")
     if timeout is not None and not 1 <= timeout <= 30:
@@ -60,15 +60,15 @@ def _check_webhook(hook: Mapping[str, Any], path: str) -> Iterable[Cause]:
     yield from _check_conditions(hook.get("matchConditions") or (), f"{path}.matchConditions")
 
 
-def _one_of(value: Any, supported: Sequence[str], path: str) -> Iterable[Cause]:
+def _one_of(value: Any, supported: Sequence[str], path: str) -> Iterable[StatusCause]:
     if value is not None and value not in supported:
         shown = ", ".join(f'"{each}"' for each in supported)
-        yield Cause(path, f'Unsupported value: "{value}": supported values: {shown}', "FieldValueNotSupported")
+        yield StatusCause(path, f'Unsupported value: "{value}": supported values: {shown}', "FieldValueNotSupported")
 
 
-def _check_name(name: str, path: str) -> Iterable[Cause]:
+def _check_name(name: str, path: str) -> Iterable[StatusCause]:
     if not name:
-        yield Cause(path, "Required value", "FieldValueRequired")
+        yield StatusCause(path, "Required value", "FieldValueRequired")
     elif not _NAME.fullmatch(name):
         text = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
@@ -80,7 +80,7 @@ def _check_name(name: str, path: str) -> Iterable[Cause]:
         yield invalid_value(path, name, "should be a domain with at least three segments separated by dots")
 
 
-def _check_rule(rule: Mapping[str, Any], path: str) -> Iterable[Cause]:
+def _check_rule(rule: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
     operations = rule.get("operations") or ()
     yield from _check_list(operations, f"{path}.operations", "operations")
     for at, operation in enumerate(operations):
@@ -90,27 +90,27 @@ def _check_rule(rule: Mapping[str, Any], path: str) -> Iterable[Cause]:
     yield from _check_list(versions, f"{path}.apiVersions", "API versions")
     for at, version in enumerate(versions):
         if not version:
-            yield Cause(f"{path}.apiVersions[{at}]", "Required value", "FieldValueRequired")
+            yield StatusCause(f"{path}.apiVersions[{at}]", "Required value", "FieldValueRequired")
     yield from _check_resources(rule.get("resources") or (), f"{path}.resources")
     yield from _one_of(rule.get("scope"), _SCOPES, f"{path}.scope")
 
 
-def _check_list(items: Sequence[str], path: str, called: str) -> Iterable[Cause]:
+def _check_list(items: Sequence[str], path: str, called: str) -> Iterable[StatusCause]:
     if not items:
-        yield Cause(path, "Required value", "FieldValueRequired")
+        yield StatusCause(path, "Required value", "FieldValueRequired")
     elif "*" in items and len(items) > 1:
         yield invalid_value(path, list(items), f"if '*' is present, must not specify other {called}")
 
 
-def _check_resources(resources: Sequence[str], path: str) -> Iterable[Cause]:
+def _check_resources(resources: Sequence[str], path: str) -> Iterable[StatusCause]:
     if not resources:
-        yield Cause(path, "Required value", "FieldValueRequired")
+        yield StatusCause(path, "Required value", "FieldValueRequired")
     all_below = set[str]()  # resources that stand with all their subresources
     of_all = set[str]()  # subresources that stand for all resources
     is_bare = False
     for at, resource in enumerate(resources):
         if not resource:
-            yield Cause(f"{path}[{at}]", "Required value", "FieldValueRequired")
+            yield StatusCause(f"{path}[{at}]", "Required value", "FieldValueRequired")
             continue
         name, slash, below = resource.partition("/")
         if not slash:
@@ -131,19 +131,19 @@ def _check_resources(resources: Sequence[str], path: str) -> Iterable[Cause]:
         yield invalid_value(path, list(resources), text)
 
 
-def _check_conditions(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterable[Cause]:
+def _check_conditions(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterable[StatusCause]:
     if len(conditions) > _CONDITIONS_LIMIT:
         text = f"Too many: {len(conditions)}: must have at most {_CONDITIONS_LIMIT} items"
-        yield Cause(path, text, "FieldValueTooMany")
+        yield StatusCause(path, text, "FieldValueTooMany")
     names: list[str] = []
     for at, condition in enumerate(conditions):
         name, expression = condition.get("name") or "", str(condition.get("expression") or "").strip()
         if not expression:
-            yield Cause(f"{path}[{at}].expression", "Required value", "FieldValueRequired")
+            yield StatusCause(f"{path}[{at}].expression", "Required value", "FieldValueRequired")
         elif (problem := problem_of(expression)) is not None:
             yield invalid_value(f"{path}[{at}].expression", expression, problem)
         if not name:
-            yield Cause(f"{path}[{at}].name", "Required value", "FieldValueRequired")
+            yield StatusCause(f"{path}[{at}].name", "Required value", "FieldValueRequired")
         elif name in names:
-            yield Cause(f"{path}[{at}].name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+            yield StatusCause(f"{path}[{at}].name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
         names.append(name)

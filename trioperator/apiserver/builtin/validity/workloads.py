@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model.status_causes import Cause, invalid_value, required, unsupported
+from ...model.status_causes import StatusCause, invalid_value, required, unsupported
 from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items, matches
 from .configuration import check_claim_spec
 from .pods import check_pod_spec
@@ -28,7 +28,7 @@ _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
 _MISMATCH: Final = "`selector` does not match template `labels`"
 
 
-def check_deployment(obj: Object) -> Iterable[Cause]:
+def check_deployment(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     yield from check_not_negative(spec, "spec", "replicas")
     yield from _check_selector_and_template(spec, "deployment")
@@ -38,7 +38,7 @@ def check_deployment(obj: Object) -> Iterable[Cause]:
         yield invalid_value("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-def _check_strategy(strategy: Object, path: str) -> Iterable[Cause]:
+def _check_strategy(strategy: Object, path: str) -> Iterable[StatusCause]:
     rolling: Object | None = strategy.get("rollingUpdate")
     match strategy["type"]:
         case "Recreate":
@@ -54,17 +54,17 @@ def _check_strategy(strategy: Object, path: str) -> Iterable[Cause]:
             yield unsupported(path, {"Type": name, "RollingUpdate": None}, ("Recreate", "RollingUpdate"))
 
 
-def check_replica_set(obj: Object) -> Iterable[Cause]:
+def check_replica_set(obj: Object) -> Iterable[StatusCause]:
     yield from check_not_negative(obj["spec"], "spec", "replicas", "minReadySeconds")
     yield from _check_selector_and_template(obj["spec"], "deployment")
 
 
-def check_daemon_set(obj: Object) -> Iterable[Cause]:
+def check_daemon_set(obj: Object) -> Iterable[StatusCause]:
     yield from _check_selector_and_template(obj["spec"], "daemonset")
     yield from check_not_negative(obj["spec"], "spec", "minReadySeconds", "revisionHistoryLimit")
 
 
-def check_stateful_set(obj: Object) -> Iterable[Cause]:
+def check_stateful_set(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     yield from check_choice(spec, "spec", "podManagementPolicy", ("OrderedReady", "Parallel"))
     yield from check_not_negative(spec, "spec", "replicas", "minReadySeconds")
@@ -73,7 +73,7 @@ def check_stateful_set(obj: Object) -> Iterable[Cause]:
         yield from check_claim_spec(claim["spec"], f"{where}.spec")
 
 
-def _check_selector_and_template(spec: Object, name: str) -> Iterable[Cause]:
+def _check_selector_and_template(spec: Object, name: str) -> Iterable[StatusCause]:
     selector, template = spec.get("selector"), spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels")
     path = "spec.template"
@@ -101,11 +101,11 @@ def _check_selector_and_template(spec: Object, name: str) -> Iterable[Cause]:
 # -- jobs ----------------------------------------------------------------------------------------------------------
 
 
-def check_job(obj: Object) -> Iterable[Cause]:
+def check_job(obj: Object) -> Iterable[StatusCause]:
     return _check_job_spec(obj["spec"], "spec")
 
 
-def _check_job_spec(spec: Object, path: str) -> Iterable[Cause]:
+def _check_job_spec(spec: Object, path: str) -> Iterable[StatusCause]:
     counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
     yield from check_not_negative(spec, path, *counts)
     yield from check_choice(spec, path, "completionMode", ("NonIndexed", "Indexed"))
@@ -116,7 +116,7 @@ def _check_job_spec(spec: Object, path: str) -> Iterable[Cause]:
         yield required(f"{where}.restartPolicy", 'valid values: "OnFailure", "Never"')
 
 
-def check_cron_job(obj: Object) -> Iterable[Cause]:
+def check_cron_job(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     yield from _check_schedule(spec.get("schedule") or "")
     yield from check_not_negative(spec, "spec", "startingDeadlineSeconds")
@@ -125,7 +125,7 @@ def check_cron_job(obj: Object) -> Iterable[Cause]:
     yield from _check_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
 
 
-def _check_schedule(schedule: str) -> Iterable[Cause]:
+def _check_schedule(schedule: str) -> Iterable[StatusCause]:
     if not schedule:
         yield required("spec.schedule")
         return
@@ -138,7 +138,7 @@ def _check_schedule(schedule: str) -> Iterable[Cause]:
 # -- scaling and disruption ----------------------------------------------------------------------------------------
 
 
-def check_autoscaler(obj: Object) -> Iterable[Cause]:
+def check_autoscaler(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     low, high, target = spec.get("minReplicas"), spec.get("maxReplicas") or 0, spec["scaleTargetRef"]
     if low is not None and low < 1:
@@ -154,7 +154,7 @@ def check_autoscaler(obj: Object) -> Iterable[Cause]:
         yield invalid_value("spec.scaleTargetRef.apiVersion", "", "apiVersion must specify API group")
 
 
-def check_disruption_budget(obj: Object) -> Iterable[Cause]:
+def check_disruption_budget(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     low, high = spec.get("minAvailable"), spec.get("maxUnavailable")
     if low is not None and high is not None:
