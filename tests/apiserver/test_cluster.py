@@ -78,21 +78,21 @@ async def test_manifests_are_applied_in_all_forms(frees: Cluster, tmp_path: path
     assert again[1]["spec"] == {"x": 1, "y": 2}
     with pytest.raises(ConfigError, match="not YAML"):
         await frees.apply("{")
-    with pytest.raises(ConfigError, match="a str in the place of an object"):
+    with pytest.raises(ConfigError, match="a str where an object is expected"):
         await frees.apply("text")
 
 
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ({"kind": "Free", "metadata": "a"}, "The manifest of a Free has a str in the place of its metadata"),
-        ({"kind": "Free", "metadata": ["a"]}, "The manifest of a Free has a list in the place of its metadata"),
+        ({"kind": "Free", "metadata": "a"}, "The manifest of a Free has a str as its metadata"),
+        ({"kind": "Free", "metadata": ["a"]}, "The manifest of a Free has a list as its metadata"),
         (
             {"kind": "Free", "metadata": {"name": "a", "namespace": ["x"]}},
-            "The manifest of a Free has a list in the place of its namespace",
+            "The manifest of a Free has a list as its namespace",
         ),
-        ({"kind": "List", "items": 5}, "The manifest has a int in the place of an object"),
-        ([FREE, 5], "The manifest has a int in the place of an object"),
+        ({"kind": "List", "items": 5}, "The manifest has a int where an object is expected"),
+        ([FREE, 5], "The manifest has a int where an object is expected"),
     ],
 )
 async def test_a_manifest_that_is_none_is_refused(frees: Cluster, manifest: Any, message: str) -> None:

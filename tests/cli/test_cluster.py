@@ -222,7 +222,7 @@ async def test_it_listens_on_other_addresses(kubeconfig: pathlib.Path, host: str
         ({"data": "/"}, "The data file / cannot be opened: Is a directory."),
         ({"kubeconfig": "/dev/null"}, "is not the kubeconfig of an embedded cluster"),
         ({"host": "nowhere.invalid"}, "cannot listen on nowhere.invalid:0: "),
-        ({"controllers": ("kubelet",)}, "There is no controller 'kubelet': there are all, "),
+        ({"controllers": ("kubelet",)}, "Unknown controller 'kubelet': choose from all, "),
         ({"manifests": ("nothing.yaml",)}, "Cannot read the manifests in nothing.yaml: No such file or directory."),
         ({"manifests": ("-",)}, "The API server rejected Pod A (document 1 of stdin): "),
     ],

@@ -123,7 +123,7 @@ class TestRunEmbedded:
         assert nodes == ["embedded"]
 
     async def test_unknown_controllers_are_an_error(self) -> None:
-        with pytest.raises(ConfigError, match="There is no controller 'podz'"):
+        with pytest.raises(ConfigError, match="Unknown controller 'podz'"):
             await run_embedded(Operator(), [], controllers=["podz"])
 
     async def test_without_certificates_it_serves_http_and_still_requires_the_token(

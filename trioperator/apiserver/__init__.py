@@ -1,8 +1,8 @@
-"""A Kubernetes API in process: for running, showing and testing operators with no cluster.
+"""A Kubernetes API in process, for running, demonstrating and testing operators without a cluster.
 
-:class:`Cluster` holds the objects and answers through an in-memory httpx transport; :func:`serve_cluster` serves it
-on a port, :func:`open_cluster` keeps its objects in a file. It imports only ``trioperator.model`` and
-``trioperator.errors``, and knows nothing of operators.
+:class:`Cluster` stores the objects and answers through an in-memory httpx transport; :func:`serve_cluster` serves it
+on a port, :func:`open_cluster` persists its objects in a file. It imports only ``trioperator.model`` and
+``trioperator.errors``, and knows nothing about operators.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From a request to its response: the paths, verbs and media types of the Kubernetes API.
+"""Request routing: paths, verbs and media types of the Kubernetes API.
 
-It never raises for what a client sends: every refusal is a ``Status``. A failure of the server itself is a
-``Status``, too, with the traceback in the log only.
+It never raises for what a client sends: every error response is a ``Status``. Internal errors are a ``Status``, too,
+with the traceback in the log only.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = ["Api", "Target"]
 
 _log: Final = logging.getLogger(__name__)
 _PAGE_NOT_FOUND: Final = b"404 page not found\n"
-_AT_THE_GATE: Final = frozenset({401, 403})
+_AUTH_ERRORS: Final = frozenset({401, 403})
 _IN_ALL_NAMESPACES: Final = frozenset({"list", "watch"})
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a path means: a kind, and which of its objects."""
+    """The kind and the object that a path names."""
 
     kind: Kind
     namespace: str = ""
@@ -61,7 +61,7 @@ class Target:
 
 
 class _PageNotFoundError(Exception):
-    """There is nothing at the path, and the answer is plain text."""
+    """Raised when nothing is served at the path; the response is plain text."""
 
 
 class Api:
@@ -103,7 +103,7 @@ class Api:
         await self._system.settle()
 
     async def handle(self, request: Request) -> Response:
-        """Answer the request."""
+        """Return the response to the request."""
         target: Target | None = None
         try:
             self.gate.access.admit(request)
@@ -117,16 +117,16 @@ class Api:
             response = Response.of(render_status(error), error.status)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", f"{error.retry_after:.0f}"))
-            if target is None and error.status in _AT_THE_GATE:
+            if target is None and error.status in _AUTH_ERRORS:
                 target = self._find(request.path)
         except _PageNotFoundError:
             response = Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
-        except Exception as error:  # noqa: BLE001 - a client gets an answer, whatever happens
-            _log.exception("The embedded API server has failed on %s %s.", request.method, request.path)
+        except Exception as error:  # noqa: BLE001 - a client gets a response, whatever happens
+            _log.exception("The embedded API server failed to handle %s %s.", request.method, request.path)
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
         response.headers.extend(warning_headers(request.warnings))
-        await self.state.saved()  # nobody is told of what could still be lost, not even who only reads
+        await self.state.saved()  # no response tells of a change that could still be lost
         self._record(request, target, response)
         return response
 
@@ -155,7 +155,7 @@ class Api:
         self._log.add(record)
 
     def _find(self, path: str) -> Target | None:
-        """Return what the path of a request that was refused at the gate means, if it means something."""
+        """Return the target of a request that failed authentication or authorization, if it has one."""
         try:
             return self._resolve(path)
         except (ApiError, _PageNotFoundError):
@@ -164,7 +164,7 @@ class Api:
     # -- paths ----------------------------------------------------------------------------------------------------
 
     def _resolve(self, path: str) -> Target | None:
-        """Return what the path means; None for documents."""
+        """Return the target of the path; None for discovery and other documents."""
         parts = path.strip("/").split("/")
         if "%" in path:
             parts = [unquote(part) for part in parts]
@@ -179,7 +179,7 @@ class Api:
             namespace, rest = rest[1], rest[2:]
         kind = self.state.catalog.get(group, version, rest[0])
         if kind is None or len(rest) > 3:
-            raise self._nowhere(group, version)
+            raise self._no_such_path(group, version)
         target = Target(
             kind=kind,
             namespace=namespace,
@@ -187,12 +187,12 @@ class Api:
             subresource=rest[2] if len(rest) > 2 else "",
         )
         if kind.namespaced != bool(namespace) and (namespace or target.name):
-            raise self._nowhere(group, version)
+            raise self._no_such_path(group, version)
         if target.subresource and target.subresource not in kind.subresources:
             raise not_found(kind, target.name) if kind.custom else unknown_resource()
         return target
 
-    def _nowhere(self, group: str, version: str) -> Exception:
+    def _no_such_path(self, group: str, version: str) -> Exception:
         kinds = self.state.catalog.kinds(group, version)
         is_builtin = any(kind.custom is None for kind in kinds) or any(
             kind.custom is None
@@ -231,7 +231,7 @@ class Api:
             case ["api", _]:
                 raise unknown_resource()
             case ["apis", group, version] if catalog.versions(group):
-                raise self._nowhere(group, version)
+                raise self._no_such_path(group, version)
             case ["openapi", "v2"]:
                 return Response.of(openapi.version_2(catalog))
             case ["openapi", "v3"]:
@@ -257,7 +257,7 @@ class Api:
         view, is_yaml = negotiate(request.accept, include=request.query.get("includeObject", ""), now=self.state.now)
         match verb:
             case "create" if target.kind.is_virtual or target.subresource == "token":
-                response = self._answer(target, request)
+                response = self._review(target, request)
             case "watch":
                 return Response(200, self._watch(target, request, view))
             case "get" | "list":
@@ -270,14 +270,14 @@ class Api:
             return _as_yaml(response)
         return response
 
-    def _answer(self, target: Target, request: Request) -> Response:
-        """Answer a question that is asked as an object."""
+    def _review(self, target: Target, request: Request) -> Response:
+        """Answer a review or a token request, which is created but not stored."""
         kind = TOKEN_REQUEST if target.subresource else target.kind
-        asked = decode_object(kind, decode_body(kind, request), read_write_options("create", request))
+        review = decode_object(kind, decode_body(kind, request), read_write_options("create", request))
         if target.subresource:
-            answer = self.gate.token_requests.answer(target.kind, target.namespace, target.name, asked)
+            answer = self.gate.token_requests.answer(target.kind, target.namespace, target.name, review)
         else:
-            answer = self.gate.reviews.answer(kind, target.namespace, asked, request.user)
+            answer = self.gate.reviews.answer(kind, target.namespace, review, request.user)
         return Response.of(answer, 201)
 
     def _watch(self, target: Target, request: Request, view: View) -> Any:
@@ -302,7 +302,7 @@ class Api:
             response = await self._write_scale(target, request, options)
         else:
             written = await self._write_object(target, request, verb, options)
-            response = self._shown(target.kind, written, view)
+            response = self._written(target.kind, written, view)
         return response
 
     async def _write_object(self, target: Target, request: Request, verb: str, options: WriteOptions) -> Written:
@@ -332,14 +332,14 @@ class Api:
         options = parse_delete_options(request)
         if target.name:
             result = await self.deleter.delete(target.kind, target.namespace, target.name, options)
-            return self._shown(target.kind, result, view) if isinstance(result, Written) else Response.of(result)
+            return self._written(target.kind, result, view) if isinstance(result, Written) else Response.of(result)
         page = await self.reader.list(target.kind, target.namespace, request.query)
         await self.deleter.delete_collection(target.kind, page.items, options)
         meta = {field: value for field, value in page.meta.items() if field == "resourceVersion"}
         return Response(200, view.render_list(target.kind, page.items, meta))
 
     @staticmethod
-    def _shown(kind: Kind, written: Written, view: View) -> Response:
+    def _written(kind: Kind, written: Written, view: View) -> Response:
         status = 201 if written.created else 200
         if view.is_plain and written.raw.startswith(kind.head):
             return Response(status, written.raw)
@@ -352,7 +352,7 @@ def _stored(kind: Kind, written: Written) -> Stored:
 
 
 def _read_protobuf(request: Request) -> None:
-    """Put JSON in the place of a body in protobuf."""
+    """Replace a protobuf body by JSON."""
     try:
         content = decode_protobuf(request.body) if request.body else None
     except ValueError as error:

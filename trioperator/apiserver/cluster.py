@@ -1,4 +1,4 @@
-"""The front of the embedded API server: a cluster to be made, talked to, and looked into by tests."""
+"""The embedded cluster: the public face of the API server, with direct access to its objects for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .model.kinds import Kind, kind_of
 from .model.messages import RequestLog
 from .model.user import ADMIN, User
 from .serving.certificates import CertificateAuthority
-from .serving.kubeconfig import MARK
+from .serving.kubeconfig import EXTENSION
 from .store.state import State
 from .webhooks.client import WebhookClient
 from .writing.writer import Written
@@ -41,32 +41,31 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "open_cluster"]
 
 BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
-_GRACE = 5.0  # seconds for what nobody has asked for yet to get into the data file at the end
+_FLUSH_TIMEOUT = 5.0  # seconds, for the last changes when the cluster is closed
 
 Object = dict[str, Any]
 Objects = list[Object]
 
 
 class Cluster:
-    """A Kubernetes API in this process, with nothing in it but the default namespaces.
+    """A Kubernetes API in this process. A new one has only the default namespaces.
 
-    ``clock`` tells the wall time (aware, UTC) for the time stamps; by default it is the machine's. ``seed`` makes
-    uids and generated names the same in each run. ``history`` and ``history_age`` (seconds) bound what watches can go
-    back to, for each resource; older revisions get 410. ``log_limit`` is the number of requests that :attr:`requests`
-    remembers. ``data`` is an open file to keep the objects in, and with the objects that were kept: see
-    :func:`open_cluster`. ``tokens`` are bearer tokens and the users that they are for; ``authorization`` is
-    ``"always-allow"`` or ``"rbac"``.
+    ``clock`` returns the wall time (aware, UTC) for timestamps; the default is the machine's. ``seed`` makes uids and
+    generated names reproducible. ``history`` (changes) and ``history_age`` (seconds) limit how far back watches can
+    start, for each resource; older resource versions get 410. ``log_limit`` is the size of :attr:`requests`. ``data``
+    is an open data file with the objects to start with: see :func:`open_cluster`. ``tokens`` maps bearer tokens to
+    users; ``authorization`` is ``"always-allow"`` or ``"rbac"``.
 
-    ``services`` says where the services are that webhooks stand behind: URLs by ``namespace/name``, such as
-    ``{"default/hooks": "https://127.0.0.1:9443"}``. ``webhooks`` are transports by host name, which answer in this
-    process (and in virtual time) what else would go over the network; that of a service is ``name.namespace.svc``.
+    ``services`` maps the Services of webhooks (``namespace/name``) to URLs, for example
+    ``{"default/hooks": "https://127.0.0.1:9443"}``. ``webhooks`` maps host names to httpx transports, which replace
+    the network, and work in virtual time; the host name of a Service is ``name.namespace.svc``.
 
-    ``managed_fields=False`` notes who manages which fields of an object only from the first apply on: all other writes
-    become cheaper by a fifth to a quarter.
+    ``managed_fields=False`` tracks field managers of an object only from its first server-side apply on, which makes
+    all other writes a fifth to a quarter cheaper.
 
-    The methods act as a client with all rights would, without being logged in :attr:`requests`. They name kinds as
-    kubectl does: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. What they return is a copy. They raise the
-    errors of :mod:`trioperator.errors`.
+    The methods act with admin permissions, and are not logged in :attr:`requests`. They accept the names of kinds that
+    kubectl accepts: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. They return copies, and raise the errors
+    of :mod:`trioperator.errors`.
     """
 
     def __init__(
@@ -87,9 +86,7 @@ class Cluster:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
         self._gate = Gate(self._state, users=tokens or {}, authorization=authorization)
-        self.ca_certificates: dict[
-            str, str
-        ] = {}  # by server URL: PEM in base64, or ""
+        self.ca_certificates: dict[str, str] = {}  # by server URL: PEM in base64, or ""
         webhook_client = WebhookClient(services=services, transports=webhooks)
         self.api = Api(
             self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, webhook_client=webhook_client
@@ -105,16 +102,16 @@ class Cluster:
         self.api.followups.run()
 
     def _restore(self, data: DataFile, seed: int | None) -> None:
-        """Go on where the cluster of the file was, and finish what follows from its last changes."""
+        """Load the objects of the data file, and run the follow-ups of its last changes."""
         store = self._state.store
         store.restore(data.objects, data.revision)
         if seed is not None:
-            self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not given out twice
+            self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not reused
         store.on_change.append(data.observe)
         self.api.followups.run()
 
     def _certificate(self) -> bytes | None:
-        """Return the certificate of who vouches for a server of the cluster, if it is served over TLS."""
+        """Return the CA certificate of the cluster's server, if it is served over TLS."""
         return next((base64.b64decode(text) for text in self.ca_certificates.values() if text), None)
 
     def _add_namespace(self, name: str) -> None:
@@ -132,36 +129,36 @@ class Cluster:
 
     @cached_property
     def ca(self) -> CertificateAuthority:
-        """The certificate authority of the cluster; it is the same after a restart."""
+        """The CA of the cluster. It survives restarts if there is a data file."""
         made = self._state.kept(
             "authority", lambda: "".join(part.decode("ascii") for part in CertificateAuthority().pem)
         )
         return CertificateAuthority((made.encode("ascii"), made.encode("ascii")))
 
-    # -- ways to talk to it ---------------------------------------------------------------------------------------
+    # -- clients --------------------------------------------------------------------------------------------------
 
     def transport(self, *, user: User = ADMIN) -> httpx.AsyncBaseTransport:
-        """Return a transport for httpx clients in this process: it streams, and works in virtual time.
+        """Return an in-memory transport for httpx clients: it streams watches, and works in virtual time.
 
-        Requests that carry no credentials come from *user*: by default from one who may do everything.
+        Requests without credentials come from *user*, by default an admin.
         """
         from .serving.memory import MemoryTransport
 
         return MemoryTransport(self.api, user)
 
     def client(self, *, user: User = ADMIN) -> httpx.AsyncClient:
-        """Return an httpx client that talks to the cluster in memory, as :meth:`transport` does."""
+        """Return an httpx client with an in-memory :meth:`transport`."""
         import httpx
 
         return httpx.AsyncClient(transport=self.transport(user=user), base_url="http://cluster", timeout=None)
 
     def kubeconfig(self, url: str, *, user: User = ADMIN, certificate: bool = False) -> Object:
-        """Return a kubeconfig for the cluster as it is served at the URL, with the server's authority under TLS.
+        """Return a kubeconfig for the cluster at the URL, with its CA if it is served over TLS.
 
-        It is for the *user*, by default one who may do everything, and has a token, or a client certificate (which
-        needs TLS). It is a secret.
+        It authenticates as *user*, by default an admin, with a token, or with a client certificate (which needs TLS).
+        Keep it secret.
         """
-        server: Object = {"server": url, "extensions": [MARK]}
+        server: Object = {"server": url, "extensions": [EXTENSION]}
         if authority := self.ca_certificates.get(url):
             server["certificate-authority-data"] = authority
         context = {"cluster": "embedded", "user": "embedded", "namespace": "default"}
@@ -180,44 +177,44 @@ class Cluster:
         pair = (base64.b64encode(part).decode("ascii") for part in self.ca.issue(user))
         return dict(zip(("client-certificate-data", "client-key-data"), pair, strict=True))
 
-    # -- looking into it ------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------
 
     @property
     def revision(self) -> int:
-        """Return the newest resource version."""
+        """The newest resource version."""
         return self._state.store.revision
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the history up to the revision (by default all of it): watches and pages from there get 410."""
+        """Compact the history up to the revision (by default all of it): watches and pages from there get 410."""
         self._state.store.compact(revision)
 
     async def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
-        """Return the object; raise NotFoundError if there is none."""
+        """Return the object. Raises NotFoundError if it does not exist."""
         found = self._kind(kind)
         stored = self._state.require(found, self._namespace(found, namespace), name)
         return _copy((await self.api.converter.show(found, stored)).raw)
 
     async def find(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        """Return the object, or None if there is none."""
+        """Return the object, or None if it does not exist."""
         found = self._kind(kind)
         key = found.key(self._namespace(found, namespace), name)
         stored = self._state.table(found).objects.get(key)
         return None if stored is None else _copy((await self.api.converter.show(found, stored)).raw)
 
     async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Objects:
-        """Return the objects of the namespace (of all namespaces by default) that the selectors take."""
+        """Return the objects in the namespace (by default in all namespaces) that match the selectors."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         page = await self.api.reader.list(self._kind(kind), namespace or "", query)
         return [_copy(stored.raw) for stored in page.items]
 
-    # -- what follows from changes -------------------------------------------------------------------------------------
+    # -- garbage collection and controllers -----------------------------------------------------------------------
 
     @property
     def is_prompt(self) -> bool:
-        """Tell whether garbage is collected, and namespaces end, with the writes that cause it.
+        """Whether garbage is collected, and namespaces are terminated, before the response to a write.
 
-        That is so at first. A test that wants to look at objects in between sets it to False; then it is done by
-        :meth:`tidy`, or soon after each change by the controller ``"garbage-collector"``.
+        True by default. Set it to False to see the objects in between; then :meth:`tidy` does it, or, soon after each
+        change, the controller ``"garbage-collector"``.
         """
         return self.api.followups.is_prompt
 
@@ -226,14 +223,14 @@ class Cluster:
         self.api.followups.is_prompt = value
 
     def tidy(self) -> None:
-        """Collect garbage, and end namespaces, where that was left until now."""
+        """Collect garbage and terminate namespaces now, unless :attr:`is_prompt` has done it."""
         self.api.followups.run_deferred()
 
     @contextlib.asynccontextmanager
     async def open_controllers(self, *names: str, pace: Pace | None = None) -> AsyncIterator[None]:
-        """Run controllers in the block: those of the names, or ``"all"``; *pace* says how long things take.
+        """Run the named controllers (by default ``"all"``) in the block; *pace* says how long things take.
 
-        They work on Trio's clock. Raises ConfigError for names that do not exist.
+        They use Trio's clock. Raises ConfigError for unknown names.
         """
         from .controllers import Client, Pace, select_controllers, serve_controllers
 
@@ -244,20 +241,20 @@ class Cluster:
         async with trio.open_nursery() as nursery:
             await nursery.start(serve, name="controllers")
             yield
-            nursery.cancel_scope.cancel(reason="the controllers are not needed any more")
+            nursery.cancel_scope.cancel(reason="the block of open_controllers() has ended")
 
-    # -- changing it ----------------------------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------------------------
 
     async def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Object:
-        """Create the object; raise ConflictError if there is one of that name."""
+        """Create the object. Raises ConflictError if it exists."""
         kind = self._kind_of(manifest)
         place = self._namespace(kind, namespace or metadata_of(manifest).get("namespace"))
-        return await self._done(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
+        return await self._saved(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
 
     async def apply(self, manifest: Manifest, namespace: str | None = None) -> Objects:
-        """Create the objects, or merge them into those that there are.
+        """Create the objects, or merge them into existing ones.
 
-        A manifest is an object, several of them, YAML text with any number of documents, or the path of such a file.
+        A manifest is an object, an iterable of objects, YAML text with any number of documents, or the path of a file.
         """
         results = []
         for obj in load_objects(manifest):
@@ -280,7 +277,7 @@ class Cluster:
         *,
         subresource: str = "",
     ) -> Object:
-        """Change the object: by a merge patch if it is a mapping, else by the operations of a JSON patch."""
+        """Patch the object: a mapping is a merge patch, an iterable the operations of a JSON patch."""
         found = self._kind(kind)
         is_merge = isinstance(patch, Mapping)
         written = await self.api.writer.patch(
@@ -292,31 +289,31 @@ class Cluster:
             options=WriteOptions(),
             subresource=subresource,
         )
-        return await self._done(written)
+        return await self._saved(written)
 
     async def replace(
         self, manifest: Mapping[str, Any], namespace: str | None = None, *, subresource: str = ""
     ) -> Object:
-        """Store other content for the object."""
+        """Replace the object."""
         kind = self._kind_of(manifest)
         meta = metadata_of(manifest)
         place = self._namespace(kind, namespace or meta.get("namespace"))
         name = str(meta.get("name") or "")
         sent = _plain(manifest)
         written = await self.api.writer.replace(kind, place, name, sent, WriteOptions(), subresource=subresource)
-        return await self._done(written)
+        return await self._saved(written)
 
     async def delete(self, kind: str, name: str, namespace: str | None = None, *, policy: str = "") -> Object | None:
-        """Delete the object: return what is left of it while finalizers hold it, or None."""
+        """Delete the object. Returns it if finalizers keep it for now, otherwise None."""
         found = self._kind(kind)
         place = self._namespace(found, namespace)
         result = await self.api.deleter.delete(found, place, name, DeleteOptions(policy=policy))
         if isinstance(result, Written):
-            return await self._done(result)
+            return await self._saved(result)
         await self._state.saved()
         return None
 
-    async def _done(self, written: Written) -> Object:
+    async def _saved(self, written: Written) -> Object:
         await self._state.saved()
         return _copy(written.raw)
 
@@ -343,12 +340,12 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIterator[Cluster]:
-    """Open a cluster that keeps its objects in a file, with the objects that are in it already.
+    """Open a cluster that persists its objects in a file, and loads those that are in it.
 
-    A write is in the file, synced, before it is answered, so that no acknowledged one is lost however the process ends.
-    Objects, uids, the revision counter and definitions are as they were. History is not: watches and pages from before
-    get 410. The options are those of :class:`Cluster`. Raises ConfigError if the file cannot be had, is damaged, or is
-    in use; DataFileError, from all that waits for a write, once it cannot be written any more.
+    Each write is synced to the file before its response is sent, so that no acknowledged write is lost, however the
+    process ends. Objects, uids, resource versions and definitions survive a restart. The history does not: earlier
+    watches and pages get 410. The options are those of :class:`Cluster`. Raises ConfigError if the file cannot be
+    opened, is corrupt, or is in use; waiting for a write raises DataFileError once the file cannot be written.
     """
     from .store.data_file import DataFile
 
@@ -359,7 +356,7 @@ async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIte
         yield cluster
     finally:
         try:
-            with trio.move_on_after(_GRACE, shield=True):
+            with trio.move_on_after(_FLUSH_TIMEOUT, shield=True):
                 await file.flush()
         finally:
             file.close()

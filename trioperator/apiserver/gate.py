@@ -1,4 +1,4 @@
-"""Access to one cluster, put together: its tokens and rules, and the answers to questions about them."""
+"""Access to one cluster: wires up authentication, authorization, tokens and reviews."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """The access to one cluster. ``users`` are those of tokens that were given to it."""
+    """Authentication and authorization of one cluster. ``users`` maps static bearer tokens to users."""
 
     def __init__(self, state: State, *, users: Mapping[str, User], authorization: str) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class Gate:
         self.guard = EscalationCheck(authorizer).check if isinstance(authorizer, RbacAuthorizer) else None
 
     def check_creation(self, kind: Kind, namespace: str, name: str, user: User) -> None:
-        """Refuse to create what somebody has asked to change, unless they may create it."""
+        """Raise 403 unless the user may create the object: for writes that create what they were to update."""
         wanted = Attributes(
             verb="create",
             group=kind.group,
@@ -48,14 +48,14 @@ class Gate:
     def follow(
         self, schedule: Callable[[Callable[[], None]], None], *, certificate: Callable[[], bytes | None]
     ) -> None:
-        """Do what the real cluster's controllers do about access.
+        """Aggregate ClusterRoles, and fill Secrets with tokens, as a real cluster's controllers do.
 
-        *schedule* takes what is to be done after a write; *certificate* tells that of the authority of the server.
+        *schedule* queues a follow-up of a write; *certificate* returns the server's CA certificate.
         """
         RoleAggregator(self._state, schedule=schedule)
         TokenSecrets(self._state, self.tokens, schedule=schedule, certificate=certificate)
 
     def prepare(self) -> None:
-        """Store the roles and bindings that there are from the beginning."""
+        """Store the default roles and bindings, if RBAC is on."""
         if self.guard is not None:
             store_default_roles(self._state)

@@ -1,4 +1,4 @@
-"""Manifests as they are given to the methods of a cluster: objects, lists of them, YAML, and the paths of files."""
+"""Manifests: objects, lists of objects, YAML text, and paths of YAML files."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ Manifest = str | pathlib.Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 def metadata_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata, of which the namespace is looked at here; the API looks at all of them more closely.
+    """Return the metadata of the manifest.
 
-    Raises ConfigError for what can be no metadata.
+    Raises ConfigError if they are not a mapping, or their namespace is not a string; the API validates the rest.
     """
     meta = manifest.get("metadata")
     if meta is None:
         return {}
     if not isinstance(meta, Mapping):
-        text = f"has a {type(meta).__name__} in the place of its metadata"
+        text = f"has a {type(meta).__name__} as its metadata"
     elif not isinstance(meta.get("namespace") or "", str):
-        text = f"has a {type(meta['namespace']).__name__} in the place of its namespace"
+        text = f"has a {type(meta['namespace']).__name__} as its namespace"
     else:
         return meta
     raise ConfigError(f"The manifest of a {manifest.get('kind')} {text}.")
 
 
 def load_objects(manifest: Manifest) -> list[Mapping[str, Any]]:
-    """Return the objects of a manifest. Raises ConfigError for what is no YAML, or no object."""
+    """Return the objects of a manifest. Raises ConfigError if it is not YAML, or has something else than objects."""
     if isinstance(manifest, Mapping):
         return [manifest] if manifest.get("kind") != "List" else load_objects(manifest.get("items") or ())
     if not isinstance(manifest, (str, pathlib.Path)):
         if not isinstance(manifest, Iterable):
-            raise ConfigError(f"The manifest has a {type(manifest).__name__} in the place of an object.")
+            raise ConfigError(f"The manifest has a {type(manifest).__name__} where an object is expected.")
         return [obj for item in manifest for obj in load_objects(item)]
     import yaml
 
@@ -47,5 +47,5 @@ def load_objects(manifest: Manifest) -> list[Mapping[str, Any]]:
         raise ConfigError(f"The manifest is not YAML: {error}") from None
     for document in documents:
         if document is not None and not isinstance(document, dict):
-            raise ConfigError(f"The manifest has a {type(document).__name__} in the place of an object.")
+            raise ConfigError(f"The manifest has a {type(document).__name__} where an object is expected.")
     return [obj for document in documents if document for obj in load_objects(document)]

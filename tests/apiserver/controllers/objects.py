@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 def template(labels: dict[str, str], *, image: str = "i", notes: dict[str, str] | None = None, **spec: Any) -> Object:
-    """Make a template of Pods; the notes are annotations for the pretended kubelet."""
+    """Return a Pod template; the notes are annotations for the simulated kubelet."""
     meta: Object = {"labels": labels}
     if notes:
         meta["annotations"] = tell(**notes)
@@ -16,7 +16,7 @@ def template(labels: dict[str, str], *, image: str = "i", notes: dict[str, str] 
 
 
 def tell(**notes: str) -> dict[str, str]:
-    """Return annotations for the pretended kubelet: runs_for="5"…"""
+    """Return annotations for the simulated kubelet: runs_for="5"…"""
     return {f"pod.trioperator.dev/{name.replace('_', '-')}": text for name, text in notes.items()}
 
 

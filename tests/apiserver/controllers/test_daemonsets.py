@@ -1,4 +1,4 @@
-"""DaemonSets on the pretended node, and on nodes which nobody runs anything on."""
+"""DaemonSets on the simulated node, and on nodes that run nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments and their ReplicaSets, with Pods that run on the pretended node."""
+"""Deployments and their ReplicaSets, with Pods that run on the simulated node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs and CronJobs, with Pods that run on the pretended node."""
+"""Jobs and CronJobs, with Pods that run on the simulated node."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Settings(Controller):
             raise ValueError("it is not understood")
         return float(data["again"]) if "again" in data else None
 
-    async def clear(self, key: str) -> None:
+    async def forget(self, key: str) -> None:
         self.gone.append(key)
 
 
@@ -134,7 +134,7 @@ async def test_after_the_end_nothing_is_listened_to(cluster: Cluster, autojump_c
 
 
 async def test_names_that_do_not_exist_are_refused(cluster: Cluster) -> None:
-    with pytest.raises(ConfigError, match=r"There is no controller 'podz': there are all, .*pods"):
+    with pytest.raises(ConfigError, match=r"Unknown controller 'podz': choose from all, .*pods"):
         async with cluster.open_controllers("podz"):
             pass
 

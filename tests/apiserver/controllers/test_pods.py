@@ -1,4 +1,4 @@
-"""Pods on the pretended node."""
+"""Pods on the simulated node."""
 
 from __future__ import annotations
 

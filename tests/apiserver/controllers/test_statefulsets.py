@@ -1,4 +1,4 @@
-"""StatefulSets, with Pods that run on the pretended node."""
+"""StatefulSets, with Pods that run on the simulated node."""
 
 from __future__ import annotations
 

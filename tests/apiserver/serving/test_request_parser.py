@@ -25,7 +25,7 @@ def parse(*pieces: bytes) -> tuple[list[tuple[Request, bool]], int]:
     found = parser()
     for piece in pieces:
         found.feed(piece)
-    return list(found.requests), found.refusal.status if found.refusal else 0
+    return list(found.requests), found.error.status if found.error else 0
 
 
 @given(st.lists(st.integers(0, len(GET + POST + CHUNKED + LAST)), max_size=10))
@@ -96,14 +96,14 @@ def test_a_body_that_grows_too_large_is_refused() -> None:
 def test_a_sign_is_expected_until_the_body_has_come() -> None:
     found = parser()
     found.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
-    assert found.expects_sign
+    assert found.expects_continue
     found.feed(b"{}")
-    assert not found.expects_sign
+    assert not found.expects_continue
 
 
-def test_another_protocol_is_not_begun() -> None:
+def test_another_protocol_is_not_started() -> None:
     found = parser()
     found.feed(b"POST /exec HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\x03")
-    assert (len(found.requests), found.is_over, found.refusal) == (1, True, None)
+    assert (len(found.requests), found.is_upgrade, found.error) == (1, True, None)
     found.feed(GET)
     assert len(found.requests) == 1

@@ -1,4 +1,4 @@
-"""Controllers that users expect of a cluster, each of them optional: what follows from objects, in Trio's time."""
+"""Optional controllers that users expect of a cluster, on Trio's clock."""
 
 from __future__ import annotations
 

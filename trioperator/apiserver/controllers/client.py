@@ -1,4 +1,4 @@
-"""How controllers see the cluster, and how they act on it: as clients do, by the same writes, with the same checks."""
+"""Client of controllers: reads from the store, and writes as API clients do, with the same checks."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ __all__ = ["Client", "Object", "Resource"]
 Object = dict[str, Any]
 Resource = tuple[str, str]  # group and plural
 
-MANAGER: Final = User(name="system:kube-controller-manager", groups=(MASTERS, AUTHENTICATED))
-_NOBODY: Final = ""  # stands for the owner of what has none
+CONTROLLER_MANAGER: Final = User(name="system:kube-controller-manager", groups=(MASTERS, AUTHENTICATED))
+_NO_OWNER: Final = ""  # in the place of an owner's uid
 
 
 class Client:
-    """The cluster, for its controllers. What it returns is not to be changed: it is what is stored."""
+    """Access to the cluster for controllers. The objects that it returns are the stored ones: do not modify them."""
 
     def __init__(self, state: State, *, writer: Writer, deleter: Deleter, tidy: Callable[[], None]) -> None:
         self._state = state
         self._writer = writer
         self._deleter = deleter
         self._tidy = tidy
-        self._owned: dict[str, dict[tuple[Resource, str], None]] = {}  # by the uid of the controlling owner
+        self._owned: dict[str, dict[tuple[Resource, str], None]] = {}  # by the uid of the controller
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, resource: Resource, key: str) -> Object | None:
-        """Return the object of that key (``namespace/name``, or ``name``), or None."""
+        """Return the object with the key (``namespace/name``, or ``name``), or None."""
         stored = self._state.store.table(resource).objects.get(key)
         return None if stored is None else stored.obj
 
     def all(self, resource: Resource, namespace: str = "") -> list[Object]:
-        """Return the objects of the resource, in the namespace or in all."""
+        """Return the objects of the resource, in one namespace or in all."""
         table = self._state.store.table(resource)
         return [table.objects[key].obj for key in table.keys(f"{namespace}/" if namespace else "")]
 
@@ -57,8 +57,8 @@ class Client:
         return list(self._of(owner["metadata"]["uid"], resource))
 
     def orphans(self, resource: Resource, namespace: str) -> list[Object]:
-        """Return the objects of the resource in the namespace that nobody controls."""
-        return [obj for obj in self._of(_NOBODY, resource) if obj["metadata"].get("namespace") == namespace]
+        """Return the objects of the resource in the namespace that have no controller."""
+        return [obj for obj in self._of(_NO_OWNER, resource) if obj["metadata"].get("namespace") == namespace]
 
     def _of(self, uid: str, resource: Resource) -> Iterator[Object]:
         table = self._state.store.table(resource)
@@ -68,7 +68,7 @@ class Client:
 
     @contextlib.contextmanager
     def following(self, listener: Callable[[Table, Change], None]) -> Iterator[None]:
-        """Index objects by their owners in the block, and call the listener with each change."""
+        """Maintain the index of owners in the block, and call the listener with each change."""
         self._owned.clear()
         for table in self._state.store.tables.values():
             for stored in table.objects.values():
@@ -98,16 +98,16 @@ class Client:
     # -- writing --------------------------------------------------------------------------------------------------
 
     async def create(self, resource: Resource, obj: Object) -> Object:
-        """Create the object; raise what the API refuses it with."""
+        """Create the object. Raises ApiError if the API rejects it."""
         namespace = obj["metadata"].get("namespace", "")
         return (await self._writer.create(self._kind(resource), namespace, obj, self._options())).obj
 
     async def merge(self, resource: Resource, obj: Object, patch: Mapping[str, Any], *, subresource: str = "") -> None:
-        """Change the object by a merge patch; one that is gone is left alone."""
+        """Apply a merge patch to the object, unless it is gone."""
         await self._patch(resource, obj, msgspec.json.encode(patch), patch_type=MERGE, subresource=subresource)
 
     async def set_status(self, resource: Resource, obj: Object, status: Mapping[str, Any]) -> None:
-        """Replace the status of the object, if it is another one; an object that is gone is left alone."""
+        """Replace the status of the object if it differs, unless the object is gone."""
         if status != obj.get("status"):
             patch = [{"op": "add", "path": "/status", "value": status}]
             await self._patch(resource, obj, msgspec.json.encode(patch), patch_type=JSON, subresource="status")
@@ -130,7 +130,7 @@ class Client:
             pass  # it was deleted meanwhile
 
     async def bind(self, pod: Object, node: str) -> None:
-        """Put the Pod on the node, as the scheduler does."""
+        """Bind the Pod to the node, as the scheduler does."""
         meta = pod["metadata"]
 
         def change(old: Stored) -> Object:
@@ -142,16 +142,16 @@ class Client:
     async def delete(
         self, resource: Resource, obj: Object, *, grace: int | None = None, policy: str = "Background"
     ) -> None:
-        """Delete this very object; one that is gone is left alone."""
+        """Delete the object, unless it is gone or has been replaced."""
         meta = obj["metadata"]
-        options = DeleteOptions(uid=meta["uid"], grace=grace, policy=policy, user=MANAGER)
+        options = DeleteOptions(uid=meta["uid"], grace=grace, policy=policy, user=CONTROLLER_MANAGER)
         try:
             await self._deleter.delete(self._kind(resource), meta.get("namespace", ""), meta["name"], options)
         except NotFoundError:
-            pass  # somebody else was quicker
+            pass  # it was deleted meanwhile
 
     def tidy(self) -> None:
-        """Collect garbage, and end namespaces, where that was left until now."""
+        """Collect garbage and terminate namespaces, where that was deferred."""
         self._tidy()
 
     def _kind(self, resource: Resource) -> Kind:
@@ -161,7 +161,7 @@ class Client:
 
     @staticmethod
     def _options() -> WriteOptions:
-        return WriteOptions(manager="kube-controller-manager", user=MANAGER)
+        return WriteOptions(manager="kube-controller-manager", user=CONTROLLER_MANAGER)
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -170,14 +170,14 @@ class Client:
         return self._state.now()
 
     def timestamp(self) -> str:
-        """Return the wall time as the API writes it."""
+        """Return the wall time in the format of the API."""
         return self._state.timestamp()
 
 
 def _owner_of(obj: Object) -> str:
-    """Return the uid of the object's controlling owner."""
+    """Return the uid of the object's controller."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             uid: str = owner["uid"]
             return uid
-    return _NOBODY
+    return _NO_OWNER

@@ -1,4 +1,4 @@
-"""What all controllers are: something that looks at one object at a time, and brings it nearer to what it says."""
+"""Base class of controllers, which reconcile one object at a time."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Controller", "Pace"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long things take in the cluster, in seconds of Trio's clock."""
+    """How long things take in the cluster, in seconds on Trio's clock."""
 
-    schedule: float = 0  # until a Pod is put on the node
+    schedule: float = 0  # until a Pod is bound to the node
     start: float = 1  # from then on, until its containers run
     ready: float = 0  # from then on, until it is ready
     run: float = 1  # how long the containers of a Job's Pod run
-    stop: float = 1  # how long a Pod needs to end itself, if its grace period allows so much
+    stop: float = 1  # how long a Pod takes to terminate, within its grace period
     event_ttl: float = 3600  # how long Kubernetes Events are kept
 
 
 class Controller(abc.ABC):
-    """Looks after the objects of one resource; it is asked to when they change, or something which concerns them."""
+    """Reconciler of the objects of one resource, called when they or related objects change."""
 
     resource: ClassVar[Resource]
     owns: ClassVar[tuple[Resource, ...]] = ()
@@ -34,11 +34,11 @@ class Controller(abc.ABC):
         self.client = client
         self.pace = pace
 
-    async def prepare(self) -> None:  # noqa: B027 -- may be left out
-        """Create what has to be there from the beginning."""
+    async def prepare(self) -> None:  # noqa: B027 -- optional
+        """Create the objects that must exist from the start."""
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return the keys of the objects to be looked at, as this one has changed: itself, and its owner."""
+        """Return the keys to reconcile when the object changes: by default its own, or that of its owner."""
         meta = obj["metadata"]
         if resource == self.resource:
             return (f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"],)
@@ -53,7 +53,7 @@ class Controller(abc.ABC):
 
     @abc.abstractmethod
     async def reconcile(self, obj: Object) -> float | None:
-        """Bring the object one step on; return the seconds after which to look again, if nothing changes before."""
+        """Move the object one step towards its desired state; return the seconds until it is requeued, if it is."""
 
-    async def clear(self, key: str) -> None:  # noqa: B027 -- may be left out
-        """Do what is left to do after the object is gone."""
+    async def forget(self, key: str) -> None:  # noqa: B027 -- optional
+        """Clean up after the object is deleted."""

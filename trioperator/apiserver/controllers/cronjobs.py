@@ -1,4 +1,4 @@
-"""CronJobs: a Job each time that the schedule says."""
+"""CronJobs: a Job at each time of the schedule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class CronJobController(Controller):
-    """Make Jobs when they are due, and delete the oldest of those that have finished."""
+    """Creates Jobs when they are due, and deletes the oldest finished ones."""
 
     resource: ClassVar[Resource] = CRONJOBS
     owns: ClassVar[tuple[Resource, ...]] = (JOBS,)
@@ -31,7 +31,7 @@ class CronJobController(Controller):
             return None
         wait = None if obj["spec"].get("suspend") else await self._start_due(obj)
         await self._clean_up(obj)
-        await self._tell(obj)
+        await self._update_status(obj)
         return wait
 
     def _active(self, obj: Object) -> list[Object]:
@@ -95,7 +95,7 @@ class CronJobController(Controller):
             for job in jobs[: max(0, len(jobs) - limit)]:
                 await self.client.delete(JOBS, job)
 
-    async def _tell(self, obj: Object) -> None:
+    async def _update_status(self, obj: Object) -> None:
         meta = obj["metadata"]
         obj = self.client.get(CRONJOBS, f"{meta['namespace']}/{meta['name']}") or obj
         status = {key: value for key, value in (obj.get("status") or {}).items() if key != "active"}

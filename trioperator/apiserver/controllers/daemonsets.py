@@ -1,4 +1,4 @@
-"""DaemonSets: one Pod on each node that is good for it."""
+"""DaemonSets: one Pod on each matching node."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _TOLERATIONS: Final = [
 
 
 class DaemonSetController(Controller):
-    """Make a Pod for each node, and renew the Pods when the template changes."""
+    """Creates a Pod for each node, and replaces the Pods when the template changes."""
 
     resource: ClassVar[Resource] = DAEMONSETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return all DaemonSets for a node, else what others do."""
+        """Return all DaemonSets for a node, otherwise as other controllers do."""
         if resource == NODES:
             found = (item["metadata"] for item in self.client.all(DAEMONSETS))
             return [f"{meta['namespace']}/{meta['name']}" for meta in found]
@@ -45,8 +45,8 @@ class DaemonSetController(Controller):
         names = [node["metadata"]["name"] for node in nodes]
         if "deletionTimestamp" not in obj["metadata"]:
             await self._place(obj, names, mark)
-            await self._renew(obj, mark)
-        return await self._count(obj, names, mark)
+            await self._update_pods(obj, mark)
+        return await self._update_status(obj, names, mark)
 
     def _pods(self, obj: Object) -> list[Object]:
         return [pod for pod in self.client.owned(obj, PODS) if is_active(pod)]
@@ -74,8 +74,8 @@ class DaemonSetController(Controller):
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *_TOLERATIONS]
         return pod
 
-    async def _renew(self, obj: Object, mark: str) -> None:
-        """Delete Pods of older templates: no more at once than may be unavailable."""
+    async def _update_pods(self, obj: Object, mark: str) -> None:
+        """Delete Pods of older templates, within ``maxUnavailable``."""
         strategy = obj["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":
             return
@@ -95,7 +95,7 @@ class DaemonSetController(Controller):
     def _until_available(self, obj: Object, pod: Object) -> float:
         return until_available(pod, obj["spec"].get("minReadySeconds", 0), now=self.client.now())
 
-    async def _count(self, obj: Object, names: list[str], mark: str) -> float | None:
+    async def _update_status(self, obj: Object, names: list[str], mark: str) -> float | None:
         pods = self._pods(obj)
         placed = {_node_of(pod): pod for pod in pods if _node_of(pod) in names}
         waits = [self._until_available(obj, pod) for pod in placed.values() if is_ready(pod)]
@@ -121,7 +121,7 @@ class DaemonSetController(Controller):
 
 
 def _node_of(pod: Object) -> str:
-    """Return the node that the Pod is on, or is made for."""
+    """Return the node that the Pod is bound to, or is created for."""
     if pod["spec"].get("nodeName"):
         return str(pod["spec"]["nodeName"])
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}

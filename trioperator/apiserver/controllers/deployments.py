@@ -1,4 +1,4 @@
-"""Deployments: a ReplicaSet for each template, and the way from one to the next."""
+"""Deployments: a ReplicaSet for each template, and rollouts between them."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class DeploymentController(Controller):
-    """Bring the newest template's ReplicaSet up and the others down, within the limits of the strategy."""
+    """Scales the ReplicaSet of the current template up and the others down, within the limits of the strategy."""
 
     resource: ClassVar[Resource] = DEPLOYMENTS
     owns: ClassVar[tuple[Resource, ...]] = (REPLICASETS,)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._progress: dict[str, tuple[tuple[int, ...], float]] = {}  # the last counts that differed, and when
+        self._progress: dict[str, tuple[tuple[int, ...], float]] = {}  # the last change of counts, and its time
 
-    async def clear(self, key: str) -> None:
-        """Forget the Deployment."""
+    async def forget(self, key: str) -> None:
+        """Forget the progress of the Deployment."""
         self._progress.pop(key, None)
 
     async def reconcile(self, obj: Object) -> float | None:
         if "deletionTimestamp" in obj["metadata"]:
-            return await self._count(obj)
+            return await self._update_status(obj)
         spec = obj["spec"]
         current = _current(obj, self._sets(obj))
         if spec.get("paused"):
-            await self._scale_alone(obj)
-            return await self._count(obj)
-        if current is None and spec["strategy"]["type"] == "Recreate" and await self._clear(obj, None):
-            return await self._count(obj)
+            await self._scale_paused(obj)
+            return await self._update_status(obj)
+        if current is None and spec["strategy"]["type"] == "Recreate" and await self._scale_down_all(obj, None):
+            return await self._update_status(obj)
         if current is None:
             current = await self._create(obj)
-        await self._number(obj, current)
+        await self._set_revision(obj, current)
         if spec["strategy"]["type"] == "Recreate":
-            if not await self._clear(obj, current):
+            if not await self._scale_down_all(obj, current):
                 await self._scale(obj, current, spec["replicas"])
         else:
-            await self._roll(obj, current)
+            await self._roll_out(obj, current)
         await self._clean_up(obj)
-        return await self._count(obj)
+        return await self._update_status(obj)
 
     def _sets(self, obj: Object) -> list[Object]:
         """Return the ReplicaSets of the Deployment, the oldest revision first."""
@@ -90,8 +90,8 @@ class DeploymentController(Controller):
         manifest = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": own, "spec": new}
         return await self.client.create(REPLICASETS, manifest)
 
-    async def _number(self, obj: Object, current: Object) -> None:
-        """Give the newest ReplicaSet the highest revision, and the Deployment the same."""
+    async def _set_revision(self, obj: Object, current: Object) -> None:
+        """Set the highest revision on the current ReplicaSet and on the Deployment."""
         others = [_revision(item) for item in self._others(obj, current)]
         revision = _revision(current)
         if revision <= max(others, default=0):
@@ -99,7 +99,7 @@ class DeploymentController(Controller):
         mark = {"metadata": {"annotations": {_REVISION: str(revision)}}}
         if revision != _revision(current):
             await self.client.merge(REPLICASETS, current, mark)
-        if revision != _revision(obj):  # by the status, for other changes of annotations make a new generation
+        if revision != _revision(obj):  # a write to the status does not change the generation
             await self.client.merge(DEPLOYMENTS, obj, mark, subresource="status")
 
     async def _scale(self, obj: Object, item: Object, replicas: int) -> None:
@@ -112,21 +112,21 @@ class DeploymentController(Controller):
             patch = {"metadata": {"annotations": notes}, "spec": {"replicas": replicas}}
             await self.client.merge(REPLICASETS, item, patch)
 
-    async def _scale_alone(self, obj: Object) -> None:
-        """Follow the number of replicas while the Deployment is paused, if there is but one ReplicaSet at work."""
+    async def _scale_paused(self, obj: Object) -> None:
+        """Scale the only active ReplicaSet of a paused Deployment, if there is just one."""
         sets = self._sets(obj)
         working = [item for item in sets if item["spec"]["replicas"]] or sets[-1:]
         if len(working) == 1:
             await self._scale(obj, working[0], obj["spec"]["replicas"])
 
-    async def _clear(self, obj: Object, current: Object | None) -> bool:
-        """Bring the older ReplicaSets down to nothing; tell whether any of their Pods is still there."""
+    async def _scale_down_all(self, obj: Object, current: Object | None) -> bool:
+        """Scale the older ReplicaSets to zero; return whether any of their Pods still runs."""
         others = self._others(obj, current)
         for item in others:
             await self._scale(obj, item, 0)
         return any(not has_ended(pod) for item in others for pod in self.client.owned(item, PODS))
 
-    async def _roll(self, obj: Object, current: Object) -> None:
+    async def _roll_out(self, obj: Object, current: Object) -> None:
         wanted = obj["spec"]["replicas"]
         surge, unavailable = limits(obj["spec"])
         others = self._others(obj, current)
@@ -137,21 +137,21 @@ class DeploymentController(Controller):
             total = size + sum(item["spec"]["replicas"] for item in others)
             size += max(0, min(wanted - size, wanted + surge - total))
         await self._scale(obj, current, size)
-        await self._shrink(obj, current, size, spare=wanted - unavailable)
+        await self._scale_down(obj, current, size, min_available=wanted - unavailable)
 
-    async def _shrink(self, obj: Object, current: Object, size: int, *, spare: int) -> None:
-        """Take from the older ReplicaSets what can be missed while *spare* Pods have to be available."""
+    async def _scale_down(self, obj: Object, current: Object, size: int, *, min_available: int) -> None:
+        """Scale the older ReplicaSets down, so that *min_available* Pods stay available."""
         others = [item for item in self._others(obj, current) if item["spec"]["replicas"]]
         lacking = size - _available(self._fresh(current))
-        may_go = sum(item["spec"]["replicas"] for item in others) + size - spare - max(0, lacking)
-        for item in others:  # what is not available anyway goes first
-            useless = min(max(0, item["spec"]["replicas"] - _available(item)), max(0, may_go))
-            if useless:
-                may_go -= useless
-                await self._scale(obj, item, item["spec"]["replicas"] - useless)
+        may_go = sum(item["spec"]["replicas"] for item in others) + size - min_available - max(0, lacking)
+        for item in others:  # unavailable Pods go first
+            unhealthy = min(max(0, item["spec"]["replicas"] - _available(item)), max(0, may_go))
+            if unhealthy:
+                may_go -= unhealthy
+                await self._scale(obj, item, item["spec"]["replicas"] - unhealthy)
         others = [item for item in self._others(obj, current) if item["spec"]["replicas"]]
         all_available = _available(self._fresh(current)) + sum(_available(item) for item in others)
-        may_go = min(may_go, all_available - spare)
+        may_go = min(may_go, all_available - min_available)
         for item in others:
             part = min(item["spec"]["replicas"], max(0, may_go))
             if part:
@@ -163,7 +163,7 @@ class DeploymentController(Controller):
         return self.client.get(REPLICASETS, f"{meta['namespace']}/{meta['name']}") or item
 
     async def _clean_up(self, obj: Object) -> None:
-        """Delete the oldest ReplicaSets that have had their time, but for those that the history may keep."""
+        """Delete the oldest ReplicaSets without Pods, beyond the ``revisionHistoryLimit``."""
         idle = [item for item in self._others(obj, _current(obj, self._sets(obj))) if not _pods(item)]
         limit = obj["spec"].get("revisionHistoryLimit", 10)
         for item in idle[: max(0, len(idle) - limit)]:
@@ -171,7 +171,7 @@ class DeploymentController(Controller):
 
     # -- status ---------------------------------------------------------------------------------------------------
 
-    async def _count(self, obj: Object) -> float | None:
+    async def _update_status(self, obj: Object) -> float | None:
         meta = obj["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"
         obj = self.client.get(DEPLOYMENTS, key) or obj
@@ -195,9 +195,9 @@ class DeploymentController(Controller):
         }
         status["conditions"] = list((obj.get("status") or {}).get("conditions") or ())
         status = self._with_availability(obj, status, available)
-        status, again = self._with_progress(obj, status, current, tuple(counts.values()))
+        status, requeue_after = self._with_progress(obj, status, current, tuple(counts.values()))
         await self.client.set_status(DEPLOYMENTS, obj, status)
-        return again
+        return requeue_after
 
     def _with_availability(self, obj: Object, status: Object, available: int) -> Object:
         _, unavailable = limits(obj["spec"])
@@ -213,7 +213,7 @@ class DeploymentController(Controller):
     def _with_progress(
         self, obj: Object, status: Object, current: Object | None, counts: tuple[int, ...]
     ) -> tuple[Object, float | None]:
-        """Tell how the newest template is coming on; and the seconds until it counts as stuck."""
+        """Return the status with the condition ``Progressing``, and the seconds until the progress deadline."""
         if current is None or obj["spec"].get("paused"):
             return status, None
         name, wanted = current["metadata"]["name"], obj["spec"]["replicas"]
@@ -249,7 +249,7 @@ class DeploymentController(Controller):
 
 
 def limits(spec: Mapping[str, Any]) -> tuple[int, int]:
-    """Return by how many Pods a Deployment may exceed its replicas, and how many of them may be unavailable."""
+    """Return ``maxSurge`` and ``maxUnavailable`` as numbers of Pods."""
     strategy = spec["strategy"]
     if strategy["type"] == "Recreate":
         return 0, 0
@@ -266,7 +266,7 @@ def _share(value: int | str, whole: int, to_integer: Any) -> int:
 
 
 def _current(obj: Object, sets: list[Object]) -> Object | None:
-    """Return the ReplicaSet of the Deployment's template."""
+    """Return the ReplicaSet of the Deployment's current template."""
     for item in sets:
         template = item["spec"]["template"]
         meta = template.get("metadata") or {}

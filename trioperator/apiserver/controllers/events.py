@@ -1,4 +1,4 @@
-"""Kubernetes Events: they are kept for a while only."""
+"""Expiry of Kubernetes Events."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ EVENTS: Final[Resource] = ("", "events")
 
 
 class EventController(Controller):
-    """Delete each event so long after it was written last; those that are there at the start count as new."""
+    """Deletes each event some time after its last write; those that exist at the start count as new."""
 
     resource: ClassVar[Resource] = EVENTS
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._written: dict[str, tuple[str, float]] = {}  # by key: the version, and when it was first seen
+        self._written: dict[str, tuple[str, float]] = {}  # by key: resource version, and when it was first seen
 
     async def reconcile(self, obj: Object) -> float | None:
         meta, now = obj["metadata"], trio.current_time()
@@ -36,6 +36,6 @@ class EventController(Controller):
         await self.client.delete(EVENTS, obj)
         return None
 
-    async def clear(self, key: str) -> None:
-        """Forget the event."""
+    async def forget(self, key: str) -> None:
+        """Forget when the event was written."""
         self._written.pop(key, None)

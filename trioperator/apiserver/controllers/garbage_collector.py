@@ -1,4 +1,4 @@
-"""The garbage collector, and the ends of namespaces: some time after the changes that ask for them."""
+"""Garbage collection and termination of namespaces, soon after the changes that cause them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["GarbageCollector"]
 
 
 class GarbageCollector(Controller):
-    """Tidy up after changes of any object; where the cluster is prompt, there is nothing left to do."""
+    """Runs the deferred follow-ups of changes; a prompt cluster has none."""
 
     resource: ClassVar[Resource] = ("", "namespaces")
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return the one key under which all is done: that of a namespace which is always there."""
+        """Return one key for all objects: that of a namespace which always exists."""
         return ("default",)
 
     async def reconcile(self, obj: Object) -> float | None:

@@ -1,4 +1,4 @@
-"""Jobs: Pods until enough of them have succeeded, or too many have failed."""
+"""Jobs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ JOBS: Resource = ("batch", "jobs")
 
 _TRACKING: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_SHORTEST_BACKOFF: Final = 10
-_LONGEST_BACKOFF: Final = 600
+_MIN_BACKOFF: Final = 10
+_MAX_BACKOFF: Final = 600
 
 
 class JobController(Controller):
-    """Run the Pods of Jobs, count how they end, and tell when it is enough."""
+    """Creates Pods for Jobs, counts how they finish, and completes or fails the Jobs."""
 
     resource: ClassVar[Resource] = JOBS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._failures: dict[str, tuple[int, float]] = {}  # by key: how many in a row, and when was the last
+        self._failures: dict[str, tuple[int, float]] = {}  # by key: failures in a row, and the time of the last one
 
-    async def clear(self, key: str) -> None:
-        """Let the Pods go that were still to be counted."""
+    async def forget(self, key: str) -> None:
+        """Remove the tracking finalizer from the Pods that are left."""
         self._failures.pop(key, None)
         namespace, _, name = key.partition("/")
         for pod in self.client.all(PODS, namespace):
@@ -45,26 +45,26 @@ class JobController(Controller):
             for pod in pods:
                 await self._release(pod)
             return await self._expire(obj)
-        ended = self._take_in(obj, status, pods)
+        ended = self._count_finished(obj, status, pods)
         if obj["spec"].get("suspend"):
             await self._stop(pods)
             status.pop("startTime", None)
-            status = self._told(status, ("Suspended", "True", "JobSuspended", "Job suspended"))
+            status = self._with_condition(status, ("Suspended", "True", "JobSuspended", "Job suspended"))
             wait = None
         else:
             status.setdefault("startTime", self.client.timestamp())
             if condition_of(status, "Suspended") is not None:
-                status = self._told(status, ("Suspended", "False", "JobResumed", "Job resumed"))
-            status, wait = await self._go_on(obj, status, pods)
-        await self._tell(obj, status)
+                status = self._with_condition(status, ("Suspended", "False", "JobResumed", "Job resumed"))
+            status, wait = await self._sync_pods(obj, status, pods)
+        await self._update_status(obj, status)
         for pod in ended:
             await self._release(pod)
         return wait
 
     # -- counting -------------------------------------------------------------------------------------------------
 
-    def _take_in(self, obj: Object, status: Object, pods: list[Object]) -> list[Object]:
-        """Add the Pods which have ended since the last time to the counts of the status; return them."""
+    def _count_finished(self, obj: Object, status: Object, pods: list[Object]) -> list[Object]:
+        """Add newly finished Pods to the counts of the status; return them."""
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         fresh = [pod for pod in pods if _TRACKING in (pod["metadata"].get("finalizers") or ()) and not is_active(pod)]
         for pod in fresh:
@@ -82,8 +82,8 @@ class JobController(Controller):
             status[field] = status.get(field, 0) + 1
         return fresh
 
-    async def _go_on(self, obj: Object, status: Object, pods: list[Object]) -> tuple[Object, float | None]:
-        """Finish the Job if it is time to, else see to it that as many Pods are at work as should be."""
+    async def _sync_pods(self, obj: Object, status: Object, pods: list[Object]) -> tuple[Object, float | None]:
+        """Finish the Job if it is done or has failed, otherwise create or delete Pods as needed."""
         spec = obj["spec"]
         succeeded, failed, wanted = status.get("succeeded", 0), status.get("failed", 0), spec.get("completions")
         active = [pod for pod in pods if is_active(pod)]
@@ -100,7 +100,7 @@ class JobController(Controller):
             await self._stop(active)
             text = "Reached expected number of succeeded pods"
             for name in ("SuccessCriteriaMet", "Complete"):
-                status = self._told(status, (name, "True", "CompletionsReached", text))
+                status = self._with_condition(status, (name, "True", "CompletionsReached", text))
             return {**status, "completionTime": self.client.timestamp()}, 0
         parallelism = spec.get("parallelism", 1)
         if wanted is not None:
@@ -121,12 +121,12 @@ class JobController(Controller):
         return float(seconds - (self.client.now() - parse_time(status["startTime"])).total_seconds())
 
     def _until_retry(self, obj: Object) -> float:
-        """Return how long to wait after the last failure."""
+        """Return the seconds of backoff that are left."""
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if key not in self._failures:
             return 0
         count, last = self._failures[key]
-        delay = min(_LONGEST_BACKOFF, _SHORTEST_BACKOFF << min(count - 1, 10))
+        delay = min(_MAX_BACKOFF, _MIN_BACKOFF << min(count - 1, 10))
         return last + delay - trio.current_time()
 
     # -- Pods -----------------------------------------------------------------------------------------------------
@@ -150,11 +150,11 @@ class JobController(Controller):
             pod = make_pod(obj, obj["spec"]["template"], labels=labels)
             pod["metadata"]["finalizers"] = [_TRACKING]
             if index is not None:
-                _give_index(pod, meta["name"], index)
+                _set_index(pod, meta["name"], index)
             await self.client.create(PODS, pod)
 
     async def _stop(self, pods: list[Object]) -> None:
-        """Delete Pods that are not needed any more: they do not count."""
+        """Delete Pods that are not needed; they are not counted."""
         for pod in pods:
             if is_active(pod):
                 await self._release(pod)
@@ -171,11 +171,11 @@ class JobController(Controller):
     async def _fail(self, status: Object, active: list[Object], reason: str, message: str) -> Object:
         await self._stop(active)
         for name in ("FailureTarget", "Failed"):
-            status = self._told(status, (name, "True", reason, message))
+            status = self._with_condition(status, (name, "True", reason, message))
         return status
 
-    def _told(self, status: Object, condition: tuple[str, str, str, str]) -> Object:
-        """Return the status with the condition: its type, its status, its reason, its message."""
+    def _with_condition(self, status: Object, condition: tuple[str, str, str, str]) -> Object:
+        """Return the status with a condition: its type, status, reason and message."""
         name, value, reason, message = condition
         now = self.client.timestamp()
         old = condition_of(status, name)
@@ -186,7 +186,7 @@ class JobController(Controller):
         others = [item for item in status.get("conditions") or () if item["type"] != name]
         return {**status, "conditions": [*others, new]}
 
-    async def _tell(self, obj: Object, status: Object) -> None:
+    async def _update_status(self, obj: Object, status: Object) -> None:
         pods = self.client.owned(obj, PODS)
         active = [pod for pod in pods if is_active(pod)]
         going = [pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not has_ended(pod)]
@@ -197,7 +197,7 @@ class JobController(Controller):
         await self.client.set_status(JOBS, obj, status)
 
     async def _expire(self, obj: Object) -> float | None:
-        """Delete the finished Job when its time is up."""
+        """Delete the finished Job after ``ttlSecondsAfterFinished``."""
         seconds, finished = obj["spec"].get("ttlSecondsAfterFinished"), finish_time(obj)
         if seconds is None or finished is None or "deletionTimestamp" in obj["metadata"]:
             return None
@@ -209,7 +209,7 @@ class JobController(Controller):
 
 
 def finish_time(obj: Object) -> str | None:
-    """Return since when the Job is complete, or has failed; None while it is not."""
+    """Return when the Job completed or failed; None while it runs."""
     for name in ("Complete", "Failed"):
         condition = condition_of(obj.get("status") or {}, name)
         if condition is not None and condition["status"] == "True":
@@ -218,7 +218,7 @@ def finish_time(obj: Object) -> str | None:
 
 
 def _belonged(pod: Object, job: str) -> bool:
-    """Tell whether the Pod was made for a Job of that name, which is gone, and may have left it as an orphan."""
+    """Return whether the Pod belonged to a deleted Job of the name, which may have orphaned it."""
     owners = [owner for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]
     if owners:
         return any(owner["kind"] == "Job" and owner["name"] == job for owner in owners)
@@ -229,7 +229,7 @@ def _restarts(pod: Object) -> int:
     return sum(item.get("restartCount", 0) for item in (pod.get("status") or {}).get("containerStatuses") or ())
 
 
-def _give_index(pod: Object, job: str, index: int) -> None:
+def _set_index(pod: Object, job: str, index: int) -> None:
     meta, spec = pod["metadata"], pod["spec"]
     meta["generateName"] = f"{job}-{index}-"
     meta["annotations"] = {**(meta.get("annotations") or {}), _INDEX: str(index)}
@@ -244,7 +244,7 @@ def _index_of(pod: Object) -> int:
 
 
 def _indexes(text: str) -> set[int]:
-    """Read ``0,2-4``."""
+    """Parse ``0,2-4``."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -253,7 +253,7 @@ def _indexes(text: str) -> set[int]:
 
 
 def _ranges(indexes: set[int]) -> str:
-    """Write ``0,2-4``."""
+    """Format as ``0,2-4``."""
     parts: list[tuple[int, int]] = []
     for index in sorted(indexes):
         if parts and parts[-1][1] == index - 1:

@@ -1,4 +1,4 @@
-"""The one node of the cluster, which is pretended; and which Pods may be on a node."""
+"""The simulated node of the cluster, and the check whether a Pod fits a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .templates import has_selector
 
 __all__ = ["ADDRESS", "NODES", "NODE_NAME", "fits", "register_node"]
 
-ADDRESS: Final = "192.0.2.1"  # of those for documentation: nobody is there
+ADDRESS: Final = "192.0.2.1"  # reserved for documentation: nothing answers
 NODE_NAME: Final = "embedded"
 NODES: Final[Resource] = ("", "nodes")
 
@@ -24,7 +24,7 @@ _REASONS: Final = {
 
 
 def fits(pod_spec: Mapping[str, Any], node: Object) -> bool:
-    """Tell whether the selector and the affinity of a Pod's spec allow it to be on the node."""
+    """Return whether the node selector and the affinity of a Pod's spec match the node."""
     labels = node["metadata"].get("labels") or {}
     if not (pod_spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
@@ -41,7 +41,7 @@ def fits(pod_spec: Mapping[str, Any], node: Object) -> bool:
 
 
 async def register_node(client: Client) -> None:
-    """Create the node, unless it is there from an earlier time."""
+    """Create the node if it does not exist."""
     if client.get(NODES, NODE_NAME) is not None:
         return
     labels = {
@@ -57,7 +57,7 @@ async def register_node(client: Client) -> None:
             "type": name,
             "status": "True" if name == "Ready" else "False",
             "reason": reason,
-            "message": "It is pretended.",
+            "message": "The node is simulated.",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
@@ -71,13 +71,13 @@ async def register_node(client: Client) -> None:
         "nodeInfo": {
             "architecture": "amd64",
             "bootID": "",
-            "containerRuntimeVersion": "pretended://1",
+            "containerRuntimeVersion": "simulated://1",
             "kernelVersion": "0",
             "kubeProxyVersion": "",
             "kubeletVersion": "v1.36.3",
             "machineID": "",
             "operatingSystem": "linux",
-            "osImage": "pretended",
+            "osImage": "simulated",
             "systemUUID": "",
         },
     }

@@ -1,13 +1,13 @@
-"""A pretended node with its kubelet: Pods run on it, are ready, end or fail, with nothing behind it.
+"""Simulated scheduler and kubelet: Pods are bound, run, become ready, and finish or fail, without containers.
 
-What a Pod does is said by its annotations (which templates may have, too):
+Annotations of a Pod (or of its template) control what it does:
 
-- ``pod.trioperator.dev/ready-after``: the seconds until its containers are ready; ``never``;
-- ``pod.trioperator.dev/runs-for``: the seconds after which its containers end; those of Jobs end anyhow, others do not;
-- ``pod.trioperator.dev/exit-codes``: with which codes, ``1,1,0``: one for each run, and the last one for all others;
-- ``pod.trioperator.dev/stops-after``: the seconds that it takes to stop, within the grace period;
-- ``pod.trioperator.dev/waits-for``: why its containers do not start, ``ImagePullBackOff``;
-- ``pod.trioperator.dev/unschedulable``: why no node is good enough.
+- ``pod.trioperator.dev/ready-after``: seconds until its containers are ready, or ``never``;
+- ``pod.trioperator.dev/runs-for``: seconds until its containers exit; by default only those of Jobs do;
+- ``pod.trioperator.dev/exit-codes``: exit codes such as ``1,1,0``, one for each run, the last one for all others;
+- ``pod.trioperator.dev/stops-after``: seconds that it takes to terminate, within the grace period;
+- ``pod.trioperator.dev/waits-for``: the reason why its containers do not start, such as ``ImagePullBackOff``;
+- ``pod.trioperator.dev/unschedulable``: the message why no node fits.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from .templates import PODS, is_ready, set_condition
 __all__ = ["PodController"]
 
 _PREFIX: Final = "pod.trioperator.dev/"
-_LONGEST_BACKOFF: Final = 300
+_MAX_BACKOFF: Final = 300
 _INITIALIZED: Final = ("PodReadyToStartContainers", "Initialized")
 _READY: Final = ("Ready", "ContainersReady")
 
 
 class PodController(Controller):
-    """Take each Pod through its phases."""
+    """Moves each Pod through its phases."""
 
     resource: ClassVar[Resource] = PODS
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._stages: dict[str, tuple[str, float]] = {}  # by key: what the Pod is at, and since when
+        self._stages: dict[str, tuple[str, float]] = {}  # by key: the stage of the Pod, and its start
         self._addresses = 0
 
     async def prepare(self) -> None:
         """Register the node."""
         await register_node(self.client)
 
-    async def clear(self, key: str) -> None:
-        """Forget the Pod."""
+    async def forget(self, key: str) -> None:
+        """Forget the stage of the Pod."""
         self._stages.pop(key, None)
 
     async def reconcile(self, obj: Object) -> float | None:
@@ -63,7 +63,7 @@ class PodController(Controller):
         return await (self._run(obj) if status.get("phase") == "Running" else self._start(obj))
 
     def _elapsed(self, obj: Object, stage: str) -> float:
-        """Return for how long the Pod has been at the stage, in Trio's time."""
+        """Return the seconds since the Pod entered the stage, on Trio's clock."""
         meta, now = obj["metadata"], trio.current_time()
         key, stage = f"{meta['namespace']}/{meta['name']}", f"{meta['uid']} {stage}"
         if self._stages.get(key, ("", 0))[0] != stage:
@@ -103,7 +103,7 @@ class PodController(Controller):
             unready = {"status": "False", "reason": "ContainersNotReady", "message": text}
             status = self._with(status, *({"type": name, "status": "True"} for name in names))
             status = self._with(status, *({"type": name, **unready} for name in _READY))
-            state = {"waiting": {"reason": reason, "message": f"It was told to wait: {reason}."}}
+            state = {"waiting": {"reason": reason, "message": f"Waiting, as annotated: {reason}."}}
             await self._set_status(obj, {**status, **_containers(obj, state, is_ready=False)})
             return None
         self._addresses += 1
@@ -117,7 +117,7 @@ class PodController(Controller):
         restarts = _restarts(obj)
         first = (obj["status"].get("containerStatuses") or [{}])[0].get("state") or {}
         if "waiting" in first:
-            delay: float = min(_LONGEST_BACKOFF, 10 << min(restarts, 10))
+            delay: float = min(_MAX_BACKOFF, 10 << min(restarts, 10))
             if (left := delay - self._elapsed(obj, f"backing off {restarts}")) > 0:
                 return left
             await self._show_running(obj, obj["status"], is_ready=False, restarts=restarts + 1)
@@ -143,7 +143,7 @@ class PodController(Controller):
         policy = obj["spec"].get("restartPolicy", "Always")
         status = self._with_readiness(obj, obj["status"], is_ready=False, reason="PodCompleted")
         if policy == "Always" or (policy == "OnFailure" and code):
-            state = {"waiting": {"reason": "CrashLoopBackOff", "message": "The container has ended; it is restarted."}}
+            state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
             shown = _containers(obj, state, is_ready=False, restarts=restarts, last=ended)
         else:
             status["phase"] = "Failed" if code else "Succeeded"
@@ -163,7 +163,7 @@ class PodController(Controller):
     # -- status ---------------------------------------------------------------------------------------------------
 
     def _exit_code(self, obj: Object) -> int:
-        """Return the code of this run: one for each restart, and for each Pod of the same owner which has ended."""
+        """Return the exit code of this run, counted over restarts and finished Pods of the same owner."""
         codes = (_annotation(obj, "exit-codes") or "0").split(",")
         before = _restarts(obj)
         for owner in obj["metadata"].get("ownerReferences") or ():
@@ -207,7 +207,7 @@ def _annotation(obj: Object, name: str) -> str:
 
 
 def _seconds(obj: Object, name: str, default: float) -> float:
-    """Read a duration; nonsense (and "never") means for ever."""
+    """Return the duration in the annotation; infinity for "never" or an invalid value."""
     text = _annotation(obj, name)
     if not text:
         return default
@@ -230,7 +230,7 @@ def _restarts(obj: Object) -> int:
 def _containers(
     obj: Object, state: Object, *, is_ready: bool, restarts: int = 0, last: Object | None = None
 ) -> dict[str, list[Object]]:
-    """Return the statuses of all containers, which all do the same; those of the beginning have ended well."""
+    """Return the statuses of all containers: all have the same state, init containers have completed."""
     old = ((obj.get("status") or {}).get("containerStatuses") or [{}])[0].get("lastState") or {}
     is_started = "waiting" not in state
     uid = obj["metadata"]["uid"]
@@ -265,5 +265,5 @@ def _containers(
 
 def _identity(item: Mapping[str, Any], uid: str, *, is_started: bool) -> Object:
     image = str(item.get("image") or "")
-    made = {"imageID": f"pretended://{image}", "containerID": f"pretended://{uid}/{item['name']}"}
+    made = {"imageID": f"simulated://{image}", "containerID": f"simulated://{uid}/{item['name']}"}
     return {"name": item["name"], "image": image, **(made if is_started else {"imageID": ""})}

@@ -1,4 +1,4 @@
-"""The controllers by the names under which they are switched on."""
+"""Controllers by the names that enable them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CONTROLLERS: Final = tuple(sorted(_KINDS))
 
 
 def select_controllers(names: Iterable[str]) -> tuple[type[Controller], ...]:
-    """Return the controllers of the names, "all" being all of them; raise ConfigError for others."""
+    """Return the controllers with the names, or all for "all". Raises ConfigError for unknown names."""
     found: dict[type[Controller], None] = {}
     for name in names:
         if name != "all" and name not in _KINDS:
-            raise ConfigError(f"There is no controller {name!r}: there are all, {', '.join(CONTROLLERS)}.")
+            raise ConfigError(f"Unknown controller {name!r}: choose from all, {', '.join(CONTROLLERS)}.")
         for each in CONTROLLERS if name == "all" else (name,):
             found |= dict.fromkeys(_KINDS[each])
     return tuple(found)

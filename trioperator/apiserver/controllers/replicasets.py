@@ -1,4 +1,4 @@
-"""ReplicaSets: as many Pods as they ask for."""
+"""ReplicaSets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from .client import Object, Resource
 from .controller import Controller
 from .templates import PODS, has_selector, is_active, is_ready, make_pod, owner_reference, until_available
 
-__all__ = ["REPLICASETS", "ReplicaSetController", "victims"]
+__all__ = ["REPLICASETS", "ReplicaSetController", "pods_to_delete"]
 
 REPLICASETS: Resource = ("apps", "replicasets")
 
 
 class ReplicaSetController(Controller):
-    """Make and delete Pods, adopt those that fit, and count them."""
+    """Creates, adopts and deletes Pods, and counts them."""
 
     resource: ClassVar[Resource] = REPLICASETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
@@ -23,7 +23,7 @@ class ReplicaSetController(Controller):
         if "deletionTimestamp" not in obj["metadata"]:
             await self._adopt(obj)
             await self._scale(obj)
-        return await self._count(obj)
+        return await self._update_status(obj)
 
     async def _adopt(self, obj: Object) -> None:
         for pod in self.client.orphans(PODS, obj["metadata"]["namespace"]):
@@ -36,10 +36,10 @@ class ReplicaSetController(Controller):
         wanted = obj["spec"].get("replicas", 1)
         for _ in range(wanted - len(active)):
             await self.client.create(PODS, make_pod(obj, obj["spec"]["template"], labels={}))
-        for pod in victims(active, len(active) - wanted):
+        for pod in pods_to_delete(active, len(active) - wanted):
             await self.client.delete(PODS, pod)
 
-    async def _count(self, obj: Object) -> float | None:
+    async def _update_status(self, obj: Object) -> float | None:
         pods = self.client.owned(obj, PODS)
         active = [pod for pod in pods if is_active(pod)]
         labels = ((obj["spec"]["template"].get("metadata") or {}).get("labels") or {}).items()
@@ -61,13 +61,13 @@ class ReplicaSetController(Controller):
         return min((wait for wait in waits if wait > 0), default=None)
 
 
-def victims(pods: list[Object], count: int) -> list[Object]:
-    """Choose those that are missed least: not on a node, not running, not ready, young."""
+def pods_to_delete(pods: list[Object], count: int) -> list[Object]:
+    """Return the Pods to delete first: unscheduled, not running, not ready, young."""
 
     def value(pod: Object) -> tuple[bool, bool, bool]:
         return ("nodeName" in pod["spec"], pod["status"].get("phase") == "Running", is_ready(pod))
 
-    # The sort is stable: among equals the younger ones come first.
+    # Sorting is stable: of equal Pods the younger ones come first.
     younger_first = sorted(pods, key=lambda pod: int(pod["metadata"]["resourceVersion"]), reverse=True)
     younger_first.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
     return sorted(younger_first, key=value)[: max(count, 0)]

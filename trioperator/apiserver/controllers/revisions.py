@@ -1,4 +1,4 @@
-"""ControllerRevisions: the templates that a StatefulSet or a DaemonSet has had."""
+"""ControllerRevisions: the history of templates of a StatefulSet or a DaemonSet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REVISIONS: Resource = ("apps", "controllerrevisions")
 
 
 async def ensure_revision(client: Client, owner: Object, *, label: str) -> str:
-    """Store the owner's template as its newest revision; return the hash, which is in the label *label*, too."""
+    """Store the owner's template as its newest revision; return its hash, which is the value of the label *label*."""
     meta, template = owner["metadata"], owner["spec"]["template"]
     mark = template_hash(template)
     name = f"{meta['name']}-{mark}"
@@ -35,7 +35,7 @@ async def ensure_revision(client: Client, owner: Object, *, label: str) -> str:
 
 
 async def clean_revisions(client: Client, owner: Object, *, used: Mapping[str, object]) -> None:
-    """Delete the oldest revisions that are not in use (by name), but for those that the history may keep."""
+    """Delete the oldest revisions that are not in use (by name), beyond the ``revisionHistoryLimit``."""
     idle = [item for item in client.owned(owner, REVISIONS) if item["metadata"]["name"] not in used]
     idle.sort(key=lambda item: int(item["revision"]))
     for item in idle[: max(0, len(idle) - owner["spec"].get("revisionHistoryLimit", 10))]:

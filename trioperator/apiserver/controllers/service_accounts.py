@@ -1,4 +1,4 @@
-"""Service accounts: each namespace has a default one."""
+"""Default service accounts of namespaces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMESPACES: Final[Resource] = ("", "namespaces")
 
 
 class ServiceAccountController(Controller):
-    """Create the account ``default`` in each namespace, also again when it is deleted."""
+    """Creates the service account ``default`` in each namespace, again when it was deleted."""
 
     resource: ClassVar[Resource] = NAMESPACES
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return the namespace: this one, or that of the account."""
+        """Return the namespace: the object, or that of the service account."""
         if resource == ACCOUNTS:
             return (obj["metadata"]["namespace"],) if obj["metadata"]["name"] == "default" else ()
         return super().keys_for(resource, obj)
@@ -35,5 +35,5 @@ class ServiceAccountController(Controller):
         try:
             await self.client.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
         except ConflictError:
-            pass  # somebody else was quicker
+            pass  # it was created meanwhile
         return None

@@ -1,4 +1,4 @@
-"""StatefulSets: Pods with names that stay, one after the other."""
+"""StatefulSets: Pods with stable names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HASH: Final = "controller-revision-hash"
 
 
 class StatefulSetController(Controller):
-    """Make Pods in the order of their numbers, take them away and renew them in the opposite order."""
+    """Creates Pods in the order of their ordinals; deletes and updates them in the reverse order."""
 
     resource: ClassVar[Resource] = STATEFULSETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
@@ -29,55 +29,55 @@ class StatefulSetController(Controller):
         newest = f"{meta['name']}-{mark}"
         current = (obj.get("status") or {}).get("currentRevision") or newest
         if "deletionTimestamp" not in meta:
-            await self._step(obj, current, newest)
-        return await self._count(obj, current, newest)
+            await self._sync_pods(obj, current, newest)
+        return await self._update_status(obj, current, newest)
 
     def _pods(self, obj: Object) -> dict[int, Object]:
-        """Return the Pods by their numbers, in order."""
+        """Return the Pods by ordinal, in order."""
         found = {}
         for pod in self.client.owned(obj, PODS):
-            name, _, number = pod["metadata"]["name"].rpartition("-")
-            if name == obj["metadata"]["name"] and number.isdecimal():
-                found[int(number)] = pod
+            name, _, ordinal = pod["metadata"]["name"].rpartition("-")
+            if name == obj["metadata"]["name"] and ordinal.isdecimal():
+                found[int(ordinal)] = pod
         return dict(sorted(found.items()))
 
-    async def _step(self, obj: Object, current: str, newest: str) -> None:
+    async def _sync_pods(self, obj: Object, current: str, newest: str) -> None:
         spec = obj["spec"]
         is_ordered = spec.get("podManagementPolicy", "OrderedReady") == "OrderedReady"
         start = (spec.get("ordinals") or {}).get("start", 0)
         wanted = range(start, start + spec.get("replicas", 1))
         partition = ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("partition", 0)
         pods = self._pods(obj)
-        for number in wanted:
-            revision = newest if number >= partition else current
-            if not await self._ensure(obj, pods.get(number), number, revision) and is_ordered:
+        for ordinal in wanted:
+            revision = newest if ordinal >= partition else current
+            if not await self._ensure(obj, pods.get(ordinal), ordinal, revision) and is_ordered:
                 return
-        for number in reversed([number for number in pods if number not in wanted]):
-            await self._remove(obj, pods[number])
+        for ordinal in reversed([ordinal for ordinal in pods if ordinal not in wanted]):
+            await self._remove(obj, pods[ordinal])
             if is_ordered:
                 return
         if (spec.get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate":
-            await self._renew(
-                obj, [pods[number] for number in wanted if number in pods and number >= partition], newest
+            await self._update_pods(
+                obj, [pods[ordinal] for ordinal in wanted if ordinal in pods and ordinal >= partition], newest
             )
 
-    async def _ensure(self, obj: Object, pod: Object | None, number: int, revision: str) -> bool:
-        """See to it that the Pod of the number is there; tell whether the next one may come."""
+    async def _ensure(self, obj: Object, pod: Object | None, ordinal: int, revision: str) -> bool:
+        """Ensure that the Pod of the ordinal exists; return whether the next one may be created."""
         if pod is not None and has_ended(pod):
             await self.client.delete(PODS, pod)
             pod = None
-            if self.client.get(PODS, f"{obj['metadata']['namespace']}/{obj['metadata']['name']}-{number}") is not None:
+            if self.client.get(PODS, f"{obj['metadata']['namespace']}/{obj['metadata']['name']}-{ordinal}") is not None:
                 return False
         if pod is None:
-            await self._create(obj, number, revision)
+            await self._create(obj, ordinal, revision)
             return False
         return "deletionTimestamp" not in pod["metadata"] and self._until_available(obj, pod) <= 0
 
-    async def _create(self, obj: Object, number: int, revision: str) -> None:
+    async def _create(self, obj: Object, ordinal: int, revision: str) -> None:
         meta, spec = obj["metadata"], obj["spec"]
-        name = f"{meta['name']}-{number}"
+        name = f"{meta['name']}-{ordinal}"
         labels = {
-            "apps.kubernetes.io/pod-index": str(number),
+            "apps.kubernetes.io/pod-index": str(ordinal),
             _HASH: revision,
             "statefulset.kubernetes.io/pod-name": name,
         }
@@ -96,7 +96,7 @@ class StatefulSetController(Controller):
         await self.client.create(PODS, pod)
 
     def _template(self, obj: Object, revision: str) -> Object:
-        """Return the template as it was in that revision."""
+        """Return the template of the revision."""
         stored = self.client.get(("apps", "controllerrevisions"), f"{obj['metadata']['namespace']}/{revision}")
         template: Object = obj["spec"]["template"] if stored is None else stored["data"]["spec"]["template"]
         return {key: value for key, value in template.items() if key != "$patch"}
@@ -127,8 +127,8 @@ class StatefulSetController(Controller):
                 if claim is not None:
                     await self.client.delete(CLAIMS, claim)
 
-    async def _renew(self, obj: Object, pods: list[Object], newest: str) -> None:
-        """Delete the last Pod of an older template, once all after it are available."""
+    async def _update_pods(self, obj: Object, pods: list[Object], newest: str) -> None:
+        """Delete the last Pod of an older template, once all Pods after it are available."""
         for pod in reversed(pods):
             if "deletionTimestamp" in pod["metadata"]:
                 return
@@ -141,7 +141,7 @@ class StatefulSetController(Controller):
     def _until_available(self, obj: Object, pod: Object) -> float:
         return until_available(pod, obj["spec"].get("minReadySeconds", 0), now=self.client.now())
 
-    async def _count(self, obj: Object, current: str, newest: str) -> float | None:
+    async def _update_status(self, obj: Object, current: str, newest: str) -> float | None:
         pods = [pod for pod in self._pods(obj).values() if not has_ended(pod)]
         alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         waits = [self._until_available(obj, pod) for pod in alive if is_ready(pod)]
@@ -160,7 +160,7 @@ class StatefulSetController(Controller):
             "currentRevision": current,
             "updateRevision": newest,
             "collisionCount": 0,
-            **{field: number for field, number in counts.items() if number},
+            **{field: value for field, value in counts.items() if value},
         }
         await self.client.set_status(STATEFULSETS, obj, status)
         used = {pod["metadata"]["labels"].get(_HASH, ""): pod for pod in pods}

@@ -1,4 +1,4 @@
-"""Pods from templates, and what Pods' conditions mean. Pure."""
+"""Pods from templates, and conditions. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 PODS: Final[Resource] = ("", "pods")
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # those of generated names: no word can come of them
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of generated names: it spells no words
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
-    """Return a short text that tells templates apart. The real one is another, for it depends on Go's types."""
+    """Return a hash of the template. It differs from the real one, which depends on Go's types."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
     letters = ""
@@ -42,7 +42,7 @@ def template_hash(template: Mapping[str, Any]) -> str:
 
 
 def owner_reference(owner: Object) -> Object:
-    """Return the reference by which the owner controls what it makes."""
+    """Return a reference to the owner as the controller."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -54,7 +54,7 @@ def owner_reference(owner: Object) -> Object:
 
 
 def make_pod(owner: Object, template: Mapping[str, Any], *, name: str = "", labels: Mapping[str, str]) -> Object:
-    """Make a Pod of the template with some more labels; without a name its owner's is the prefix of its own."""
+    """Return a Pod from the template, with additional labels; without a name it gets a ``generateName``."""
     own = template.get("metadata") or {}
     meta: Object = {
         "namespace": owner["metadata"]["namespace"],
@@ -69,23 +69,23 @@ def make_pod(owner: Object, template: Mapping[str, Any], *, name: str = "", labe
 
 
 def has_ended(pod: Object) -> bool:
-    """Tell whether the Pod has succeeded or failed."""
+    """Return whether the Pod has succeeded or failed."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def is_active(pod: Object) -> bool:
-    """Tell whether the Pod still counts: it has not ended, and is not about to."""
+    """Return whether the Pod has neither finished nor is being deleted."""
     return not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_ready(pod: Object) -> bool:
-    """Tell whether the Pod is ready."""
+    """Return whether the Pod is ready."""
     condition = condition_of(pod.get("status") or {}, "Ready")
     return condition is not None and condition["status"] == "True"
 
 
 def until_available(pod: Object, seconds: float, *, now: datetime.datetime) -> float:
-    """Return the seconds until the Pod has been ready for so many; it is not available before. Never if not ready."""
+    """Return the seconds until the Pod has been ready for *seconds*; infinity if it is not ready."""
     condition = condition_of(pod.get("status") or {}, "Ready")
     if condition is None or condition["status"] != "True":
         return math.inf
@@ -93,12 +93,12 @@ def until_available(pod: Object, seconds: float, *, now: datetime.datetime) -> f
 
 
 def parse_time(timestamp: str) -> datetime.datetime:
-    """Read a timestamp of the API."""
+    """Parse a timestamp of the API."""
     return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
 
 
 def condition_of(status: Mapping[str, Any], name: str) -> Object | None:
-    """Return the condition of that type."""
+    """Return the condition of the type, or None."""
     for condition in status.get("conditions") or ():
         if condition["type"] == name:
             found: Object = condition
@@ -107,7 +107,7 @@ def condition_of(status: Mapping[str, Any], name: str) -> Object | None:
 
 
 def set_condition(status: Object, condition: Object, *, now: str) -> Object:
-    """Return the status with the condition, whose time changes when its status does."""
+    """Return the status with the condition set; its transition time changes only with its status."""
     old = condition_of(status, condition["type"])
     since = old["lastTransitionTime"] if old is not None and old["status"] == condition["status"] else now
     new = {**condition, "lastTransitionTime": since}
@@ -117,7 +117,7 @@ def set_condition(status: Object, condition: Object, *, now: str) -> Object:
 
 
 def has_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether the label selector of an object (``matchLabels``, ``matchExpressions``) takes the labels."""
+    """Return whether a label selector (``matchLabels``, ``matchExpressions``) matches the labels."""
     selector = selector or {}
     wanted = selector.get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):

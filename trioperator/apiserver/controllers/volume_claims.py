@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims: each is bound to a volume of its own, with nothing behind it."""
+"""PersistentVolumeClaims: each is bound to a simulated volume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROVISIONER: Final = "pretended.trioperator.dev"
 
 
 class VolumeClaimController(Controller):
-    """Make a volume for each claim, and bind them to each other; a volume goes with its claim."""
+    """Provisions a volume for each claim and binds them; deletes the volume with its claim."""
 
     resource: ClassVar[Resource] = CLAIMS
 
@@ -27,8 +27,8 @@ class VolumeClaimController(Controller):
         volume = self.client.get(VOLUMES, name)
         if volume is None:
             if spec.get("volumeName"):
-                return None  # the one that is asked for may still come
-            volume = await self._provide(obj, name)
+                return None  # the volume that it names may still be created
+            volume = await self._provision(obj, name)
         await self.client.set_status(VOLUMES, volume, {"phase": "Bound"})
         if not spec.get("volumeName"):
             await self.client.merge(CLAIMS, obj, {"spec": {"volumeName": name}})
@@ -38,10 +38,10 @@ class VolumeClaimController(Controller):
         await self.client.set_status(CLAIMS, self.client.get(CLAIMS, key) or obj, status)
         return None
 
-    async def _provide(self, obj: Object, name: str) -> Object:
+    async def _provision(self, obj: Object, name: str) -> Object:
         meta, spec = obj["metadata"], obj["spec"]
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta["uid"]}
-        provided: Object = {
+        volume_spec: Object = {
             "accessModes": spec.get("accessModes") or [],
             "capacity": (spec.get("resources") or {}).get("requests") or {},
             "claimRef": {**claim, "namespace": meta["namespace"], "name": meta["name"]},
@@ -50,20 +50,20 @@ class VolumeClaimController(Controller):
         }
         for field in ("storageClassName", "volumeMode"):
             if spec.get(field):
-                provided[field] = spec[field]
+                volume_spec[field] = spec[field]
         own = {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": _PROVISIONER}}
-        manifest = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": own, "spec": provided}
+        manifest = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": own, "spec": volume_spec}
         return await self.client.create(VOLUMES, manifest)
 
     def keys_for(self, resource: Resource, obj: Object) -> tuple[str, ...]:
-        """Return the key of the claim: this one, or that of the volume."""
+        """Return the key of the claim: the object, or that of the volume."""
         if resource == VOLUMES:
             claim = obj["spec"].get("claimRef")
             return (f"{claim['namespace']}/{claim['name']}",) if claim else ()
         return tuple(super().keys_for(resource, obj))
 
-    async def clear(self, key: str) -> None:
-        """Delete the volumes that were made for the claim."""
+    async def forget(self, key: str) -> None:
+        """Delete the volumes that were provisioned for the claim."""
         for volume in self.client.all(VOLUMES):
             claim = volume["spec"].get("claimRef") or {}
             is_own = (volume["spec"].get("csi") or {}).get("driver") == _PROVISIONER

@@ -1,4 +1,4 @@
-"""What controllers have to look at, and when: the earliest first, in Trio's time."""
+"""Work queue with due times on Trio's clock: the earliest first."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Item = TypeVar("Item")
 
 
 class WorkQueue(Generic[Item]):
-    """Items with the times at which they are due; an item that is added twice is due at the earlier time, once."""
+    """Queue of distinct items. An item that is added twice is due once, at the earlier time."""
 
     def __init__(self) -> None:
         self._due: dict[Item, float] = {}
         self._heap: list[tuple[float, int, Item]] = []
-        self._numbers = itertools.count()  # of items that are due at the same time, the first added comes first
+        self._numbers = itertools.count()  # items that are due at the same time are first in, first out
         self._changed = trio.Event()
 
     def add(self, item: Item, *, after: float = 0) -> None:
-        """Let the item be due after so many seconds. Never waits."""
+        """Add an item that is due after so many seconds. Never waits."""
         due = trio.current_time() + after
         if due < self._due.get(item, math.inf):
             self._due[item] = due
@@ -32,7 +32,7 @@ class WorkQueue(Generic[Item]):
             self._changed.set()
 
     async def take(self) -> Item:
-        """Wait until an item is due, and take it."""
+        """Wait until an item is due, remove it from the queue and return it."""
         await trio.lowlevel.checkpoint()
         while True:
             due = self._earliest()
@@ -46,5 +46,5 @@ class WorkQueue(Generic[Item]):
 
     def _earliest(self) -> float:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # the item was taken, or was added again for an earlier time
+            heapq.heappop(self._heap)  # removed already, or added again with an earlier time
         return self._heap[0][0] if self._heap else math.inf

@@ -1,4 +1,4 @@
-"""What goes in and out of the API, whatever carries it: requests, responses, and the log of requests."""
+"""Requests and responses, independent of the transport, and the log of requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Request:
-    """One request, with the headers that matter."""
+    """A request, with the headers that matter."""
 
     method: str
     path: str
@@ -39,15 +39,15 @@ class Request:
     content_type: str = ""
     user_agent: str = ""
     authorization: str = ""
-    user: User = ANONYMOUS  # whom the transport vouches for; from authentication on: who asks
+    user: User = ANONYMOUS  # authenticated by the transport; later by credentials
     impersonation: Sequence[tuple[str, str]] = ()  # the headers that begin with Impersonate-, in lower case
     body: bytes = b""
-    warnings: list[str] = dataclasses.field(default_factory=list)  # for the client, gathered on the way
-    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # what webhooks note for an audit
+    warnings: list[str] = dataclasses.field(default_factory=list)  # for the client
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # audit annotations of webhooks
 
     @property
     def media_type(self) -> str:
-        """Return the type of the body, without its parameters."""
+        """The media type of the body, without its parameters."""
         return self.content_type.partition(";")[0].strip()
 
 
@@ -70,12 +70,12 @@ class Response:
 
     @classmethod
     def of(cls, content: Any, status: int = 200) -> Response:
-        """Make the answer whose body is the JSON of the content."""
+        """Return a response whose body is the content as JSON."""
         return cls(status, _encode(content))
 
 
 class Handler(Protocol):
-    """Whatever answers requests: the API, as those see it who carry requests to it."""
+    """Whatever answers requests: how the transports see the API."""
 
     body_limit: int  # bytes
 
@@ -90,7 +90,7 @@ class Handler(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request that the API was asked, in the terms of Kubernetes and of HTTP."""
+    """Log entry of one request, in the terms of Kubernetes and of HTTP."""
 
     time: float
     method: str
@@ -98,19 +98,19 @@ class RequestRecord:
     query: Mapping[str, str]
     user_agent: str
     status: int
-    verb: str = ""  # get, list, watch, create, update, patch, delete, deletecollection; empty for documents
+    verb: str = ""  # get, list, watch, create, update, patch, delete, deletecollection; "" for documents
     resource: str = ""  # "pods", "deployments.apps"
     subresource: str = ""
     namespace: str = ""
     name: str = ""
     content_type: str = ""
     size: int = 0  # bytes of the request's body
-    user: str = ""  # the name of who has asked
+    user: str = ""  # user name
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what webhooks noted for an audit
 
 
 def warning_headers(warnings: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Return the headers that carry the warnings, each of them once; very long ones are cut."""
+    """Yield a ``Warning`` header for each distinct warning; long ones are truncated."""
     texts = [" ".join(text.split()) for text in dict.fromkeys(warnings) if text.strip()]
     if sum(map(len, texts)) > _WARNINGS_LIMIT:
         texts = [text[:_WARNING_LIMIT] for text in texts]
@@ -124,7 +124,7 @@ def warning_headers(warnings: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 class RequestLog:
-    """The last requests, in order: a sequence of :class:`RequestRecord` that can be counted."""
+    """The latest requests, in order: a sequence of :class:`RequestRecord` with filters and counts."""
 
     def __init__(self, limit: int) -> None:
         self._records: deque[RequestRecord] = deque(maxlen=limit)
@@ -139,26 +139,26 @@ class RequestLog:
         return self._records[index]
 
     def add(self, record: RequestRecord) -> None:
-        """Take another record; the oldest goes when there are too many."""
+        """Append a record; the oldest is dropped when there are too many."""
         self._records.append(record)
 
     def clear(self) -> None:
-        """Forget all records."""
+        """Remove all records."""
         self._records.clear()
 
     def select(self, **wanted: object) -> list[RequestRecord]:
         """Return the records whose fields have these values: ``select(verb="patch", resource="pods")``.
 
-        A resource is meant by its plural name with or without its group.
+        The group of a resource may be left out.
         """
         return [record for record in self._records if all(_fits(record, key, value) for key, value in wanted.items())]
 
     def count(self, **wanted: object) -> int:
-        """Count the records whose fields have these values."""
+        """Return the number of records whose fields have these values."""
         return len(self.select(**wanted))
 
     def verbs(self, **wanted: object) -> dict[str, int]:
-        """Count by verb the records whose fields have these values."""
+        """Return the number of records whose fields have these values, by verb."""
         counts: dict[str, int] = {}
         for record in self.select(**wanted):
             counts[record.verb] = counts.get(record.verb, 0) + 1

@@ -1,6 +1,6 @@
-"""The certificates of a cluster that is served over TLS: its own authority, those of servers, and those of users.
+"""Certificates of a cluster that is served over TLS: its CA, serving certificates, and client certificates of users.
 
-A user's certificate says who they are in its subject: the common name is the user's, organizations are groups.
+The subject of a client certificate names the user: the common name is the user name, organizations are groups.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CertificateAuthority", "user_of_certificate"]
 
-_YEARS: Final = 10 * 365  # days that a user's certificate is valid
+_VALID_DAYS: Final = 10 * 365  # of a client certificate
 
 
 class CertificateAuthority:
-    """A certificate authority, made when it is first needed.
+    """Certificate authority (CA) of a cluster, generated when it is first needed.
 
-    ``pem`` are the certificate and the private key of one that has been made before. Needs the extra ``tls``; raises
-    ConfigError without it.
+    ``pem`` has the certificate and the private key of an existing CA. Needs the extra ``tls``; raises ConfigError
+    without it.
     """
 
     def __init__(self, pem: tuple[bytes, bytes] | None = None) -> None:
@@ -43,16 +43,16 @@ class CertificateAuthority:
 
     @property
     def pem(self) -> tuple[bytes, bytes]:
-        """Return the certificate and the private key of the authority, to be made again from."""
+        """Return the certificate and the private key of the CA, to restore it from."""
         return self.certificate, self._ca.private_key_pem.bytes()
 
     @property
     def certificate(self) -> bytes:
-        """Return the certificate of the authority, in PEM."""
+        """Return the CA certificate in PEM."""
         return self._ca.cert_pem.bytes()
 
     def server_context(self, *hosts: str) -> ssl.SSLContext:
-        """Make the context of a server that is reached as *hosts*; clients may show certificates of this authority."""
+        """Return the TLS context of a server at *hosts*; clients may present certificates of this CA."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
         self._ca.issue_cert(*dict.fromkeys(hosts)).configure_cert(context)
@@ -61,7 +61,7 @@ class CertificateAuthority:
         return context
 
     def issue(self, user: User) -> tuple[bytes, bytes]:
-        """Make a certificate for the user; return it and its private key, both in PEM."""
+        """Issue a client certificate for the user; return it and its private key, both in PEM."""
         import datetime
 
         from cryptography import x509
@@ -83,7 +83,7 @@ class CertificateAuthority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(min(now + datetime.timedelta(days=_YEARS), issuer.not_valid_after_utc))
+            .not_valid_after(min(now + datetime.timedelta(days=_VALID_DAYS), issuer.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key()), critical=False)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ class CertificateAuthority:
 
 
 def user_of_certificate(certificate: Mapping[str, Any] | None) -> User | None:
-    """Return whom a client's certificate (as :mod:`ssl` shows it) is for; None without one, or without a name."""
+    """Return the user of a client certificate, decoded by :mod:`ssl`; None if it has no common name or is missing."""
     pairs = [pair for names in (certificate or {}).get("subject", ()) for pair in names]
     name = next((value for field, value in pairs if field == "commonName"), "")
     if not name:

@@ -1,9 +1,8 @@
-"""The way to the API over TCP: a lean HTTP/1.1 server on Trio streams, parsed by httptools.
+"""A lean HTTP/1.1 server for the API, on Trio streams, with httptools as the parser.
 
-It serves one API and nothing else, and was measured before it was written: an ASGI server takes several times the CPU
-of each request. One task for each connection; requests on a connection are answered in order; a watch occupies its
-connection until it ends. Whoever sends what is not HTTP, is too large, or does not come to its end, is answered with
-the Status of that and disconnected; who takes nothing of what is sent is disconnected.
+It serves one API and nothing else: an ASGI server was measured to take several times the CPU per request. Each
+connection has one task, which answers its requests in order; a watch occupies its connection until it ends. Requests
+that are malformed, too large or incomplete get a ``Status`` and are disconnected; so are clients that stop reading.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from .request_parser import RequestParser
 __all__ = ["serve_listeners", "serve_stream"]
 
 _READ_SIZE: Final = 65_536
-_PIECE: Final = 262_144  # bytes that are sent at once
-# When a client has gone, or behaves as if it had.
-_GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ssl.SSLError)
+_SEND_SIZE: Final = 262_144  # bytes
+# The client has disconnected, or behaves as if it had.
+_DISCONNECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ssl.SSLError)
 # All in seconds:
 _HANDSHAKE_TIMEOUT: Final = 30.0
-_IDLE_TIMEOUT: Final = 600.0  # for which a connection may be open without a request
+_IDLE_TIMEOUT: Final = 600.0  # of a connection without a request
 _REQUEST_TIMEOUT: Final = 60.0  # from the first byte of a request to its last one
-_STALL_TIMEOUT: Final = 60.0  # for which a client may take nothing of what is sent
-_LINGER: Final = 1.0
-_CLOSE_TIMEOUT: Final = 1.0  # for closing the connections to webhooks
+_STALL_TIMEOUT: Final = 60.0  # while a client does not read the response
+_LINGER: Final = 1.0  # reading after an error response, so that a reset does not discard it
+_CLOSE_TIMEOUT: Final = 1.0  # for idle connections to webhooks
 
 
 async def serve_listeners(
@@ -49,9 +48,9 @@ async def serve_listeners(
     user: User = ANONYMOUS,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the API on the listeners until cancelled, over TLS if there is a context; closes the listeners.
+    """Serve the API on the listeners until cancelled, over TLS if there is a context. Closes the listeners.
 
-    ``user`` sends the requests of connections that come without a client certificate.
+    ``user`` is the user of connections without a client certificate.
     """
     serve = partial(_serve_connection, handler, context, user)
     async with _closing_idle_calls(handler), trio.open_nursery() as connections:
@@ -75,7 +74,7 @@ async def _serve_connection(
 ) -> None:
     stream: trio.abc.Stream = raw
     try:
-        with contextlib.suppress(*_GONE):
+        with contextlib.suppress(*_DISCONNECTED):
             if context is not None:
                 stream = secured = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
                 with trio.fail_after(_HANDSHAKE_TIMEOUT):
@@ -87,27 +86,27 @@ async def _serve_connection(
 
 
 async def serve_stream(handler: Handler, stream: trio.abc.Stream, *, user: User = ANONYMOUS) -> None:
-    """Answer the requests that come by the stream, until there are no more. It is left to be closed.
+    """Answer the requests that arrive on the stream until it ends. Leaves the stream open.
 
-    ``user`` is whom the stream itself vouches for.
+    ``user`` is the user that the connection itself authenticates.
     """
-    with contextlib.suppress(*_GONE):
+    with contextlib.suppress(*_DISCONNECTED):
         await _Connection(handler, stream, user).serve()
 
 
 class _Connection:
-    """One connection: its requests are answered in order, each within the time that its client has to send it."""
+    """One connection. Its requests are answered in order, and must arrive within a time limit."""
 
     def __init__(self, handler: Handler, stream: trio.abc.Stream, user: User) -> None:
         self._handler = handler
         self._stream = stream
         self._parser = RequestParser(body_limit=handler.body_limit, user=user)
-        self._due = trio.current_time() + _IDLE_TIMEOUT
-        self._patience = trio.CancelScope()
+        self._deadline = trio.current_time() + _IDLE_TIMEOUT
+        self._stall_scope = trio.CancelScope()
 
     async def serve(self) -> None:
-        """Answer requests until the client has had enough, cannot be understood, or takes no answers."""
-        with self._patience:
+        """Answer requests until the client disconnects, sends an invalid request, or stops reading."""
+        with self._stall_scope:
             await self._serve()
 
     async def _serve(self) -> None:
@@ -115,53 +114,53 @@ class _Connection:
         while True:
             while parser.requests:
                 request, keep = parser.requests.popleft()
-                if not await self._answer(request, keep and not parser.is_over):
+                if not await self._respond(request, keep and not parser.is_upgrade):
                     return
-                self._due = trio.current_time() + (_REQUEST_TIMEOUT if parser.is_midway else _IDLE_TIMEOUT)
-            if parser.refusal is not None:
-                await self._refuse(parser.refusal)
+                self._deadline = trio.current_time() + (_REQUEST_TIMEOUT if parser.is_mid_request else _IDLE_TIMEOUT)
+            if parser.error is not None:
+                await self._send_error(parser.error)
                 return
             if not await self._read():
                 return
 
     async def _read(self) -> bool:
-        """Read and parse some bytes; return whether there were any."""
+        """Receive and parse data. Returns False at the end of the stream."""
         parser = self._parser
         data: bytes | bytearray = b""
-        with trio.move_on_at(self._due) as scope:
+        with trio.move_on_at(self._deadline) as scope:
             data = await self._stream.receive_some(_READ_SIZE)
-        if scope.cancelled_caught and parser.is_midway:
-            parser.refusal = request_timeout(_REQUEST_TIMEOUT)
+        if scope.cancelled_caught and parser.is_mid_request:
+            parser.error = request_timeout(_REQUEST_TIMEOUT)
             return True
         if not data:
             return False
-        begun = parser.begun
+        started = parser.started
         parser.feed(bytes(data))
-        if parser.begun > begun:
-            self._due = trio.current_time() + _REQUEST_TIMEOUT
-        if parser.expects_sign and parser.refusal is None:
-            parser.expects_sign = False
+        if parser.started > started:
+            self._deadline = trio.current_time() + _REQUEST_TIMEOUT
+        if parser.expects_continue and parser.error is None:
+            parser.expects_continue = False
             await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         return True
 
     async def _send(self, data: bytes) -> None:
-        """Send piece by piece. Who takes none of it for too long has gone, as far as the server knows."""
-        if len(data) <= _PIECE:
-            await self._send_piece(data)
+        """Send the data in chunks. A client that does not read one in time counts as disconnected."""
+        if len(data) <= _SEND_SIZE:
+            await self._send_chunk(data)
             return
         view = memoryview(data)
-        for at in range(0, len(data), _PIECE):
-            await self._send_piece(view[at : at + _PIECE])
+        for start in range(0, len(data), _SEND_SIZE):
+            await self._send_chunk(view[start : start + _SEND_SIZE])
 
-    async def _send_piece(self, piece: bytes | memoryview) -> None:
-        # One scope for the connection, with a deadline that moves, is several times cheaper than one for each piece.
-        self._patience.deadline = trio.current_time() + _STALL_TIMEOUT
-        await self._stream.send_all(piece)
-        self._patience.deadline = math.inf
+    async def _send_chunk(self, chunk: bytes | memoryview) -> None:
+        # One scope per connection, whose deadline moves, is several times cheaper than one per chunk.
+        self._stall_scope.deadline = trio.current_time() + _STALL_TIMEOUT
+        await self._stream.send_all(chunk)
+        self._stall_scope.deadline = math.inf
 
-    async def _refuse(self, refusal: ApiError) -> None:
-        """Answer what cannot be served. What still comes is read for a while, lest the answer is lost with a reset."""
-        response = Response.of(render_status(refusal), refusal.status)
+    async def _send_error(self, error: ApiError) -> None:
+        """Send an error response, then read for a while, so that a reset does not discard the response."""
+        response = Response.of(render_status(error), error.status)
         assert isinstance(response.body, bytes)
         await self._send(
             _head(response, keep=False) + b"Content-Length: %d\r\n\r\n" % len(response.body) + response.body
@@ -172,8 +171,8 @@ class _Connection:
             while await self._stream.receive_some(_READ_SIZE):
                 pass
 
-    async def _answer(self, request: Request, keep: bool) -> bool:
-        """Answer the request; return whether there can be another one."""
+    async def _respond(self, request: Request, keep: bool) -> bool:
+        """Answer the request. Returns whether the connection can be reused."""
         response = await self._handler.handle(request)
         if not isinstance(response.body, bytes):
             await self._send(_head(response, keep=keep) + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -183,11 +182,11 @@ class _Connection:
         return keep
 
     async def _stream_watch(self, watch: Stream) -> bool:
-        """Send the watch until it ends (return True) or the client is gone."""
+        """Send the watch until it ends (then return True) or the client disconnects."""
         is_complete = False
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._wait_for_end, nursery.cancel_scope, name="end of the client")
-            with contextlib.suppress(*_GONE):
+            nursery.start_soon(self._wait_for_disconnect, nursery.cancel_scope, name="disconnect of the client")
+            with contextlib.suppress(*_DISCONNECTED):
                 while (chunk := await watch.receive()) is not None:
                     await self._send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                 await self._send(b"0\r\n\r\n")
@@ -195,18 +194,18 @@ class _Connection:
             nursery.cancel_scope.cancel(reason="the watch has ended")
         return is_complete
 
-    async def _wait_for_end(self, scope: trio.CancelScope) -> None:
-        """Cancel when the client has gone. A request that it sends ahead is kept, and nothing after that is read."""
+    async def _wait_for_disconnect(self, scope: trio.CancelScope) -> None:
+        """Cancel the scope when the client disconnects. A pipelined request is kept, and stops the reading."""
         parser = self._parser
-        with contextlib.suppress(*_GONE):
-            while not (parser.requests or parser.refusal or parser.is_over):
+        with contextlib.suppress(*_DISCONNECTED):
+            while not (parser.requests or parser.error or parser.is_upgrade):
                 data = await self._stream.receive_some(_READ_SIZE)
                 if not data:
                     break
                 parser.feed(bytes(data))
             else:
                 await trio.sleep_forever()
-        scope.cancel(reason="the client has gone")
+        scope.cancel(reason="the client disconnected")
 
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}

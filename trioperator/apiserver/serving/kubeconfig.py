@@ -1,4 +1,4 @@
-"""Kubeconfig files of embedded clusters: for their owner's eyes, written as a whole, and never over somebody else's."""
+"""Kubeconfig files of embedded clusters: private, replaced atomically, and never written over other files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 
 from trioperator.errors import ConfigError
 
-__all__ = ["MARK", "write_kubeconfig"]
+__all__ = ["EXTENSION", "write_kubeconfig"]
 
-#: What tells the kubeconfigs of embedded clusters from others: an extension of their clusters.
-MARK: Final[Mapping[str, Any]] = {"name": "trioperator.dev", "extension": {"embedded": True}}
+#: The cluster extension that marks kubeconfigs of embedded clusters.
+EXTENSION: Final[Mapping[str, Any]] = {"name": "trioperator.dev", "extension": {"embedded": True}}
 
 
 def write_kubeconfig(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write the kubeconfig, with rights for its owner only. Whoever reads it meanwhile sees the old one or the new one.
+    """Write the kubeconfig atomically, with permissions for its owner only.
 
-    Raises ConfigError if it cannot be written, or if there is a file which no embedded cluster has written.
+    Raises ConfigError if it cannot be written, or if the file exists and is not from an embedded cluster.
     """
     target = pathlib.Path(os.path.realpath(path))
     copy = target.with_name(f".{target.name}.new")
@@ -40,10 +40,10 @@ def write_kubeconfig(path: str | os.PathLike[str], content: Mapping[str, Any]) -
 
 
 def _is_ours(path: pathlib.Path) -> bool:
-    """Tell whether there is nothing at the path, or what was written here: JSON, which nobody else uses for this."""
+    """Return whether the file does not exist, or has the extension. Only JSON is read: it is what is written here."""
     try:
         content = msgspec.json.decode(path.read_bytes())
-        return any(MARK in cluster["cluster"]["extensions"] for cluster in content["clusters"])
+        return any(EXTENSION in cluster["cluster"]["extensions"] for cluster in content["clusters"])
     except FileNotFoundError:
         return True
     except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError):

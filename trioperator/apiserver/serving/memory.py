@@ -1,6 +1,6 @@
-"""The way to the API within the process: an httpx transport that answers at once and streams watches.
+"""An in-memory httpx transport to the API, which streams watches.
 
-No threads, no sockets, no tasks of its own: nothing but Trio waits, so that virtual time can jump.
+It has no threads, sockets or tasks: only Trio waits, so that a mock clock can jump.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["MemoryTransport"]
 
 
 class MemoryTransport(httpx.AsyncBaseTransport):
-    """Carry httpx's requests to an API in the same process.
+    """Transport of httpx to an API in the same process.
 
-    Requests come from *user*, if they do not carry credentials. httpx's read time-out applies to each chunk of a watch,
-    in Trio's time.
+    Requests without credentials come from *user*. httpx's read timeout applies to each chunk of a watch, on Trio's
+    clock.
     """
 
     def __init__(self, handler: Handler, user: User = ADMIN) -> None:
@@ -29,11 +29,11 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         self._user = user
 
     async def aclose(self) -> None:
-        """Close the connections to webhooks that are kept for the next call."""
+        """Close idle connections to webhooks."""
         await self._handler.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer the request; a watch goes on as long as its response is open."""
+        """Return the response; a watch lasts until its response is closed."""
         body = await request.aread()
         await trio.lowlevel.checkpoint()
         headers = request.headers
@@ -72,7 +72,7 @@ def _impersonation(headers: httpx.Headers) -> list[tuple[str, str]]:
 
 
 class _WatchStream(httpx.AsyncByteStream):
-    """The chunks of a watch, as httpx reads them."""
+    """Response stream of a watch."""
 
     def __init__(self, watch: Stream, timeout: float | None) -> None:
         self._watch = watch
@@ -89,11 +89,11 @@ class _WatchStream(httpx.AsyncByteStream):
         with trio.move_on_after(self._timeout) as scope:
             chunk = await self._watch.receive()
         if scope.cancelled_caught:
-            raise httpx.ReadTimeout("The watch was silent for too long.")
+            raise httpx.ReadTimeout("No data from the watch within the read timeout.")
         if chunk is None:
             raise StopAsyncIteration
         return chunk
 
     async def aclose(self) -> None:
-        """End the watch: there is nothing to free."""
+        """End the watch."""
         self._is_closed = True

@@ -1,4 +1,4 @@
-"""From the bytes of a connection to requests, within limits. No sockets, no waiting."""
+"""Parsing of HTTP requests, with limits on their size. Does no I/O."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ HEAD_LIMIT: Final = 65_536  # bytes of the request line and the headers together
 
 
 class RequestParser:
-    """What was parsed of one connection. The methods with ``on_`` are called by httptools.
+    """Incremental parser of one connection. httptools calls the methods that begin with ``on_``.
 
-    ``requests`` are those that have come as a whole, each with whether the connection is to be kept after it.
-    ``refusal`` is set when nothing after them can be understood, or is too large; ``is_over`` when they ask for another
-    protocol, which nobody speaks here. ``begun`` counts the requests that have begun. ``user`` is whom the connection
-    vouches for.
+    ``requests`` are the complete requests, each with whether the connection is kept alive after it. ``error`` is set
+    when a request is malformed or too large, ``is_upgrade`` when one asks for another protocol: nothing is parsed after
+    either. ``started`` counts the requests that have started. ``user`` is the user that the connection authenticates.
     """
 
     def __init__(self, *, body_limit: int, user: User = ANONYMOUS) -> None:
         self.requests: deque[tuple[Request, bool]] = deque()
-        self.refusal: ApiError | None = None
-        self.is_over = False
-        self.begun = 0
-        self.is_midway = False
-        self.expects_sign = False  # the client waits for a 100 before it sends the body
+        self.error: ApiError | None = None
+        self.is_upgrade = False
+        self.started = 0
+        self.is_mid_request = False
+        self.expects_continue = False  # the client waits for "100 Continue" before it sends the body
         self._body_limit = body_limit
         self._user = user
-        self._takes_tokens = user in {ANONYMOUS, NO_CREDENTIALS}  # a certificate goes before them
+        self._accepts_tokens = user in {ANONYMOUS, NO_CREDENTIALS}  # a client certificate takes precedence
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = False
-        self._fed = 0  # bytes since the head has begun
+        self._fed = 0  # bytes since the request started
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._impersonation: list[tuple[str, str]] = []
@@ -49,37 +48,37 @@ class RequestParser:
         self._head_size = 0
 
     def feed(self, data: bytes) -> None:
-        """Parse what has come."""
-        if self.refusal is not None or self.is_over:
+        """Parse received data."""
+        if self.error is not None or self.is_upgrade:
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.is_over = True
+            self.is_upgrade = True
         except httptools.HttpParserError:
-            self.refusal = self.refusal or bad_request("The request is not HTTP/1.1 as it should be.")
-        # A header is counted when it is whole, and may never be.
+            self.error = self.error or bad_request("The request is not valid HTTP/1.1.")
+        # Headers are counted when they are complete, which may never happen.
         self._fed += len(data)
         if self._in_head and self._fed > 2 * HEAD_LIMIT:
-            self.refusal = self.refusal or headers_too_large(HEAD_LIMIT)
+            self.error = self.error or headers_too_large(HEAD_LIMIT)
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         self._url = b""
         self._headers = {}
         self._impersonation = []
         self._body = []
         self._size = self._head_size = self._fed = 0
-        self._in_head = self.is_midway = True
-        self.begun += 1
+        self._in_head = self.is_mid_request = True
+        self.started += 1
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the URL."""
+        """Append to the URL."""
         self._url += url
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Store a header."""
         name = name.lower()
         if name.startswith(IMPERSONATION):
             self._impersonation.append((name.decode("latin-1"), value.decode("latin-1")))
@@ -89,21 +88,21 @@ class RequestParser:
     def _count(self, size: int) -> None:
         self._head_size += size
         if self._head_size > HEAD_LIMIT:
-            self._refuse(headers_too_large(HEAD_LIMIT))
+            self._fail(headers_too_large(HEAD_LIMIT))
 
     def on_headers_complete(self) -> None:
-        """See whether the body is going to be too large, and whether a sign is waited for."""
+        """Check the content_length size of the body, and whether the client waits for "100 Continue"."""
         self._in_head = False
-        announced = self._headers.get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > self._body_limit:
-            self._refuse(request_too_large(self._body_limit))
-        self.expects_sign = self._headers.get(b"expect", b"").lower() == b"100-continue"
+        content_length = self._headers.get(b"content-length", b"")
+        if content_length.isdigit() and int(content_length) > self._body_limit:
+            self._fail(request_too_large(self._body_limit))
+        self.expects_continue = self._headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Append to the body."""
         self._size += len(body)
         if self._size > self._body_limit:
-            self._refuse(request_too_large(self._body_limit))
+            self._fail(request_too_large(self._body_limit))
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -117,15 +116,15 @@ class RequestParser:
             accept=headers.get(b"accept", b"").decode("latin-1"),
             content_type=headers.get(b"content-type", b"").decode("latin-1"),
             user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
-            authorization=headers.get(b"authorization", b"").decode("latin-1") if self._takes_tokens else "",
+            authorization=headers.get(b"authorization", b"").decode("latin-1") if self._accepts_tokens else "",
             user=self._user,
             impersonation=tuple(self._impersonation),
             body=b"".join(self._body),
         )
         self.requests.append((request, self._parser.should_keep_alive()))
         self._body = []
-        self.is_midway = self.expects_sign = False
+        self.is_mid_request = self.expects_continue = False
 
-    def _refuse(self, refusal: ApiError) -> None:
-        self.refusal = self.refusal or refusal
-        raise refusal  # httptools stops parsing, and raises an error of its own
+    def _fail(self, error: ApiError) -> None:
+        self.error = self.error or error
+        raise error  # makes httptools stop, and raise its own error
