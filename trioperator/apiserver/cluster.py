@@ -130,7 +130,7 @@ class Cluster:
     @cached_property
     def ca(self) -> CertificateAuthority:
         """The CA of the cluster. It survives restarts if there is a data file."""
-        made = self._state.kept(
+        made = self._state.persisted(
             "authority", lambda: "".join(part.decode("ascii") for part in CertificateAuthority().pem)
         )
         return CertificateAuthority((made.encode("ascii"), made.encode("ascii")))

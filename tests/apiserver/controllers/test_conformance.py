@@ -425,7 +425,7 @@ def _is_rolled_out(obj: Object) -> bool:
 
 
 def _all_ready_or_new(content: Object) -> bool:
-    """Tell whether somebody has something to do for the kubelet, or all is done."""
+    """Return whether somebody has something to do for the kubelet, or all is done."""
     images = [obj["spec"]["containers"][0]["image"] for obj in content["items"]]
     pending = any(obj["status"]["phase"] == "Pending" for obj in content["items"])
     return pending or images == ["new"] * 4

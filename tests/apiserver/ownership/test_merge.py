@@ -98,7 +98,7 @@ def test_a_comparison_tells_every_difference(old: dict[str, Any], new: dict[str,
 
 
 def _same_but_for_order(one: Any, other: Any) -> bool:
-    """Tell whether the objects are the same, but for the order of items of maps and sets, and empty metadata."""
+    """Return whether the objects are the same, but for the order of items of maps and sets, and empty metadata."""
 
     def plain(obj: dict[str, Any]) -> dict[str, Any]:
         result = {key: value for key, value in obj.items() if value != {}}

@@ -315,7 +315,7 @@ class TestWriting:
         cluster = Cluster(data=file)
         await cluster.apply([config_map("a"), config_map("b")])
         await cluster.delete("cm", "b")
-        file.note_fact("name", "value\nof two lines")
+        file.set_fact("name", "value\nof two lines")
         inodes, sizes = set(), []
         for number in range(200):
             await cluster.patch("cm", "a", {"data": {"x": f"{number:500}"}})
@@ -372,7 +372,7 @@ class TestOpening:
 
     async def test_a_foreign_file_is_left_as_it_is(self, path: pathlib.Path) -> None:
         path.write_text("notes of mine\n")
-        with pytest.raises(ConfigError, match="is no data file of a cluster: it does not begin as such a file does"):
+        with pytest.raises(ConfigError, match="not a data file of a cluster: its first line is not"):
             async with open_cluster(path):
                 pass
         assert path.read_text() == "notes of mine\n"
@@ -382,7 +382,7 @@ class TestOpening:
             await cluster.apply([config_map("a"), config_map("b")])
         content = path.read_bytes().replace(b'"name":"a"', b'"name":"x"')
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=r"is damaged.* something wrong at byte .* left as it is"):
+        with pytest.raises(ConfigError, match=r"is corrupt.* line at byte .* is invalid.* not modified"):
             async with open_cluster(path):
                 pass
         assert path.read_bytes() == content
@@ -396,4 +396,4 @@ class TestOpening:
             pass
         [record] = caplog.records
         assert record.levelno == logging.WARNING
-        assert record.getMessage().endswith("was not finished: 14 bytes at its end are dropped.")
+        assert record.getMessage().endswith("is incomplete: dropped 14 bytes at its end.")

@@ -30,7 +30,7 @@ class Authorizer(Protocol):
     """What decides who may do what."""
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """Tell whether the user may do what is wanted."""
+        """Return whether the user may do what is wanted."""
 
     def grants(self, user: User, namespace: str) -> list[Grant]:
         """Return what the user has been given, in the whole cluster and in the namespace."""

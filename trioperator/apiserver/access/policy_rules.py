@@ -54,7 +54,7 @@ def _parse(rule: Mapping[str, Any]) -> PolicyRule:
 
 
 def allows(rule: PolicyRule, wanted: Attributes) -> bool:
-    """Tell whether the rule allows what is wanted."""
+    """Return whether the rule allows what is wanted."""
     if not _has(rule.verbs, wanted.verb):
         return False
     if not wanted.is_resource:

@@ -54,7 +54,7 @@ class RbacAuthorizer:
         self._grants: dict[tuple[str, tuple[str, ...], str], list[Grant]] = {}
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """Tell whether the user may do what is wanted."""
+        """Return whether the user may do what is wanted."""
         if MASTERS in user.groups:
             return Decision(True)
         self._forget_if_changed()

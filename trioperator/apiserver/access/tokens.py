@@ -50,7 +50,7 @@ class Tokens:
 
     @cached_property
     def _key(self) -> bytes:
-        return bytes.fromhex(self._state.kept("signing-key", lambda: secrets.token_hex(32)))
+        return bytes.fromhex(self._state.persisted("signing-key", lambda: secrets.token_hex(32)))
 
     # -- making ---------------------------------------------------------------------------------------------------
 

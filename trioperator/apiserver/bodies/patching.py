@@ -92,7 +92,7 @@ def as_taken(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]
 
 
 def _lacks(document: Any, path: Any) -> bool:
-    """Tell whether the object that the path leads to is there, and does not have the field."""
+    """Return whether the object that the path leads to is there, and does not have the field."""
     import jsonpointer
 
     if not path:

@@ -56,7 +56,7 @@ def _reason_of(text: str) -> str:
 
 
 def is_installed() -> bool:
-    """Tell whether the library is there."""
+    """Return whether the library is there."""
     return importlib.util.find_spec("cel_expr_python") is not None
 
 
@@ -99,7 +99,7 @@ class Conditions:
     def are_met(
         self, conditions: Iterable[tuple[str, str]], request: Mapping[str, Any], *, ignores_failures: bool
     ) -> bool:
-        """Tell whether all conditions hold for the request of a review.
+        """Return whether all conditions hold for the request of a review.
 
         One that does not hold decides; else errors do, by the failure policy: they raise ValueError, or are as good as
         not met.

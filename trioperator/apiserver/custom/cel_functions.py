@@ -62,7 +62,7 @@ _SEMVER: Final = re.compile(
 
 
 def holds(parse: Callable[..., Any], *arguments: Any) -> bool:
-    """Tell whether the function has a result for these arguments."""
+    """Return whether the function has a result for these arguments."""
     try:
         parse(*arguments)
     except ValueError:

@@ -26,7 +26,7 @@ def _identity(keys: Iterable[str], item: dict[str, Any]) -> bytes:
 
 
 def is_same(node: Structure, value: Any, old: Any) -> bool:
-    """Tell whether the part is what it was; a part that schemas know nothing of never counts as such."""
+    """Return whether the part is what it was; a part that schemas know nothing of never counts as such."""
     if isinstance(value, dict) and isinstance(old, dict):
         if value.keys() != old.keys():
             return False

@@ -1,11 +1,10 @@
 """The built-in kinds as the real API server serves them: names, scopes, short names, categories, subresources.
 
-The table holds facts of the API only; :mod:`.kinds` turns it into objects. One line for each resource: its plural,
-its kind, its traits, its short names and its categories. The traits: ``N`` namespaced or ``C`` cluster-wide, ``s``
-with a status subresource, ``r`` with a scale subresource, ``t`` with a token subresource, ``g`` with
-``metadata.generation``, ``u`` where an update must name the resource version that it is based on, ``c`` where an
-update creates what is not there, ``d`` where a deletion answers with the deleted object, ``v`` where nothing is
-stored: an object that is created is a question, and comes back with its answer.
+:mod:`.kinds` parses the table. Each line is a resource: its plural name, kind, traits, short names and categories. The
+traits: ``N`` namespaced or ``C`` cluster-scoped, ``s`` with a status subresource, ``r`` with a scale subresource, ``t``
+with a token subresource, ``g`` with ``metadata.generation``, ``u`` if updates require a resource version, ``c`` if an
+update creates a missing object, ``d`` if a deletion returns the deleted object, ``v`` for reviews, which are answered
+and not stored.
 """
 
 from __future__ import annotations

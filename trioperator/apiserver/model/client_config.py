@@ -11,17 +11,17 @@ __all__ = ["ClientConfig", "Conversion"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Where a webhook is to be found, and who vouches for it."""
+    """Address and CA bundle of a webhook."""
 
     url: str = ""
     service: str = ""  # "namespace/name"
-    path: str = ""  # of a service's URL
+    path: str = ""  # of the URL of a Service
     port: int = 443
     ca_bundle: str = ""  # certificates in PEM, in base64
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ClientConfig:
-        """Read the ``clientConfig`` of a webhook."""
+        """Parse the ``clientConfig`` of a webhook."""
         service = config.get("service")
         ca_bundle = str(config.get("caBundle") or "")
         if not service:
@@ -36,14 +36,14 @@ class ClientConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """The webhook that converts the objects of a definition, and the versions of ``ConversionReview`` that it takes."""
+    """Conversion webhook of a definition, and the versions of ``ConversionReview`` that it accepts."""
 
     client: ClientConfig
     versions: tuple[str, ...]
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Conversion | None:
-        """Read the ``spec.conversion`` of a definition; return None for the strategy ``None``."""
+        """Parse the ``spec.conversion`` of a definition; return None for the strategy ``None``."""
         if spec.get("strategy") != "Webhook":
             return None
         webhook = spec["webhook"]

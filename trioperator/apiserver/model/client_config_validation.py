@@ -15,7 +15,7 @@ _FORM = "; desired format: https://host[/path]"
 
 
 def check_client_config(config: Any, path: str) -> Iterable[StatusCause]:
-    """Tell what is wrong with the ``clientConfig`` at the path."""
+    """Yield the validation errors of the ``clientConfig`` at the path."""
     config = config or {}
     url, service = config.get("url"), config.get("service")
     if (url is None) is (service is None):
@@ -42,7 +42,7 @@ def _check_url(url: str, path: str) -> Iterable[StatusCause]:
 
 
 def _check_service(service: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
-    for field, shown in (("namespace", "name"), ("name", "namespace")):  # the real server takes one for the other
+    for field, shown in (("namespace", "name"), ("name", "namespace")):  # the real server mixes them up
         if not service.get(field):
             yield StatusCause(f"{path}.{shown}", "Required value", "FieldValueRequired")
     port = service.get("port", 443)
@@ -64,7 +64,7 @@ def _check_service(service: Mapping[str, Any], path: str) -> Iterable[StatusCaus
 
 
 def check_review_versions(versions: Sequence[str], path: str, *, required: str = "") -> Iterable[StatusCause]:
-    """Tell what is wrong with the versions of reviews that a webhook takes."""
+    """Yield the validation errors of the review versions that a webhook accepts."""
     if not versions:
         yield StatusCause(path, f"Required value{required}", "FieldValueRequired")
         return
@@ -76,7 +76,7 @@ def check_review_versions(versions: Sequence[str], path: str, *, required: str =
 
 
 def check_conversion(conversion: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
-    """Tell what is wrong with the ``spec.conversion`` of a definition."""
+    """Yield the validation errors of the ``spec.conversion`` of a definition."""
     strategy = conversion.get("strategy")
     webhook = conversion.get("webhook") or {}
     config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or ()

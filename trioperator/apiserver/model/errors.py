@@ -1,7 +1,7 @@
-"""The API server's refusals: errors with the texts, reasons and details that a Kubernetes API server gives.
+"""Error responses of the API server, with the messages, reasons and details of a real one.
 
-They are :class:`~trioperator.errors.ApiError`, so that callers inside the process catch the same errors as those who
-talk HTTP; :func:`render_status` makes the ``Status`` object that goes over the wire. Nothing here knows of storage.
+They are :class:`~trioperator.errors.ApiError`, so that callers in the process catch the same errors as HTTP clients;
+:func:`render_status` returns the ``Status`` object that goes over the wire.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class StalePageError(ExpiredError):
-    """Refuse a page of a list that cannot be told any more, and offer a token for the inconsistent rest."""
+    """Raised when a continue token has expired; *token* continues with an inconsistent list."""
 
     def __init__(self, text: str, *, token: str) -> None:
         super().__init__(text, status=410, reason="Expired")
@@ -46,7 +46,7 @@ class StalePageError(ExpiredError):
 
 
 def render_status(error: ApiError) -> dict[str, Any]:
-    """Make the ``Status`` object of the refusal."""
+    """Return the ``Status`` object of the error."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -82,8 +82,8 @@ def unknown_resource() -> ApiError:
     return ApiError.of("the server could not find the requested resource", status=404, reason="NotFound")
 
 
-def already_exists(kind: Kind, name: str, *, is_leaving: bool = False) -> ApiError:
-    prefix = "object is being deleted: " if is_leaving else ""
+def already_exists(kind: Kind, name: str, *, is_terminating: bool = False) -> ApiError:
+    prefix = "object is being deleted: " if is_terminating else ""
     text = f'{prefix}{kind.qualified} "{name}" already exists'
     return ApiError.of(text, status=409, reason="AlreadyExists", details=_details(kind, name))
 
@@ -116,7 +116,7 @@ def unauthorized() -> ApiError:
 
 
 def access_denied(group: str, resource: str, name: str, text: str) -> ApiError:
-    """Refuse a request to somebody who may not do it; the resource is what they asked for, whether it exists or not."""
+    """Return 403 for a request that is not authorized; the resource is the requested one, existing or not."""
     details = {"name": name, "group": group, "kind": resource}
     title = f"{resource}.{group}" if group else resource
     shown = f"{title} {quote(name)} is " if name else f"{title} is " if title else ""
@@ -129,7 +129,7 @@ def access_denied(group: str, resource: str, name: str, text: str) -> ApiError:
 
 
 def invalid(kind_name: str, group: str, name: str, causes: Sequence[StatusCause]) -> ApiError:
-    """Refuse an object for its values; *kind_name* is that which the object itself claims."""
+    """Return 422 for an invalid object; *kind_name* is the kind that the object itself names."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}
@@ -170,13 +170,13 @@ def headers_too_large(limit: int) -> ApiError:
 
 
 def request_timeout(seconds: float) -> ApiError:
-    """Refuse a request that does not come to its end."""
+    """Return 408 for an incomplete request."""
     text = f"Timeout: the request was not complete within {seconds:.0f} seconds"
     return ApiError.of(text, status=408, reason="Timeout")
 
 
 def version_too_large(wanted: int, current: int) -> ApiError:
-    """Refuse a resource version that is still in the future."""
+    """Return 504 for a resource version in the future."""
     return ApiError.of(
         f"Timeout: Too large resource version: {wanted}, current: {current}",
         status=504,

@@ -1,10 +1,10 @@
-"""The schemas of all served kinds, built-in and custom ones, in one form: trees of JSON schemas with references.
+"""Schemas of all served kinds, built-in and custom, as JSON schemas with references.
 
-Those of the built-in kinds are facts of the real server's OpenAPI documents (``tests/schemas`` takes them from there),
-and are loaded when the first of them is asked for, each definition when it is needed. Pure but for that.
+Those of built-in kinds come from the real server's OpenAPI documents (see ``tests/schemas``). They are loaded on first
+use, and each definition is decoded on demand. Pure but for that.
 
-A node is a mapping with the words of JSON schemas and the ``x-kubernetes-*`` extensions. A node may refer to a
-definition instead of having words of its own: always look at it through :func:`resolve`.
+A node is a mapping with the keywords of JSON schema and the ``x-kubernetes-*`` extensions. A node may be a reference to
+a definition: always read it through :func:`resolve`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Data(msgspec.Struct):
 
 
 def schema_of(kind: Kind) -> Node | None:
-    """Return the schema of the kind's objects as clients see them; None if nothing is known of them.
+    """Return the schema of the kind's objects as clients see them, or None if there is none.
 
     It covers the whole object: ``apiVersion``, ``kind`` and ``metadata`` are in it for custom kinds, too.
     """
@@ -58,7 +58,7 @@ def schema_of(kind: Kind) -> Node | None:
 
 
 def resolve(node: Node) -> Node:
-    """Return the node with the words of the definition that it refers to; its own words win.
+    """Return the node merged with the definition that it refers to; its own keywords take precedence.
 
     Objects within custom objects get the metadata that all objects have.
     """
@@ -91,7 +91,7 @@ def definition(name: str) -> Node:
 
 
 def pointers_of(name: str) -> frozenset[str]:
-    """Return which plain values of the definition can be zero: zeros of the others are as good as absent."""
+    """Return the scalar fields of the definition that are pointers in Go: of all others, zeros are omitted."""
     return frozenset(_data().pointers.get(name, ()))
 
 
@@ -101,7 +101,7 @@ def definition_of(kind: Kind) -> str | None:
 
 
 def stored_definition_of(kind: Kind) -> str | None:
-    """Return the name of the definition that the built-in kind's objects are stored by."""
+    """Return the name of the definition of the built-in kind's storage version."""
     return _data().kinds.get(f"{kind.group}/{kind.storage_version or kind.version}/{kind.kind}")
 
 

@@ -1,7 +1,6 @@
-"""Which kinds the API serves: the built-in ones, and those that custom resource definitions add and take away.
+"""Kinds that the API serves: built-in ones, and those of custom resource definitions.
 
-Pure data: no storage, no requests. A kind here is one version of one resource; versions of a resource share its
-objects.
+Pure. A kind is one version of one resource; all versions of a resource share its objects.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CustomTraits:
-    """What only custom kinds have: their schema, columns, and paths of the scale subresource."""
+    """Properties that only custom kinds have."""
 
     schema: Mapping[str, Any] | None = None
     structure: Structure | None = None
@@ -42,13 +41,13 @@ class CustomTraits:
     scale: Mapping[str, str] | None = None
     selectable: tuple[str, ...] = ()
     terminating: bool = False
-    conversion: Conversion | None = None  # the webhook that converts between versions, if there is one
-    storage: Kind | None = None  # the version that objects are stored in, if it is another one
+    conversion: Conversion | None = None  # the conversion webhook
+    storage: Kind | None = None  # the storage version, if it is another one
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
-    """One version of one resource, as discovery tells of it and as storage needs to know it."""
+    """One version of one resource."""
 
     group: str
     version: str
@@ -65,16 +64,16 @@ class Kind:
     needs_version: bool = False
     creates_on_update: bool = False
     shows_deleted: bool = False
-    is_virtual: bool = False  # nothing is stored: what is created is a question
+    is_virtual: bool = False  # a review: created objects are answered, and not stored
     storage_version: str = ""
     is_event_alias: bool = False  # events.k8s.io: its objects are those of the core group
     custom: CustomTraits | None = None
 
-    # These are derived, and asked for with every request.
+    # Derived; used by every request.
     api_version: str = dataclasses.field(init=False)
     qualified: str = dataclasses.field(init=False)
     resource: tuple[str, str] = dataclasses.field(init=False)
-    head: bytes = dataclasses.field(init=False)  # how the JSON of an object begins, as it is served
+    head: bytes = dataclasses.field(init=False)  # the first bytes of the JSON of an object
 
     def __post_init__(self) -> None:
         api_version = f"{self.group}/{self.version}" if self.group else self.version
@@ -85,7 +84,7 @@ class Kind:
 
     @property
     def stored_api_version(self) -> str:
-        """Return the ``apiVersion`` that objects of a built-in kind have in storage."""
+        """The ``apiVersion`` of stored objects of a built-in kind."""
         version = self.storage_version or self.version
         return f"{self.group}/{version}" if self.group and not self.is_event_alias else version
 
@@ -95,7 +94,7 @@ class Kind:
 
 
 class Catalog:
-    """The kinds that are served now, by group, version and plural name."""
+    """The kinds that are served, by group, version and plural name."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str, str], Kind] = {}
@@ -107,7 +106,7 @@ class Catalog:
         return iter(self._kinds.values())
 
     def add(self, kind: Kind) -> None:
-        """Serve the kind, in the place of what was served under its names before."""
+        """Serve the kind, and no longer an earlier one of the same group, version and plural name."""
         self._kinds[kind.group, kind.version, kind.plural] = kind
         kinds = self._groups.setdefault(kind.group, {}).setdefault(kind.version, [])
         kinds[:] = [other for other in kinds if other.plural != kind.plural]
@@ -130,7 +129,7 @@ class Catalog:
         return self._kinds.get((group, version, plural))
 
     def groups(self) -> list[str]:
-        """Return the names of the groups, the core one (an empty name) first."""
+        """Return the names of the groups, the core group (an empty name) first."""
         return list(self._groups)
 
     def versions(self, group: str) -> list[str]:
@@ -138,7 +137,7 @@ class Catalog:
         return sorted(self._groups.get(group, {}), key=version_priority)
 
     def kinds(self, group: str, version: str) -> list[Kind]:
-        """Return what the version of the group serves, in the order of names."""
+        """Return the kinds of the group and version, sorted by plural name."""
         return sorted(self._groups.get(group, {}).get(version, ()), key=lambda kind: kind.plural)
 
     def by_resource(self, resource: tuple[str, str]) -> Kind | None:
@@ -151,7 +150,7 @@ class Catalog:
         return None
 
     def by_object(self, api_version: str, kind_name: str) -> Kind | None:
-        """Return the kind that an object with this ``apiVersion`` and ``kind`` is of."""
+        """Return the kind of objects with this ``apiVersion`` and ``kind``, or None."""
         group, _, version = api_version.rpartition("/")
         for kind in self._groups.get(group, {}).get(version, ()):
             if kind.kind == kind_name:
@@ -159,7 +158,7 @@ class Catalog:
         return None
 
     def find(self, name: str) -> Kind | None:
-        """Return the kind by any of its names, as kubectl takes them: ``pods``, ``po``, ``deployments.v1.apps``…"""
+        """Return the kind by any name that kubectl accepts: ``pods``, ``po``, ``deployments.v1.apps``…"""
         word, _, rest = name.partition(".")
         for group in self.groups():
             for version in self.versions(group):
@@ -172,7 +171,7 @@ class Catalog:
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """Return the sorting key of a version: ``v2, v1, v1beta2, v1beta1, v1alpha1``, then the rest by name."""
+    """Return the sort key of a version: ``v2, v1, v1beta2, v1beta1, v1alpha1``, then others by name."""
     import re
 
     match = re.fullmatch(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?", version)
@@ -219,5 +218,5 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
 
 
 def kind_of(obj: Mapping[str, Any]) -> tuple[str, str]:
-    """Return ``apiVersion`` and ``kind`` of the object, empty where it has none."""
+    """Return ``apiVersion`` and ``kind`` of the object, or empty strings."""
     return str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")

@@ -1,4 +1,4 @@
-"""What the API asks of ``metadata``: names, labels, finalizers, owners; and how an update treats it. Pure."""
+"""Validation of ``metadata``: names, labels, finalizers, owners; and what updates carry over. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024  # bytes of all keys and values together
 
-# The fields of ObjectMeta and the JSON types of their values, as error messages call them.
+# The fields of ObjectMeta and their JSON types, as error messages name them.
 META_FIELDS: Final[Mapping[str, type[Any]]] = {
     "annotations": dict,
     "creationTimestamp": str,
@@ -78,7 +78,7 @@ _VALUE_TEXT: Final = (
 
 
 def clean_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known fields of the metadata that have a value: nulls and empty collections are as good as absent."""
+    """Return the known fields of the metadata, without nulls and empty collections."""
     clean = {
         key: value
         for key, value in meta.items()
@@ -96,7 +96,7 @@ def clean_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def type_problem(meta: Mapping[str, Any]) -> str | None:
-    """Say which field of the metadata has a value of another type than it must have."""
+    """Return the message for a field of the wrong type, or None."""
     for field, value in meta.items():
         wanted = META_FIELDS.get(field)
         if wanted is None or value is None:
@@ -118,7 +118,7 @@ def _unmarshal_text(value: Any, field: str, wanted: str) -> str:
 
 
 def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:
-    """Return what is wrong with the metadata of an object that is to be stored."""
+    """Return the validation errors of the metadata."""
     causes = list(_check_name(kind, meta))
     if kind.namespaced and not meta.get("namespace"):
         causes.append(StatusCause("metadata.namespace", "Required value", "FieldValueRequired"))
@@ -168,7 +168,7 @@ def _name_rule(kind: Kind) -> tuple[int, re.Pattern[str] | None, str]:
 
 
 def segment_problem(name: str) -> str:
-    """Return why the name cannot be a part of a path; an empty text if it can."""
+    """Return why the name is no valid path segment, or an empty string."""
     if name in {".", ".."}:
         return f"may not be '{name}'"
     found = [sign for sign in "/%" if sign in name]
@@ -176,19 +176,19 @@ def segment_problem(name: str) -> str:
 
 
 def subdomain_problem(name: str) -> str:
-    """Return why the name is not one as most kinds have it; an empty text if it is."""
+    """Return why the name is no DNS subdomain, or an empty string."""
     return "" if SUBDOMAIN.fullmatch(name) else SUBDOMAIN_TEXT
 
 
 def label_problem(name: str) -> str:
-    """Return why the name is not a label as parts of objects have it; an empty text if it is."""
+    """Return why the name is no DNS label, or an empty string."""
     if len(name) > 63:
         return "must be no more than 63 bytes"
     return "" if _LABEL.fullmatch(name) else _LABEL_TEXT
 
 
 def check_key(field: str, key: str) -> Iterable[StatusCause]:
-    """Return what is wrong with the key of a label or an annotation."""
+    """Yield the validation errors of the key of a label or an annotation."""
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
         yield invalid_value(field, key, "prefix part must be non-empty")
@@ -233,7 +233,7 @@ def _check_owners(owners: Iterable[Mapping[str, Any]]) -> Iterable[StatusCause]:
 
 
 def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[StatusCause]:
-    """Return what is wrong with the metadata as a change of the stored one; both are clean."""
+    """Return the validation errors of the change of the metadata; both are clean."""
     causes = []
     if "deletionTimestamp" in old:
         added = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
@@ -251,7 +251,7 @@ def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> lis
 
 
 def carry_over(new: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Give the new metadata what clients cannot change or may leave out."""
+    """Carry over the fields that clients cannot change, or may omit."""
     for field in ("creationTimestamp", "generation"):
         if field in old:
             new[field] = old[field]
@@ -265,5 +265,5 @@ def carry_over(new: dict[str, Any], old: Mapping[str, Any]) -> None:
 
 
 def generated_name(prefix: str, choose: Callable[[str], str]) -> str:
-    """Make a name of the prefix and five random letters, as the real server does."""
+    """Return a name of the prefix and five random letters."""
     return prefix[:58] + "".join(choose("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))

@@ -1,4 +1,4 @@
-"""How texts look in the messages of the real server. Pure."""
+"""Quoting of strings in messages, as Go does it. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["quote", "quote_all"]
 
 
 def quote(text: str) -> str:
-    """Return the text in quotation marks, as Go prints it."""
+    """Return the string as Go's ``%q`` prints it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def quote_all(texts: Iterable[str]) -> str:
-    """Return the texts as Go prints a slice of strings."""
+    """Return the strings as Go's ``%q`` prints a slice."""
     return f"[{' '.join(map(quote, texts))}]"

@@ -1,6 +1,6 @@
-"""Texts that stand for values: quantities, times, bytes. Each is checked, and brought into its one spelling. Pure.
+"""Validation and canonical forms of strings with a meaning: quantities, times, bytes. Pure.
 
-What is wrong with a text is a :class:`ValueError` with the words of the real server.
+Invalid strings raise :class:`ValueError` with the message of the real server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXACT: Final = decimal.Context(prec=100)
 
 
 def canonical_quantity(text: str) -> str:
-    """Return the quantity with no digits after the point and the largest suffix that fits: ``0.5`` is ``500m``."""
+    """Return the quantity in canonical form, without fractions: ``0.5`` becomes ``500m``."""
     value, suffix = _parse(text)
     if suffix in _BINARY and abs(value) >= 1024:
         return _binary(value)
@@ -34,7 +34,7 @@ def canonical_quantity(text: str) -> str:
 
 
 def quantity_value(text: str) -> decimal.Decimal:
-    """Return the number that the quantity means."""
+    """Return the number of the quantity."""
     return _parse(text)[0]
 
 
@@ -57,7 +57,7 @@ def _parse(text: str) -> tuple[decimal.Decimal, str]:
 
 
 def _limited(value: decimal.Decimal, places: str) -> decimal.Decimal:
-    """Round away from zero, as the API does, and cut to what it can hold."""
+    """Round away from zero, and limit the number, as the API does."""
     return max(min(value, decimal.Decimal(_LIMIT)), decimal.Decimal(-_LIMIT)).quantize(
         decimal.Decimal(places), rounding=decimal.ROUND_UP, context=_EXACT
     )
@@ -92,7 +92,7 @@ _MICRO_TIME: Final = (*_DATE, *_CLOCK, ("05", r"\d\d"), (".000000", r"\.\d{6}"),
 _RANGES: Final = {"01": ("month", 1, 12), "02": ("day", 1, 31), "15": ("hour", 0, 23), "04": ("minute", 0, 59)}
 
 
-@functools.lru_cache(maxsize=1024)  # an object's times are read with each change of it
+@functools.lru_cache(maxsize=1024)  # the times of an object are parsed with each change
 def canonical_time(text: str) -> str:
     """Return the time in UTC, in seconds."""
     return f"{_moment(text, _TIME):%Y-%m-%dT%H:%M:%SZ}"

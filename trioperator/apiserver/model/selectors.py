@@ -1,7 +1,7 @@
-"""Label and field selectors: parsing and matching, pure.
+"""Parsing and matching of label and field selectors. Pure.
 
 The grammar of label selectors is that of the Kubernetes documentation: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``,
-``a notin (b,c)``, ``a``, ``!a``, ``a>1``, ``a<1``, joined by commas, all of which must hold.
+``a notin (b,c)``, ``a``, ``!a``, ``a>1``, ``a<1``, joined by commas, all of which must match.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["FieldSelector", "LabelSelector", "Requirement", "parse_fields", "par
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label."""
+    """One requirement of a label selector."""
 
     key: str
     operator: str  # exists, absent, in, notin, gt, lt
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
-        """Tell whether the labels meet the condition."""
+        """Return whether the labels meet the requirement."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -45,7 +45,7 @@ class Requirement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Conditions on labels that must all hold; none at all selects everything."""
+    """Requirements that must all match; without any, everything is selected."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -53,29 +53,29 @@ class LabelSelector:
         return bool(self.requirements)
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Tell whether the object has such labels."""
+        """Return whether the labels of the object match."""
         labels = obj["metadata"].get("labels") or {}
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Conditions on fields (path, value, whether equal) that must all hold."""
+    """Terms (path, value, whether equal) that must all match."""
 
     terms: tuple[tuple[tuple[str, ...], str, bool], ...] = ()
-    absent: Mapping[tuple[str, ...], str] = dataclasses.field(default_factory=dict)  # what fields have by default
+    absent: Mapping[tuple[str, ...], str] = dataclasses.field(default_factory=dict)  # defaults of absent fields
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Tell whether the object has such values in its fields; an absent field has its default, or is empty."""
+        """Return whether the fields of the object match; an absent field has its default, or is empty."""
         return all(
             ((_field(obj, path) or self.absent.get(path, "")) == value) is equal for path, value, equal in self.terms
         )
 
     def exact(self, field: tuple[str, ...]) -> str | None:
-        """Return the value that the field must have, if the selector says that."""
+        """Return the value that the selector requires of the field, or None."""
         for path, value, equal in self.terms:
             if path == field and equal:
                 return value
@@ -86,7 +86,7 @@ _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotE
 
 
 def selector_of(obj: Mapping[str, Any]) -> LabelSelector:
-    """Return the selector that ``matchLabels`` and ``matchExpressions`` of the object make."""
+    """Return the selector of ``matchLabels`` and ``matchExpressions``."""
     labels = obj.get("matchLabels") or {}
     requirements = [Requirement(key, "in", frozenset({value})) for key, value in labels.items()]
     for item in obj.get("matchExpressions") or ():
@@ -113,7 +113,7 @@ _SPECIAL: Final = frozenset({"=", "==", "!=", "!", "<", ">", "(", ")", ","})
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Parse a ``labelSelector``; refuse nonsense with a 400."""
+    """Parse a ``labelSelector``. Raises 400 if it is invalid."""
     if not text or text.isspace():
         return LabelSelector()
     parser = _Parser(_tokens(text))
@@ -232,9 +232,9 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def parse_fields(text: str, supported: Callable[[str], bool] | Collection[str]) -> FieldSelector:
-    """Parse a ``fieldSelector``; refuse nonsense and fields that are not *supported* with a 400.
+    """Parse a ``fieldSelector``. Raises 400 if it is invalid, or has fields that are not *supported*.
 
-    Commas, equal signs and backslashes in values are written with a backslash before them.
+    Commas, equal signs and backslashes in values are escaped by a backslash.
     """
     check = supported if callable(supported) else supported.__contains__
     terms = []

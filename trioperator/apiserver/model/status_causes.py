@@ -12,7 +12,7 @@ __all__ = ["StatusCause", "invalid_value", "required", "unsupported"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StatusCause:
-    """One reason why a field is not valid, in the terms of ``StatusCause``."""
+    """Validation error of one field."""
 
     field: str
     message: str
@@ -20,17 +20,17 @@ class StatusCause:
 
 
 def invalid_value(field: str, value: object, text: str) -> StatusCause:
-    """Make the most frequent cause: the value of the field is not valid."""
+    """Return the error of an invalid value."""
     return StatusCause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
 
 
 def required(field: str, text: str = "") -> StatusCause:
-    """Make the cause of a field that must be there."""
+    """Return the error of a missing field."""
     return StatusCause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
 
 
 def unsupported(field: str, value: object, choices: Iterable[str]) -> StatusCause:
-    """Make the cause of a value that is none of the choices."""
+    """Return the error of a value that is not one of the choices."""
     texts = ", ".join(f'"{choice}"' for choice in choices)
     text = f"Unsupported value: {msgspec.json.encode(value).decode()}: supported values: {texts}"
     return StatusCause(field, text, "FieldValueNotSupported")

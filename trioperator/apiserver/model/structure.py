@@ -13,8 +13,8 @@ __all__ = ["Check", "Structure", "ValidationRule"]
 
 Check: TypeAlias = Callable[[Any, str], StatusCause | None]  # of a value and its path
 
-# A string, which is passed by, or the name of the old value. The library has no optional values for Python to hand in,
-# so the old value comes in a list that may be empty.
+# A string literal, which is skipped, or the name of the old value. The CEL library accepts no optional values from
+# Python, so the old value is passed in a list that may be empty.
 _OLD: Final = re.compile(
     r"""('''|\"\"\")(?:\\.|.)*?\1 | '(?:\\.|[^'])*' | "(?:\\.|[^"])*" | (?<![\w.])oldSelf\b""", re.DOTALL | re.VERBOSE
 )
@@ -22,7 +22,7 @@ _OLD: Final = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRule:
-    """One rule; what is wrong with it, the check of the definition has said."""
+    """One CEL validation rule (``x-kubernetes-validations``) of a schema."""
 
     text: str
     message: str = ""
@@ -33,12 +33,12 @@ class ValidationRule:
 
     @property
     def uses_old(self) -> bool:
-        """Whether the rule compares with what was there before."""
+        """Whether the rule refers to the old value."""
         return any(match.group() == "oldSelf" for match in _OLD.finditer(self.text))
 
     @property
     def expression(self) -> str:
-        """Return the rule as it is compiled."""
+        """The CEL expression to compile."""
         if not self.has_optional_old:
             return self.text
         return _OLD.sub(lambda match: "oldSelf[?0]" if match.group() == "oldSelf" else match.group(), self.text)
@@ -46,7 +46,7 @@ class ValidationRule:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Structure:
-    """One node of a compiled schema."""
+    """Node of a compiled schema."""
 
     types: tuple[str, ...] = ()
     properties: dict[str, Structure] = dataclasses.field(default_factory=dict)
@@ -57,11 +57,11 @@ class Structure:
     nullable: bool = False
     preserve: bool = False
     embedded: bool = False
-    keys: tuple[str, ...] | None = None  # of list maps; () marks a set
+    keys: tuple[str, ...] | None = None  # of map lists; () for sets
     checks: tuple[Check, ...] = ()
     junctions: dict[str, list[Structure]] = dataclasses.field(default_factory=dict)
     rules: tuple[ValidationRule, ...] = ()
-    # Whether anything below has defaults or anything to prune or to check: nodes without are passed by.
+    # Whether anything below has defaults, or is to be pruned or validated: otherwise the subtree is skipped.
     defaults_below: bool = False
     trivial: bool = False
     rules_below: bool = False  # or here

@@ -1,4 +1,4 @@
-"""Who sends requests: users and their groups, as the Kubernetes API knows them. Pure."""
+"""Users, groups and service accounts. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
-MASTERS: Final = "system:masters"  # its members may do everything, whatever the rules say
+MASTERS: Final = "system:masters"  # superusers: RBAC does not apply
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """One user: a person, a program, or a service account."""
+    """A user: a person, a program, or a service account."""
 
     name: str
     uid: str = ""
@@ -48,28 +48,28 @@ class User:
 
 
 ANONYMOUS: Final = User(name="system:anonymous", groups=(UNAUTHENTICATED,))
-NO_CREDENTIALS: Final = User(name="")  # who shows no credentials where they are required: nobody is let in like that
+NO_CREDENTIALS: Final = User(name="")  # no credentials where they are required: always 401
 ADMIN: Final = User(name="kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
 
 
 def service_account_name(namespace: str, name: str) -> str:
-    """Return the name of the user that a service account is."""
+    """Return the user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def service_account_groups(namespace: str) -> tuple[str, ...]:
-    """Return the groups that the service accounts of the namespace are in, apart from those of everybody."""
+    """Return the groups of the service accounts in the namespace, without those of all users."""
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
 
 
 def system_account(name: str) -> User:
-    """Return the user that a controller of the cluster acts as."""
+    """Return the user of a controller of the control plane."""
     groups = (*service_account_groups("kube-system"), AUTHENTICATED)
     return User(name=service_account_name("kube-system", name), groups=groups)
 
 
 def split_service_account(name: str) -> tuple[str, str] | None:
-    """Return the namespace and the name of the service account that the user is, or None."""
+    """Return the namespace and the name of the service account, or None for other users."""
     match = re.fullmatch(
         r"system:serviceaccount:([a-z0-9](?:[-a-z0-9]*[a-z0-9])?):([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)", name
     )

@@ -120,7 +120,7 @@ def _compare_values(node: FieldType, element: str, pair: tuple[Any, Any], change
 
 
 def _is_granular(node: FieldType, old: Any, new: Any) -> bool:
-    """Tell whether both values are maps, or both lists, whose entries are fields; null is as good as an empty one."""
+    """Return whether both values are maps, or both lists, whose entries are fields; null is as good as an empty one."""
     if (isinstance(old, dict) or old is None) and (isinstance(new, dict) or new is None):
         return not node.is_atomic
     return node.keys is not None and isinstance(old, list | None) and isinstance(new, list | None)

@@ -149,7 +149,7 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def contains(one: FieldSet, path: Path) -> bool:
-    """Tell whether the path is in the set."""
+    """Return whether the path is in the set."""
     node = one
     for element in path:
         below = node.get(element)

@@ -42,7 +42,7 @@ class Manager(NamedTuple):
     subresource: str = ""
 
     def has(self, entry: Entry) -> bool:
-        """Tell whether the entry is this manager's: an applier has one for all versions."""
+        """Return whether the entry is this manager's: an applier has one for all versions."""
         return bool(
             entry.get("manager") == self.name
             and entry["operation"] == self.operation
@@ -184,7 +184,7 @@ def conflicts_with(entries: Iterable[Entry], manager: Manager, comparison: Compa
 
 
 def same_but_for_times(one: Sequence[Entry], other: Sequence[Entry]) -> bool:
-    """Tell whether the entries differ in nothing but their times."""
+    """Return whether the entries differ in nothing but their times."""
     return len(one) == len(other) and all(
         left is right or {**left, "time": None} == {**right, "time": None}
         for left, right in zip(one, other, strict=True)

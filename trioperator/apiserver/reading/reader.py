@@ -236,7 +236,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 
 def read_flag(query: Mapping[str, str], name: str) -> bool:
-    """Tell whether the option is on: it is with any value but ``false`` and ``0``, as in the real server."""
+    """Return whether the option is on: it is with any value but ``false`` and ``0``, as in the real server."""
     return query.get(name, "false").lower() not in {"false", "0"}
 
 

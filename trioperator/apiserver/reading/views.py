@@ -31,7 +31,7 @@ class View:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether objects go out as they are."""
+        """Return whether objects go out as they are."""
         return self.form == "object"
 
     def render(self, kind: Kind, stored: Stored, *, head: bool = True) -> bytes:

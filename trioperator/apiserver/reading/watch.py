@@ -44,11 +44,11 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        """Tell whether only the prefix selects."""
+        """Return whether only the prefix selects."""
         return not self.labels and not self.fields
 
     def takes(self, stored: Stored | None) -> bool:
-        """Tell whether the object (if there is one) is selected, its prefix aside."""
+        """Return whether the object (if there is one) is selected, its prefix aside."""
         return (
             stored is not None
             and (not self.labels or self.labels.matches(stored.obj))
@@ -165,7 +165,7 @@ class Watch:
 
     @property
     def _is_replaced(self) -> bool:
-        """Tell whether the kind is not served any more as it was: its definition has changed."""
+        """Return whether the kind is not served any more as it was: its definition has changed."""
         kind = self._kind
         return kind.custom is not None and self._state.catalog.get(kind.group, kind.version, kind.plural) is not kind
 

@@ -1,10 +1,10 @@
-"""The file in which a cluster keeps its objects: a log of changes, begun anew from the objects when it has grown.
+"""Data file of a cluster: a log of changes, which is rewritten from the objects when it has grown.
 
-What has been answered is in the file: changes are gathered, and written and synced together before the answers leave.
-Whoever comes while that is going on shares the next write. The file holds the newest objects and the revision counter;
-history is not kept.
+Every acknowledged write is in the file: changes are batched, then written and synced before their responses are sent.
+Changes that arrive meanwhile share the next batch. The file has the newest objects and the revision counter, but no
+history.
 
-The module knows nothing of what objects mean. Everything that waits for the disk does so in a thread.
+The module does not interpret objects. Disk I/O runs in a thread.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["DataFile"]
 
 _log: Final = logging.getLogger(__name__)
 
-_GROWTH: Final = 8 * 1024 * 1024  # bytes of changes before the file is begun anew; more if the objects take more
-_PORTION: Final = 500  # objects in one frame of a file that is begun anew
-_COPY: Final = ".new"  # what the file is called until it takes the place of the old one
+_GROWTH: Final = 8 * 1024 * 1024  # bytes of changes until the file is rewritten; more if the objects take more
+_BATCH: Final = 500  # objects in one frame of a rewritten file
+_COPY: Final = ".new"  # suffix of the rewritten file until it replaces the old one
 
-_sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+_sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)  # cheaper, where available
 
 _Name: TypeAlias = tuple[str, str, str]  # group, plural, key
 
 
 class DataFile:
-    """An open data file, which no other process can open meanwhile.
+    """An open data file, locked against other processes.
 
-    ``objects`` (JSON by group, plural name and key), ``facts`` and ``revision`` are its content, with what was noted.
+    ``objects`` (JSON by group, plural name and key), ``facts`` and ``revision`` are its content, with pending changes.
     """
 
     def __init__(self, path: str, descriptor: int, *, growth: int = _GROWTH) -> None:
@@ -50,12 +50,12 @@ class DataFile:
         self.revision = 0
         self._descriptor = descriptor
         self._growth = growth
-        self._basis = 0  # bytes of the objects that the file began with
+        self._base_size = 0  # bytes of the file when it was last rewritten
         self._size = 0
         self._changes: dict[_Name, bytes | None] = {}
         self._new_facts: dict[str, str] = {}
-        self._noted = 0  # so many changes were noted,
-        self._kept = 0  # ... and of these so many are in the file
+        self._noted = 0  # number of changes so far
+        self._flushed = 0  # number of changes in the file
         self._failure: DataFileError | None = None
         self._is_writing = False
         self._written = trio.lowlevel.ParkingLot()
@@ -63,10 +63,10 @@ class DataFile:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, growth: int = _GROWTH) -> DataFile:
-        """Open and read the file, or make it, with rights for its owner only. It waits for the disk.
+        """Open and read the file, or create it with permissions for its owner only. Blocks on disk I/O.
 
-        A write that was not finished when a process was killed is dropped with a warning. Raises ConfigError if the
-        file cannot be had, is none of ours, is damaged, or is in use.
+        A write that a killed process has left incomplete is dropped with a warning. Raises ConfigError if the file
+        cannot be opened, is not a data file, is corrupt, or is in use.
         """
         real = os.path.realpath(path)
         try:
@@ -78,14 +78,14 @@ class DataFile:
             if os.fstat(descriptor).st_size:
                 found._read()
             else:
-                found._begin_anew(0, [], {})
+                found._rewrite(0, [], {})
         except OSError as error:
             found.close()
             raise ConfigError(f"The data file {real} cannot be used: {error.strerror}.") from None
         except CorruptRecordError as error:
             found.close()
             raise ConfigError(
-                f"The data file {real} is damaged, or is no data file of a cluster: {error}. It is left as it is."
+                f"The data file {real} is corrupt, or not a data file of a cluster: {error}. It is not modified."
             ) from None
         except ConfigError:
             found.close()
@@ -106,17 +106,17 @@ class DataFile:
                 self.revision = frame.revision
                 end = offset
         self._size = end
-        self._basis = sum(map(len, self.objects.values()))
+        self._base_size = sum(map(len, self.objects.values()))
         rest = os.fstat(self._descriptor).st_size - end
         if rest:
-            _log.warning("The last write to %s was not finished: %d bytes at its end are dropped.", self.path, rest)
+            _log.warning("The last write to %s is incomplete: dropped %d bytes at its end.", self.path, rest)
             os.ftruncate(self._descriptor, end)
             os.fsync(self._descriptor)
 
-    # -- noting and writing ---------------------------------------------------------------------------------------
+    # -- changes and writing --------------------------------------------------------------------------------------
 
     def observe(self, table: Table, change: Change) -> None:
-        """Take a change: it is in the file when :meth:`flush` has returned."""
+        """Queue a change: it is in the file when :meth:`flush` returns."""
         name = (*table.resource, change.key)
         if change.new is None:
             self._changes[name] = None
@@ -126,18 +126,18 @@ class DataFile:
         self.revision = change.revision
         self._noted += 1
 
-    def note_fact(self, name: str, value: str) -> None:
-        """Keep a text under a name, as :meth:`observe` keeps a change."""
+    def set_fact(self, name: str, value: str) -> None:
+        """Queue a named value that belongs to the cluster, as :meth:`observe` queues a change."""
         self.facts[name] = self._new_facts[name] = value
         self._noted += 1
 
     async def flush(self) -> None:
-        """Wait until everything that was noted so far is in the file, and synced.
+        """Wait until all changes so far are written and synced.
 
-        Raises DataFileError if it cannot be written: there is nothing that could be promised from then on.
+        Raises DataFileError if the file cannot be written, now and from then on.
         """
         wanted = self._noted
-        while self._kept < wanted:
+        while self._flushed < wanted:
             if self._failure is not None:
                 raise self._failure
             if self._is_writing:
@@ -151,26 +151,26 @@ class DataFile:
         self._changes, self._new_facts = {}, {}
         self._is_writing = True
         try:
-            # What has begun is waited for, also by who is cancelled: it takes no longer than the disk does.
+            # Not cancellable: it takes no longer than the disk does.
             await trio.to_thread.run_sync(write, limiter=self._limiter)
-            self._kept = noted
+            self._flushed = noted
         except OSError as error:
-            # After a failed sync nobody knows what is on the disk: another one that succeeds would mean nothing.
+            # After a failed sync the content of the disk is unknown: a later success would mean nothing.
             self._failure = DataFileError(f"The data file {self.path} cannot be written: {error.strerror}.")
             raise self._failure from error
         finally:
-            if self._kept < noted:
+            if self._flushed < noted:
                 self._changes = {**changes, **self._changes}
                 self._new_facts = {**facts, **self._new_facts}
             self._is_writing = False
             self._written.unpark_all()
 
     def _plan(self, changes: dict[_Name, bytes | None], facts: dict[str, str]) -> Callable[[], None]:
-        """Return what is to be done in a thread; it touches nothing that changes meanwhile."""
+        """Return the function to run in a thread; it uses no state that changes meanwhile."""
         revision = self.revision
-        if self._size - self._basis > max(self._growth, self._basis):
+        if self._size - self._base_size > max(self._growth, self._base_size):
             objects, all_facts = list(self.objects.items()), dict(self.facts)
-            return lambda: self._begin_anew(revision, objects, all_facts)
+            return lambda: self._rewrite(revision, objects, all_facts)
         return lambda: self._append(
             frames.encode_frame(revision, ((*name, content) for name, content in changes.items()), facts)
         )
@@ -181,12 +181,12 @@ class DataFile:
         _sync(self._descriptor)
         self._size += len(frame)
 
-    def _begin_anew(self, revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> None:
-        """Write the objects to a file of their own, and put it in the place of the present one."""
+    def _rewrite(self, revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> None:
+        """Write the objects to a new file, and replace the current one by it."""
         copy = os.open(self.path + _COPY, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(copy, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            size = _write_all(copy, _whole_file(revision, objects, facts))
+            size = _write_all(copy, _file_content(revision, objects, facts))
             os.fsync(copy)
             os.rename(self.path + _COPY, self.path)
             _sync_folder(self.path)
@@ -195,23 +195,23 @@ class DataFile:
             raise
         os.close(self._descriptor)
         self._descriptor = copy
-        self._size = self._basis = size
+        self._size = self._base_size = size
 
     def close(self) -> None:
-        """Let go of the file. What was noted and not flushed is lost."""
+        """Close the file. Changes that are not flushed are lost."""
         os.close(self._descriptor)
 
 
-def _whole_file(revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> Iterator[bytes]:
+def _file_content(revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> Iterator[bytes]:
     yield frames.encode_head(objects=len(objects))
     yield frames.encode_frame(revision, (), facts)
-    for at in range(0, len(objects), _PORTION):
-        portion = objects[at : at + _PORTION]
-        yield frames.encode_frame(revision, ((*name, content) for name, content in portion), {})
+    for at in range(0, len(objects), _BATCH):
+        batch = objects[at : at + _BATCH]
+        yield frames.encode_frame(revision, ((*name, content) for name, content in batch), {})
 
 
 def _open_locked(path: str) -> int:
-    """Open the file with a lock. It may have been put in place of another one meanwhile: then once more."""
+    """Open and lock the file; try again if it was replaced in between."""
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

@@ -1,7 +1,7 @@
-"""The content of a data file: one line for each write, with a checksum, so that an unfinished one is known. Pure.
+"""Format of data files: one line for each write, with a checksum that reveals an incomplete one. Pure.
 
-A line is eight hexadecimal digits (the CRC-32 of what follows), a space, and JSON. The first line says what the file
-is and how it begins; each further one holds changes that belong together, and is valid as a whole or not at all.
+A line is eight hexadecimal digits (the CRC-32 of the rest), a space, and JSON. The first line identifies the file; each
+further line is a frame of changes that were written together, and is valid as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["CorruptRecordError", "Entry", "Frame", "content_of", "encode_frame",
 FORMAT: Final = "trioperator cluster"
 VERSION: Final = 1
 
-#: The group and the plural name of the resource, the object's key, and its JSON or None if it is gone.
+#: The group and the plural name of the resource, the object's key, and its JSON or None if it was deleted.
 Entry: TypeAlias = tuple[str, str, str, bytes | None]
 
 
 class CorruptRecordError(ValueError):
-    """Say that the content is damaged, or no such content: no unfinished write can have left it like that."""
+    """Raised when the content is corrupt in a way that no incomplete write explains, or has another format."""
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: how many objects follow as the beginning."""
+    """The first line: the format, and the number of objects in a rewritten file."""
 
     format: str
     version: int
@@ -48,7 +48,7 @@ _decode_frame: Final = msgspec.json.Decoder(Frame).decode
 
 
 def encode_head(*, objects: int) -> bytes:
-    """Return the first line of a file that begins with so many objects."""
+    """Return the first line of a file that starts with that number of objects."""
     return _line(_encode(_Head(format=FORMAT, version=VERSION, objects=objects)))
 
 
@@ -62,23 +62,23 @@ def encode_frame(revision: int, changes: Iterable[Entry], facts: Mapping[str, st
 
 
 def read_frames(lines: Iterable[bytes]) -> Iterator[tuple[Frame, int]]:
-    """Yield each frame and the offset of its end, up to an unfinished write.
+    """Yield each frame and the offset of its end, up to an incomplete write.
 
-    Raises DamageError where the lines do not begin as they must, where something valid comes after what is not, and
-    where the objects that the first line announces are not all there. There is one frame at least.
+    Raises CorruptRecordError if the first line is wrong, if valid lines follow an invalid one, or if objects that the
+    first line announces are missing. There is at least one frame.
     """
     source = iter(lines)
     first = next(source, b"")
     payload = _payload(first)
     if payload is None:
-        raise CorruptRecordError("it does not begin as such a file does")
+        raise CorruptRecordError("its first line is not that of a data file")
     missing = _read_head(payload)
     offset = start = len(first)
     for line in source:
         payload = _payload(line)
         if payload is None:
             if any(_payload(later) is not None for later in source):
-                raise CorruptRecordError(f"there is something wrong at byte {offset}, and valid content after it")
+                raise CorruptRecordError(f"the line at byte {offset} is invalid, but valid lines follow")
             break
         frame = _read_frame(payload, offset)
         missing -= len(frame.changes)
@@ -87,11 +87,11 @@ def read_frames(lines: Iterable[bytes]) -> Iterator[tuple[Frame, int]]:
     if offset == start:
         raise CorruptRecordError("it ends after its first line")
     if missing > 0:
-        raise CorruptRecordError(f"{missing} of the objects that it began with are missing from byte {offset} on")
+        raise CorruptRecordError(f"{missing} objects are missing from byte {offset} on")
 
 
 def content_of(raw: msgspec.Raw) -> bytes | None:
-    """Return the JSON of the object, or None if it is gone."""
+    """Return the JSON of the object, or None if it was deleted."""
     content = bytes(raw)
     return None if content == _NULL else content
 
@@ -100,13 +100,11 @@ def _read_head(payload: bytes) -> int:
     try:
         head = _decode_head(payload)
     except msgspec.MsgspecError:
-        raise CorruptRecordError("it does not begin as such a file does") from None
+        raise CorruptRecordError("its first line is not that of a data file") from None
     if head.format != FORMAT:
-        raise CorruptRecordError("it does not begin as such a file does")
+        raise CorruptRecordError("its first line is not that of a data file")
     if head.version != VERSION:
-        raise CorruptRecordError(
-            f"its format has the version {head.version}, and {VERSION} is the one that is known here"
-        )
+        raise CorruptRecordError(f"its format version is {head.version}, but only {VERSION} is supported")
     return head.objects
 
 
@@ -114,7 +112,7 @@ def _read_frame(payload: bytes, offset: int) -> Frame:
     try:
         return _decode_frame(payload)
     except msgspec.MsgspecError as error:
-        raise CorruptRecordError(f"what is at byte {offset} cannot be read: {error}") from None
+        raise CorruptRecordError(f"the line at byte {offset} cannot be decoded: {error}") from None
 
 
 def _line(payload: bytes) -> bytes:
@@ -122,6 +120,6 @@ def _line(payload: bytes) -> bytes:
 
 
 def _payload(line: bytes) -> bytes | None:
-    """Return what the line holds, or None if it is not whole."""
+    """Return the payload of the line, or None if it is incomplete."""
     payload = line[9:-1]
     return payload if line == _line(payload) else None

@@ -1,4 +1,4 @@
-"""What all parts of the embedded server share: the objects, the served kinds, the time, and chance."""
+"""State that all parts of the embedded server share: stored objects, served kinds, clock and random numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["State", "trio_seconds"]
 
 
 def trio_seconds() -> float:
-    """Return the seconds of Trio's clock; those of the process where Trio does not run."""
+    """Return the seconds on Trio's clock, or on the monotonic clock outside Trio."""
     try:
         return trio.current_time()
     except RuntimeError:
@@ -34,7 +34,7 @@ def _real_now() -> datetime.datetime:
 
 
 class State:
-    """The state of one cluster. Everything that is decided by time or by chance goes through here."""
+    """State of one cluster, and its only source of time and randomness."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class State:
         self._data = data
 
     async def saved(self) -> None:
-        """Wait until all changes so far are kept, if there is a file to keep them in."""
+        """Wait until all changes so far are in the data file, if there is one."""
         if self._data is not None:
             await self._data.flush()
 
-    def kept(self, name: str, make: Callable[[], str]) -> str:
-        """Return a text that goes with the cluster: the one in the data file, or one that is made now and kept."""
+    def persisted(self, name: str, make: Callable[[], str]) -> str:
+        """Return a secret of the cluster: from the data file, or a new one, which is stored there."""
         if self._data is None:
             return make()
         if name not in self._data.facts:
-            self._data.note_fact(name, make())
+            self._data.set_fact(name, make())
         return self._data.facts[name]
 
     def now(self) -> datetime.datetime:
-        """Return the wall time, aware, in UTC: by the given clock where it works, by the machine's before Trio runs."""
+        """Return the wall time (aware, UTC) by the given clock, or by the machine's outside Trio."""
         if self._clock is not None:
             try:
                 return self._clock()
@@ -74,16 +74,16 @@ class State:
         return _real_now()
 
     def timestamp(self, *, plus: float = 0) -> str:
-        """Return the wall time as the API writes it."""
+        """Return the wall time in the format of the API."""
         moment = self.now() + datetime.timedelta(seconds=plus) if plus else self.now()
         return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
     def uid(self) -> str:
-        """Make a new unique id."""
+        """Return a new uid."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def choose(self, letters: str) -> str:
-        """Choose one of the letters."""
+        """Return a random letter of *letters*."""
         return self.random.choice(letters)
 
     def table(self, kind: Kind) -> Table:
@@ -91,7 +91,7 @@ class State:
         return self.store.table(kind.resource)
 
     def require(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return the stored object, or refuse with 404."""
+        """Return the stored object. Raises NotFoundError."""
         stored = self.table(kind).objects.get(kind.key(namespace, name))
         if stored is None:
             raise not_found(kind, name)

@@ -1,8 +1,8 @@
-"""The objects of the cluster, one revision counter for all of them, and what has changed recently.
+"""Stored objects, the revision counter that they share, and the history of recent changes.
 
-Objects are plain dicts that nobody changes once they are stored: a change stores another dict. Every stored object
-keeps its JSON, so that it is encoded once however often it is read. All functions are synchronous and hence atomic.
-The module knows nothing of what objects mean: names, validity and deletion are the callers' matter.
+Objects are plain dicts, which are immutable once they are stored: a change stores a new dict. Every stored object
+caches its JSON, so that it is encoded once. All functions are synchronous and therefore atomic. The module does not
+interpret objects: names, validation and deletion are up to the callers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Stored:
-    """One version of one object, with its JSON; never changed after it is made."""
+    """One version of one object, with its JSON. Immutable."""
 
     __slots__ = ("converted", "key", "obj", "raw", "revision")
 
@@ -32,23 +32,23 @@ class Stored:
         self.key = key
         self.obj = obj
         self.revision = revision
-        self.converted: dict[object, Stored] = {}  # the same in other versions, by the kind that is asked for
+        self.converted: dict[object, Stored] = {}  # conversions to other API versions, by kind
         self.raw: bytes = raw or _encode(obj)
 
     @property
     def uid(self) -> str:
-        """Return the object's uid."""
+        """The uid of the object."""
         uid: str = self.obj["metadata"]["uid"]
         return uid
 
     def at(self, revision: int) -> Stored:
-        """Return the same content under another revision: what is told of an object that is gone."""
+        """Return the object with another resource version, as DELETED events show it."""
         meta = {**self.obj["metadata"], "resourceVersion": str(revision)}
         return Stored(self.key, {**self.obj, "metadata": meta}, revision)
 
 
 class Change:
-    """One step in a table's history: from *old* (None: there was none) to *new* (None: there is none)."""
+    """One change of a table: creation (*old* is None), update, or deletion (*new* is None)."""
 
     __slots__ = ("_gone", "_lines", "key", "new", "old", "revision", "time")
 
@@ -63,20 +63,20 @@ class Change:
 
     @property
     def size(self) -> int:
-        """Return about how many bytes of JSON the change keeps in memory."""
+        """The approximate number of bytes that the change keeps in memory."""
         stored = self.new or self.old
         return len(stored.raw) if stored is not None else 0
 
     @property
     def gone(self) -> Stored:
-        """Return the last content before the change, under the revision of the change."""
+        """The last content of a deleted object, with the revision of its deletion."""
         if self._gone is None:
             assert self.old is not None
             self._gone = self.old.at(self.revision)
         return self._gone
 
     def line(self, kind: str, view: str, render: Callable[[], bytes]) -> bytes:
-        """Return the watch line of that event type in that *view*, rendered once for all who watch."""
+        """Return the watch line of the event type in the *view*, rendered once for all watches."""
         if self._lines is None:
             self._lines = {}
         line = self._lines.get((kind, view))
@@ -87,7 +87,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Expired:
-    """Tell that a revision is older than the history."""
+    """A revision is older than the history; *oldest* is the oldest one in it."""
 
     oldest: int
 
@@ -99,15 +99,15 @@ class Table:
         self.resource = resource
         self.objects: dict[str, Stored] = {}
         self.changes: list[Change] = []
-        self.size = 0  # bytes of all that the changes keep
-        self.dropped = 0  # so many changes were dropped from the beginning of the list
-        self.oldest = oldest  # the history begins after this revision
-        self.closed = False  # the resource is not served any more
+        self.size = 0  # bytes that all changes keep in memory
+        self.dropped = 0  # number of changes that were dropped from the start of the list
+        self.oldest = oldest  # revision after which the history begins
+        self.closed = False  # the resource is no longer served
         self.changed = trio.lowlevel.ParkingLot()
         self._keys: list[str] = []
 
     def keys(self, prefix: str = "") -> list[str]:
-        """Return the keys that begin with *prefix*, in the order of lists."""
+        """Return the keys with the prefix, in the order of lists."""
         if not prefix:
             return self._keys
         low = bisect.bisect_left(self._keys, prefix)
@@ -143,11 +143,11 @@ class Table:
 
     @property
     def end(self) -> int:
-        """Return the absolute index of the next change to come."""
+        """The absolute index of the next change."""
         return self.dropped + len(self.changes)
 
     def drop(self, count: int) -> None:
-        """Forget the *count* oldest changes."""
+        """Drop the *count* oldest changes."""
         if count > 0:
             self.oldest = self.changes[count - 1].revision
             self.size -= sum(change.size for change in self.changes[:count])
@@ -155,12 +155,12 @@ class Table:
             self.dropped += count
 
     def close(self) -> None:
-        """Tell everybody who watches that the resource is gone."""
+        """End all watches of the resource."""
         self.closed = True
         self.changed.unpark_all()
 
     def put(self, key: str, new: Stored | None, change: Change) -> None:
-        """Take over a change: the one place where objects come, change and go."""
+        """Apply a change. Nothing else changes the objects."""
         if new is None:
             del self.objects[key]
             del self._keys[bisect.bisect_left(self._keys, key)]
@@ -180,8 +180,8 @@ def _revision_of(change: Change) -> int:
 class Store:
     """All tables under one revision counter.
 
-    ``history`` bounds the number of changes that each table remembers, ``history_age`` their age in seconds,
-    ``HISTORY_SIZE`` their content. All are checked when changes come, so that nothing runs in between.
+    ``history`` limits the number of changes that each table keeps, ``history_age`` their age in seconds,
+    ``HISTORY_SIZE`` their size. All are checked with each change, so that no task is needed.
     """
 
     def __init__(self, *, clock: Callable[[], float], history: int = 5_000, history_age: float = 300) -> None:
@@ -194,14 +194,14 @@ class Store:
         self._compacted = 0
 
     def table(self, resource: tuple[str, str]) -> Table:
-        """Return the table of the resource (group, plural), made when first asked for."""
+        """Return the table of the resource (group, plural), which is created on demand."""
         table = self.tables.get(resource)
         if table is None:
             table = self.tables[resource] = Table(resource, oldest=self._compacted)
         return table
 
     def put(self, table: Table, key: str, obj: dict[str, Any]) -> Stored:
-        """Store the object under the next revision, which it is stamped with; the caller keeps no part of it."""
+        """Store the object with the next revision as its resource version. It must not be modified afterwards."""
         revision = self.revision + 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
         new = Stored(key, obj, revision)
@@ -210,18 +210,18 @@ class Store:
         return new
 
     def remove(self, table: Table, key: str) -> int:
-        """Remove the object; return the revision of that."""
+        """Remove the object; return the revision of the removal."""
         self.revision += 1
         self._record(table, key, None)
         return self.revision
 
     def restore(self, objects: Mapping[tuple[str, str, str], bytes], revision: int) -> None:
-        """Take over objects (JSON by group, plural name and key) as they were stored; there is no history of them.
+        """Restore objects (JSON by group, plural name and key) with their resource versions, without history.
 
-        Definitions come first, then namespaces, so that whoever follows the changes knows what the others are.
+        Definitions come first, then namespaces, because listeners need them to interpret the others.
         """
         self.revision = revision
-        for group, plural, key in sorted(objects, key=_restoring_order):
+        for group, plural, key in sorted(objects, key=_restore_order):
             raw = objects[group, plural, key]
             obj = msgspec.json.decode(raw)
             new = Stored(key, obj, int(obj["metadata"]["resourceVersion"]), raw)
@@ -229,12 +229,12 @@ class Store:
         self.compact()
 
     def check_version(self, revision: int) -> None:
-        """Refuse a revision which is still to come."""
+        """Raise 504 for a revision in the future."""
         if revision > self.revision:
             raise version_too_large(revision, self.revision)
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the changes up to the revision (by default: all so far): older watches and pages get 410."""
+        """Compact the history up to the revision (by default all of it): older watches and pages get 410."""
         limit = self.revision if revision is None else min(revision, self.revision)
         self._compacted = max(self._compacted, limit)
         for table in self.tables.values():
@@ -259,7 +259,7 @@ class Store:
 _FIRST: Final = (("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces"))
 
 
-def _restoring_order(name: tuple[str, str, str]) -> tuple[int, str, str, str]:
+def _restore_order(name: tuple[str, str, str]) -> tuple[int, str, str, str]:
     resource = name[:2]
     return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), *name)
 

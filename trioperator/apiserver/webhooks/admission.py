@@ -68,7 +68,7 @@ class AdmissionWebhooks:
     # -- phases ---------------------------------------------------------------------------------------------------
 
     def concern(self, attributes: AdmissionAttributes) -> bool:
-        """Tell whether there is a webhook to be asked about the attempt."""
+        """Return whether there is a webhook to be asked about the attempt."""
         return not attributes.is_exempt and any(
             self._selected_kind(hook, attributes) is not None
             for resource in (MUTATING, VALIDATING)

@@ -58,7 +58,7 @@ class Converter:
                 item.converted[kind] = Stored(item.key, obj, item.revision)
 
     def is_prepared(self, kind: Kind, stored: Sequence[Stored]) -> bool:
-        """Tell whether no webhook has to be asked to show these."""
+        """Return whether no webhook has to be asked to show these."""
         return not any(self._lacks(kind, item) for item in stored)
 
     @staticmethod

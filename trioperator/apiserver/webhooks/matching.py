@@ -40,7 +40,7 @@ class AdmissionAttributes:
 
     @property
     def is_exempt(self) -> bool:
-        """Tell whether webhooks are never asked about such objects."""
+        """Return whether webhooks are never asked about such objects."""
         return self.kind.group == _EXEMPT_GROUP
 
 
@@ -67,7 +67,7 @@ class Rule:
         )
 
     def matches(self, attributes: AdmissionAttributes, kind: Kind) -> bool:
-        """Tell whether the rule is for the attempt, taken as one on that version of the kind."""
+        """Return whether the rule is for the attempt, taken as one on that version of the kind."""
         return (
             self._has_scope(attributes)
             and not self.operations.isdisjoint(("*", attributes.operation))

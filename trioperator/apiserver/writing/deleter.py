@@ -1,8 +1,7 @@
 """Deletion: preconditions, finalizers, grace periods, propagation policies, collections.
 
-An object with finalizers (or with a grace period to wait for) is only marked; it goes with the last finalizer, in
-:mod:`.writer`. What else follows from a deletion is the work of :mod:`.garbage_collection`
-and :mod:`.namespace_termination`.
+An object with finalizers (or with a grace period) is only marked; :mod:`.writer` removes it with its last finalizer.
+:mod:`.garbage_collection` and :mod:`.namespace_termination` do what follows from a deletion.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["Deleter"]
 
 
 class Deleter:
-    """The deletions of one cluster."""
+    """Deletions of one cluster. *settle* runs the follow-ups of a deletion."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class Deleter:
         self._converter = converter
 
     async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Written | dict[str, Any]:
-        """Delete the object: return its content if it stays for a while, or the ``Status`` of success."""
+        """Delete the object; return its content if it remains for now, otherwise a ``Status``."""
         uid, result = await self._delete(kind, (namespace, name), options)
         await self._settle()
         if isinstance(result, Stored):
@@ -65,10 +64,7 @@ class Deleter:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
     async def delete_collection(self, kind: Kind, found: Sequence[Stored], options: DeleteOptions) -> None:
-        """Delete the objects, each as if it were deleted alone; what has changed meanwhile is deleted too.
-
-        The first refusal ends it, and is raised; those before are deleted.
-        """
+        """Delete the objects one by one, even if they have changed meanwhile. Stops at the first error."""
         try:
             for stored in found:
                 namespace, _, name = stored.key.rpartition("/")
@@ -80,7 +76,7 @@ class Deleter:
     async def _delete(
         self, kind: Kind, place: tuple[str, str], options: DeleteOptions, *, is_collected: bool = False
     ) -> tuple[str, Stored | Written | None]:
-        """Mark or remove the object with everybody's consent: return its uid, and what is left of it."""
+        """Mark or remove the object after admission; return its uid, and what remains of it."""
         namespace, name = place
         table = self._state.table(kind)
         attributes = self.admission_attributes(kind, place, options)
@@ -98,7 +94,7 @@ class Deleter:
 
     @staticmethod
     def admission_attributes(kind: Kind, place: tuple[str, str], options: DeleteOptions) -> AdmissionAttributes:
-        """Return the deletion as webhooks are asked about it, but for the object itself."""
+        """Return the attributes of a deletion for admission, without the object."""
         namespace, name = place
         is_namespace = kind.resource == ("", "namespaces")
         return AdmissionAttributes(
@@ -116,21 +112,21 @@ class Deleter:
         )
 
     def mark_or_remove(self, kind: Kind, stored: Stored, options: DeleteOptions) -> Stored | Written | None:
-        """Mark the object as being deleted, or remove it: return what is left of it, if anything is."""
+        """Mark the object for deletion, or remove it; return what remains of it, if anything does."""
         table = self._state.table(kind)
         obj = stored.obj
         meta = obj["metadata"]
-        # Who deletes a Job without saying more leaves its Pods behind: the oldest of the API's surprises.
+        # By default the Pods of a Job are orphaned, for compatibility with the earliest versions of the API.
         policy = options.policy or ("Orphan" if kind.resource == ("batch", "jobs") else "")
         finalizers = _finalizers(meta.get("finalizers") or (), policy)
         grace = _grace(kind, obj, options)
         if kind.group == "apiextensions.k8s.io" and definitions.CLEANUP_FINALIZER not in finalizers:
             finalizers = [*finalizers, definitions.CLEANUP_FINALIZER]
-        stays = bool(finalizers) or grace > 0 or kind.resource == ("", "namespaces")
-        if not stays:
+        remains = bool(finalizers) or grace > 0 or kind.resource == ("", "namespaces")
+        if not remains:
             if not options.dry_run:
                 self._state.store.remove(table, stored.key)
-            return self._farewell(kind, stored) if kind.shows_deleted else None
+            return self._removed(kind, stored) if kind.shows_deleted else None
         marked = self._marked(kind, obj, finalizers, grace)
         if marked == obj:
             return stored
@@ -138,8 +134,8 @@ class Deleter:
             return Written(marked, msgspec.json.encode(marked))
         return self._state.store.put(table, stored.key, marked)
 
-    def _farewell(self, kind: Kind, stored: Stored) -> Written:
-        """Return how the deleted object is shown: as it was, or (Pods) as if it had been marked before."""
+    def _removed(self, kind: Kind, stored: Stored) -> Written:
+        """Return the removed object for the response: as it was, or (Pods) as if it had been marked before."""
         obj = self._marked(kind, stored.obj, [], 0) if kind.resource == ("", "pods") else stored.obj
         return Written(obj, msgspec.json.encode(obj))
 
@@ -167,14 +163,14 @@ def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> 
     version = stored.obj["metadata"]["resourceVersion"]
     if options.uid and options.uid != stored.uid:
         found = f"UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})"
-        raise _unmet(kind, stored, f"{found}. The object might have been deleted and then recreated")
+        raise _failed_precondition(kind, stored, f"{found}. The object might have been deleted and then recreated")
     if options.version and options.version != version:
         found = f"ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record"
-        raise _unmet(kind, stored, f"{found} ({version}). The object might have been modified")
+        raise _failed_precondition(kind, stored, f"{found} ({version}). The object might have been modified")
 
 
-def _unmet(kind: Kind, stored: Stored, text: str) -> ApiError:
-    """Refuse a deletion; unlike all other refusals, this one names the kind in the place of the resource."""
+def _failed_precondition(kind: Kind, stored: Stored, text: str) -> ApiError:
+    """Return the error; unlike all others, it has the kind in the place of the resource."""
     return conflict(dataclasses.replace(kind, plural=kind.kind), stored.obj["metadata"]["name"], f"the {text}")
 
 
@@ -189,7 +185,7 @@ def _finalizers(current: Any, policy: str) -> list[str]:
 
 
 def _grace(kind: Kind, obj: Mapping[str, Any], options: DeleteOptions) -> int:
-    """Return the seconds that a Pod on a node has to end itself; everything else goes at once."""
+    """Return the grace period of a Pod on a node in seconds; 0 for everything else."""
     if kind.resource != ("", "pods"):
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}

@@ -1,9 +1,9 @@
-"""Keeping ``metadata.managedFields`` true: what every kind of write does to them.
+"""Updates of ``metadata.managedFields`` by every kind of write.
 
-Stored objects have them as JSON (``msgspec.Raw``). They consist of many small dicts that nobody looks at between two
-writes; as bytes they take a fraction of the memory, and the garbage collector passes them by.
+Stored objects have them as JSON (``msgspec.Raw``): as many small dicts they would take several times the memory, and
+slow down the garbage collector.
 
-An object whose entries were reset, or that never had any, is not tracked until somebody applies something to it.
+An object whose entries were reset, or that never had any, is not tracked until the first apply to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["FieldManager", "as_stored", "decoded", "reuse_times", "settle_entrie
 
 Object = dict[str, Any]
 
-_SPOILT: Final = (
+_INVALID_ENTRIES: Final = (
     ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
     "admission controller; please fix your requests: {}"
 )
@@ -46,7 +46,7 @@ _BARE_STATUS: Final = frozenset(
         ("storage.k8s.io", "volumeattachments"),
     }
 )
-# What writes cannot change, by way: the main resource, the status subresource.
+# The fields that writes to the main resource, and to the status subresource, cannot change.
 _EVERYTHING: Final = Scope()
 _BUT_STATUS: Final = Scope("status")
 _STATUS: Final = Scope("spec")
@@ -65,17 +65,17 @@ def _scope_of(kind: Kind, subresource: str) -> Scope:
 
 
 class FieldManager:
-    """The managers of all objects of one cluster."""
+    """Field managers of all objects of one cluster."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.is_from_creation = True  # else an object is tracked from the first apply to it on
+        self.is_from_creation = True  # otherwise objects are tracked from their first apply on
         self._types: dict[tuple[str, str, str], tuple[Kind, FieldType]] = {}
 
     # -- create, update and patch ---------------------------------------------------------------------------------
 
     def created(self, kind: Kind, obj: dict[str, Any], options: WriteOptions) -> None:
-        """Note who has created the object; *obj* is as it was sent, with defaults, and changed in place."""
+        """Record the manager that creates the object, with defaults filled in; modifies *obj* in place."""
         sent = obj["metadata"].pop("managedFields", None)
         entries = [] if _is_reset(kind, sent) else _parsed(sent) or []
         if not entries and not self.is_from_creation:
@@ -85,7 +85,7 @@ class FieldManager:
     def updated(
         self, kind: Kind, new: dict[str, Any], old: Mapping[str, Any], options: WriteOptions, *, subresource: str = ""
     ) -> None:
-        """Note who has changed the object from *old* to *new*, which is changed in place."""
+        """Record the manager that changes the object from *old* to *new*; modifies *new* in place."""
         sent = new["metadata"].pop("managedFields", None)
         entries = None
         if not subresource and sent is not None:
@@ -108,7 +108,7 @@ class FieldManager:
         try:
             comparison = compare(self.root(kind), before, after, _scope_of(kind, subresource))
         except UntypedItemError:
-            return  # as the real server does: rather no managers than wrong ones
+            return  # like the real server: no managers rather than wrong ones
         if comparison.changed or comparison.removed:
             manager = Manager(options.manager or "unknown", "Update", kind.api_version, subresource)
             entries = take_by_update(entries, manager, comparison, self._state.timestamp())
@@ -120,14 +120,14 @@ class FieldManager:
     def applied(
         self, kind: Kind, live: Object | None, wanted: Object, options: WriteOptions, *, subresource: str
     ) -> tuple[Object, list[Entry]]:
-        """Return the live object (None: there is none yet) with what is wanted applied to it, and its entries.
+        """Return the live object (None for a new one) with the configuration applied, and its entries.
 
-        The object itself comes without entries. Conflicts are refused.
+        The returned object has no entries itself. Raises ConflictError for conflicts with other managers.
         """
         root, scope, time = self.root(kind), _scope_of(kind, subresource), self._state.timestamp()
         check_wanted(kind, root, wanted)
         blank = {**_blank(kind, root), "apiVersion": kind.api_version, "kind": kind.kind}
-        base, entries = _parted(blank if live is None else as_served(kind, live))
+        base, entries = _split(blank if live is None else as_served(kind, live))
         if not entries and live is not None:
             first = Manager(BEFORE_APPLY, "Update", kind.api_version, subresource)
             entries = take_by_update([], first, compare(root, blank, base, scope), time)
@@ -157,8 +157,8 @@ def _blank(kind: Kind, root: FieldType) -> dict[str, Any]:
     return root.blank if kind.custom is None else {}
 
 
-def _parted(obj: dict[str, Any]) -> tuple[dict[str, Any], list[Entry]]:
-    """Return the object without its entries, and these."""
+def _split(obj: dict[str, Any]) -> tuple[dict[str, Any], list[Entry]]:
+    """Return the object without its entries, and the entries."""
     meta = obj.get("metadata")
     if not meta or "managedFields" not in meta:
         return obj, []
@@ -168,7 +168,7 @@ def _parted(obj: dict[str, Any]) -> tuple[dict[str, Any], list[Entry]]:
 
 
 def decoded(stored: msgspec.Raw | list[Entry] | None) -> list[Entry]:
-    """Return the entries of a stored object; one that was read from a file has them as they are."""
+    """Return the entries of a stored object, decoded if they are JSON."""
     if isinstance(stored, msgspec.Raw):
         entries: list[Entry] = _decode(stored)
         return entries
@@ -176,12 +176,12 @@ def decoded(stored: msgspec.Raw | list[Entry] | None) -> list[Entry]:
 
 
 def as_stored(entries: Any) -> msgspec.Raw:
-    """Return the entries as stored objects have them."""
+    """Return the entries as JSON, for storage."""
     return msgspec.Raw(_encode(entries))
 
 
 def _is_reset(kind: Kind, sent: Any) -> bool:
-    """Tell whether a client wants the object to forget its managers: by an empty entry, or (built-in kinds) by none."""
+    """Return whether a client resets the managers: by an empty entry, or (built-in kinds) an empty list."""
     return isinstance(sent, list) and (sent == [{}] or (not sent and kind.custom is None))
 
 
@@ -193,7 +193,7 @@ def _parsed(sent: Any) -> list[Entry] | None:
 
 
 def without_entries(sent: Any, old: Mapping[str, Any]) -> Any:
-    """Return a changed object without its entries, if these are those of the stored one: nobody has changed them."""
+    """Return a changed object without its entries if they are those of the stored one."""
     meta = sent.get("metadata") if isinstance(sent, dict) else None
     if not isinstance(meta, dict) or meta.get("managedFields") is None:
         return sent
@@ -205,7 +205,7 @@ def without_entries(sent: Any, old: Mapping[str, Any]) -> Any:
 
 
 def settle_entries(obj: Object, before: msgspec.Raw | None, options: WriteOptions) -> None:
-    """Bring the entries of an object that has gone through admission into their form, or back to what they were."""
+    """Normalize the entries of an object after admission; restore the earlier ones if they are invalid."""
     meta = obj["metadata"]
     entries = meta.get("managedFields")
     if entries is before or entries is None or isinstance(entries, msgspec.Raw):
@@ -213,14 +213,14 @@ def settle_entries(obj: Object, before: msgspec.Raw | None, options: WriteOption
     try:
         meta["managedFields"] = as_stored(parse_entries(entries))
     except (TypeError, ValueError) as error:
-        options.warnings.append(_SPOILT.format(error))
+        options.warnings.append(_INVALID_ENTRIES.format(error))
         meta.pop("managedFields")
         if before is not None:
             meta["managedFields"] = before
 
 
 def reuse_times(new: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Give the new object the times of its managers that the old one has, if nothing in it is new but these times."""
+    """Keep the old times of the managers if nothing else differs between the objects."""
     entries, known = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if entries is None or known is None or entries == known:
         return

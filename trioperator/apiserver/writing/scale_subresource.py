@@ -28,12 +28,12 @@ def _paths(kind: Kind) -> Mapping[str, str]:
 
 
 def replicas_path(kind: Kind) -> str:
-    """Return the JSON path of the number of replicas that is wanted."""
+    """Return the JSON path of the desired number of replicas."""
     return _paths(kind).get("specReplicasPath", ".spec.replicas")
 
 
 def require_replicas(kind: Kind, stored: Stored) -> None:
-    """Refuse to show the scale of a custom object that does not say how many replicas it wants."""
+    """Raise 500 if a custom object has no value at the path of its replicas."""
     path = replicas_path(kind)
     if kind.custom is not None and find_first(stored.obj, path, None) is None:
         raise internal_error(f'the spec replicas field "{path}" does not exist')
@@ -68,7 +68,7 @@ def _selector(kind: Kind, obj: Mapping[str, Any], paths: Mapping[str, str]) -> s
 
 
 def with_scale(kind: Kind, stored: Stored, scale: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object with the replicas that the ``Scale`` asks for; refuse nonsense."""
+    """Return the object with the replicas of the ``Scale``. Raises InvalidError."""
     name = stored.obj["metadata"]["name"]
     replicas = (scale.get("spec") or {}).get("replicas") or 0
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:

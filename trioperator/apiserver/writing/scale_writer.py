@@ -1,4 +1,4 @@
-"""Writing through the scale subresource: a ``Scale`` is changed, and what it says of replicas goes into its object."""
+"""Writes to the scale subresource: the ``Scale`` is changed, then its replicas are set on the object."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ assert _SCALE.api_version == SCALE_VERSION
 
 
 class ScaleWriter:
-    """The writes of scales of one cluster."""
+    """Writes to scale subresources of one cluster."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
     async def write(self, kind: Kind, place: tuple[str, str], request: Request, options: WriteOptions) -> Written:
-        """Change the scale of the object by the request: a PUT, or a PATCH of any kind."""
+        """Update, patch or apply the ``Scale`` of the object."""
 
         path = path_of_replicas(scale_subresource.replicas_path(kind))
 
@@ -57,7 +57,7 @@ class ScaleWriter:
             new, own = self._changed(kind, show(old), request, options)
             return {**new, "metadata": {**new["metadata"], **({"managedFields": as_stored(own)} if own else {})}}
 
-        def carry_out(old: Stored, new: dict[str, Any]) -> dict[str, Any]:
+        def apply(old: Stored, new: dict[str, Any]) -> dict[str, Any]:
             obj = scale_subresource.with_scale(kind, old, new)
             entries = decoded(old.obj["metadata"].get("managedFields"))
             own = decoded((new.get("metadata") or {}).get("managedFields"))
@@ -67,12 +67,12 @@ class ScaleWriter:
                 obj["metadata"]["managedFields"] = as_stored(entries)
             return obj
 
-        return await self._writer.scale(kind, place, Scaling(show, change, carry_out), options)
+        return await self._writer.scale(kind, place, Scaling(show, change, apply), options)
 
     def _changed(
         self, kind: Kind, scale: dict[str, Any], request: Request, options: WriteOptions
     ) -> tuple[dict[str, Any], list[Entry]]:
-        """Return what becomes of the scale, and its entries."""
+        """Return the new ``Scale`` and its entries."""
         field_manager = self._writer.field_manager
         if request.method == "PATCH":
             patching.check_type(kind, request.media_type)
@@ -92,14 +92,14 @@ class ScaleWriter:
         if not all(isinstance(part, dict) for part in parts):
             raise bad_request("the object provided is unrecognized (must be of type Scale)")
         _, meta, spec = parts
-        said = {key: value for key, value in spec.items() if value != 0}  # zero is not said
+        said = {key: value for key, value in spec.items() if value != 0}  # zeros are omitted
         new = {**sent, "metadata": dict(meta), "spec": said}
         field_manager.updated(_SCALE, new, scale, options, subresource="scale")
         return new, decoded(new["metadata"].pop("managedFields", None))
 
 
 def _unconvertible(scale: Mapping[str, Any]) -> ApiError:
-    """Refuse to apply a change to the scale of a custom object, which the real server fails to do."""
+    """Return the error for an apply to the scale of a custom object, at which the real server fails, too."""
     title = f"/{scale['metadata']['name']}; autoscaling/v1, Kind=Scale"
     text = "request to convert CR to an invalid group/version: autoscaling/v1"
     return ApiError.of(f"failed to convert new object ({title}) to proper version: {text}", status=500)

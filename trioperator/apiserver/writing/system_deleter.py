@@ -1,7 +1,7 @@
-"""Deletions by the cluster itself, of garbage and of what is in namespaces that end: webhooks are asked here, too.
+"""Deletions by the control plane, of garbage and of the content of namespaces, with admission webhooks.
 
-Where no webhook is concerned, they are done at once. Else the webhooks are asked when everything else that follows from
-a write is settled; what they refuse stays, and is tried again with later writes, after delays that grow.
+Where no webhook matches, objects are deleted at once. Otherwise the webhooks are called after all other follow-ups of a
+write; a rejected deletion is retried with later writes, with backoff.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .deleter import Deleter
 __all__ = ["SystemDeleter"]
 
 _log: Final = logging.getLogger(__name__)
-_FIRST_DELAY: Final = 1.0  # seconds
-_LAST_DELAY: Final = 60.0
+_MIN_BACKOFF: Final = 1.0  # seconds
+_MAX_BACKOFF: Final = 60.0
 
 
 @dataclasses.dataclass(slots=True)
 class _Deletion:
-    """One deletion that webhooks have to agree to."""
+    """One deletion that waits for admission."""
 
     kind: Kind
     place: tuple[str, str]
     options: DeleteOptions
     due: float = 0.0
-    delay: float = _FIRST_DELAY
+    backoff: float = _MIN_BACKOFF
 
 
 class SystemDeleter:
-    """The deletions that nobody has asked for; *follow* does what follows from changes, without waiting."""
+    """Deletions that no client has requested; *follow* runs the follow-ups of changes."""
 
     def __init__(
         self, state: State, webhooks: AdmissionWebhooks, deleter: Deleter, *, follow: Callable[[], None]
@@ -48,12 +48,12 @@ class SystemDeleter:
         self._webhooks = webhooks
         self._deleter = deleter
         self._follow = follow
-        self._waiting: dict[str, _Deletion] = {}  # by uid
-        self._is_asking = False
+        self._pending: dict[str, _Deletion] = {}  # by uid
+        self._is_running = False
 
     def delete(self, kind: Kind, stored: Stored, options: DeleteOptions) -> None:
-        """Delete the object now, or when the webhooks that are concerned have agreed."""
-        if stored.uid in self._waiting:
+        """Delete the object now, or once the matching webhooks allow it."""
+        if stored.uid in self._pending:
             return
         namespace, _, name = stored.key.rpartition("/")
         attributes = dataclasses.replace(Deleter.admission_attributes(kind, (namespace, name), options), old=stored.obj)
@@ -61,36 +61,36 @@ class SystemDeleter:
             self._deleter.mark_or_remove(kind, stored, options)
             return
         options = dataclasses.replace(options, uid=stored.uid, sent=_sent(options, stored.uid))
-        self._waiting[stored.uid] = _Deletion(kind, (namespace, name), options)
+        self._pending[stored.uid] = _Deletion(kind, (namespace, name), options)
 
     async def settle(self) -> None:
-        """Do everything that follows from the changes so far, and ask the webhooks that have to be asked."""
+        """Run the follow-ups of all changes so far, then the pending deletions."""
         self._follow()
-        if self._is_asking:
-            return  # by a write of before, or by a webhook: that one goes on with what has come
-        self._is_asking = True
+        if self._is_running:
+            return  # for an earlier write, which will also run what is pending now
+        self._is_running = True
         try:
             while (uid := self._next()) is not None:
-                await self._ask(uid)
+                await self._try(uid)
         finally:
-            self._is_asking = False
+            self._is_running = False
 
     def _next(self) -> str | None:
         now = trio_seconds()
-        return next((uid for uid, deletion in self._waiting.items() if deletion.due <= now), None)
+        return next((uid for uid, deletion in self._pending.items() if deletion.due <= now), None)
 
-    async def _ask(self, uid: str) -> None:
-        deletion = self._waiting[uid]
+    async def _try(self, uid: str) -> None:
+        deletion = self._pending[uid]
         namespace, name = deletion.place
         try:
             await self._deleter.delete(deletion.kind, namespace, name, deletion.options)
         except ApiError as error:
-            if error.status not in {404, 409}:  # else it is another object now, or none
-                _log.warning("%s/%s stays: %s", deletion.kind.plural, name, error.message)
-                deletion.due = trio_seconds() + deletion.delay
-                deletion.delay = min(deletion.delay * 2, _LAST_DELAY)
+            if error.status not in {404, 409}:  # otherwise it is gone, or is another object
+                _log.warning("Cannot delete %s/%s, retrying: %s", deletion.kind.plural, name, error.message)
+                deletion.due = trio_seconds() + deletion.backoff
+                deletion.backoff = min(deletion.backoff * 2, _MAX_BACKOFF)
                 return
-        del self._waiting[uid]
+        del self._pending[uid]
 
 
 def _sent(options: DeleteOptions, uid: str) -> dict[str, object]:

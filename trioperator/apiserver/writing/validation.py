@@ -1,4 +1,4 @@
-"""What every write is held to, whatever it writes: names, locks, validity. Pure."""
+"""Checks of every write: names, optimistic locking, validation. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from ..model.kinds import Kind
 from ..model.status_causes import StatusCause
 from ..store.storage import Stored
 
-__all__ = ["check_lock", "is_ready_to_go", "match_name", "match_namespace", "refuse_nulls", "uid_text", "validate"]
+__all__ = [
+    "check_lock",
+    "check_nulls",
+    "is_removable",
+    "match_name",
+    "match_namespace",
+    "uid_mismatch_text",
+    "validate",
+]
 
 
 def check_lock(kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
-    """Refuse a change of another version than that which is stored."""
+    """Raise ConflictError for a change of another version than the stored one."""
     version = new["metadata"].get("resourceVersion")
     name = str(old.obj["metadata"]["name"])
     if version is None or version == "0":
@@ -32,7 +40,7 @@ def check_lock(kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
 
 
 def match_name(meta: Mapping[str, Any], name: str) -> None:
-    """Refuse an object that is not of the name in the URL."""
+    """Raise 400 for an object with another name than that in the URL."""
     own = meta.get("name")
     if not own:
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
@@ -41,7 +49,7 @@ def match_name(meta: Mapping[str, Any], name: str) -> None:
 
 
 def match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
-    """Give the object the namespace of the URL; refuse one that says it is in another."""
+    """Set the namespace of the URL on the object. Raises 400 if it has another one."""
     own = meta.get("namespace") or ""
     if not kind.namespaced:
         meta.pop("namespace", None)
@@ -52,7 +60,7 @@ def match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
 
 
 def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> None:
-    """Refuse an object that is not valid, or not as a change of the old one; add what is just to be warned of."""
+    """Raise InvalidError for an invalid object, or an invalid change of the old one; append to the warnings."""
     meta = obj["metadata"]
     causes = [] if old is None else metadata.check_metadata_update(meta, old["metadata"])
     causes += [*metadata.check_metadata(kind, meta), *check_object(kind, obj, old, warnings)]
@@ -60,24 +68,24 @@ def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, war
         raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 
 
-def refuse_nulls(kind: Kind, obj: Mapping[str, Any]) -> None:
-    """Refuse what an apply has left of parts whose fields are all gone, where the schema wants a value."""
+def check_nulls(kind: Kind, obj: Mapping[str, Any]) -> None:
+    """Raise InvalidError for nulls that an apply has left where the schema requires a value."""
     if kind.custom is not None and kind.custom.structure is not None:
         causes = list(null_causes(kind.custom.structure, obj))
         if causes:
             raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 
 
-def is_ready_to_go(kind: Kind, obj: Mapping[str, Any]) -> bool:
-    """Tell whether nothing holds the object any more, which is being deleted."""
+def is_removable(kind: Kind, obj: Mapping[str, Any]) -> bool:
+    """Return whether the object is being deleted, and nothing blocks that any more."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return False
     return not (kind.resource == ("", "namespaces") and (obj.get("spec") or {}).get("finalizers"))
 
 
-def uid_text(kind: Kind, old: Stored, uid: str) -> str:
-    """Say that the object is another one than was meant."""
+def uid_mismatch_text(kind: Kind, old: Stored, uid: str) -> str:
+    """Return the message for an object with another uid than expected."""
     group = f"{kind.group}/" if kind.custom else ""
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{group}{kind.plural}/{old.key}, ResourceVersion: 0, "

@@ -1,9 +1,9 @@
-"""Writing: create, update, patch; with everything that the API promises of a write.
+"""Create, update, patch and apply.
 
-The order of what happens is that of the real server: decode, change, mutating admission, locks, the kind's own rules,
-validity, validating admission, the no-op test, the commit. Between reading the stored object and the commit there is no
-checkpoint but those of webhooks (for admission and conversion), after which a write begins anew if somebody else was
-quicker.
+The steps are in the order of the real server: decode, change, mutating admission, optimistic locking, the strategy of
+the kind, validation, validating admission, the no-op check, the commit. Between reading the stored object and the
+commit the only checkpoints are webhook calls (for admission and conversion); if the object has changed meanwhile, the
+write starts over.
 """
 
 from __future__ import annotations
@@ -33,48 +33,48 @@ from ..store.storage import Stored
 from ..webhooks.conversion import Converter
 from ..webhooks.matching import AdmissionAttributes
 from .field_manager import FieldManager, as_stored, reuse_times, settle_entries, without_entries
-from .validation import check_lock, is_ready_to_go, match_name, match_namespace, refuse_nulls, uid_text, validate
+from .validation import check_lock, check_nulls, is_removable, match_name, match_namespace, uid_mismatch_text, validate
 
 __all__ = ["Admission", "Scaling", "Writer", "Written"]
 
 Object = dict[str, Any]
 _log: Final = logging.getLogger(__name__)
-_OWN: Final = "own"  # in the place of a subresource: what the cluster does itself
+_INTERNAL: Final = "internal"  # in the place of a subresource: writes of the control plane
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Written:
-    """What a write has led to: the newest content, and whether the object is new."""
+    """Result of a write: the newest content, and whether the object was created."""
 
     obj: dict[str, Any]
     raw: bytes
     created: bool = False
 
 
-Guard = Callable[[Kind, Mapping[str, Any], Mapping[str, Any] | None, User], None]  # refuses who may not write that
+Guard = Callable[[Kind, Mapping[str, Any], Mapping[str, Any] | None, User], None]  # raises for forbidden writes
 
 
-CreationCheck = Callable[[Kind, str, str, User], None]  # refuses who may update or patch, and not create
+CreationCheck = Callable[[Kind, str, str, User], None]  # raises if the user may not create
 
 
 class Admission(Protocol):
-    """What may change or refuse a write."""
+    """Whatever may modify or reject a write."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> dict[str, Any] | None:
-        """Return the object as it is to be stored (None for deletions), or raise the refusal."""
+        """Return the object to store (None for deletions). Raises ApiError to reject the write."""
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """Raise the refusal of what is complete and valid otherwise."""
+        """Raise ApiError to reject a write that is complete and valid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scaling:
-    """A change through the scale subresource: how it shows objects, what it makes of that, and how that gets in."""
+    """A change through the scale subresource: functions to show, change and apply the ``Scale`` of an object."""
 
     show: Callable[[Stored], Object]
     change: Callable[[Stored], Object]
-    carry_out: Callable[[Stored, Object], Object]
+    apply: Callable[[Stored, Object], Object]
 
     def __call__(self, old: Stored) -> Object:
         """Return the new ``Scale``."""
@@ -82,7 +82,7 @@ class Scaling:
 
 
 class Writer:
-    """The writes of one cluster."""
+    """Writes of one cluster. *settle* runs the follow-ups of a write."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class Writer:
     # -- create ---------------------------------------------------------------------------------------------------
 
     async def create(self, kind: Kind, namespace: str, sent: Any, options: WriteOptions) -> Written:
-        """Store a new object."""
+        """Create an object."""
         obj = decode_object(kind, sent, options)
         match_namespace(kind, obj["metadata"], namespace)
-        self._check_place(kind, namespace, obj["metadata"])
+        self._check_namespace(kind, namespace, obj["metadata"])
         if "resourceVersion" in obj["metadata"]:
             raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
         self.field_manager.created(kind, obj, options)
@@ -116,7 +116,7 @@ class Writer:
         attributes = _admission_attributes("CREATE", kind, (namespace, str(obj["metadata"].get("name") or "")), options)
         attributes = dataclasses.replace(attributes, new=obj)
         entries = obj["metadata"].get("managedFields")
-        obj = _present(await self._admission.mutate(attributes))
+        obj = _required(await self._admission.mutate(attributes))
         settle_entries(obj, entries, options)
         meta = obj["metadata"]
         match_namespace(kind, meta, namespace)
@@ -133,11 +133,11 @@ class Writer:
         name = str(meta["name"])
         await self._admission.validate(dataclasses.replace(attributes, new=obj, name=attributes.name or name))
         to_store = await self._converter.store(kind, obj)
-        self._check_place(kind, namespace, meta)  # it may have gone while webhooks were asked
+        self._check_namespace(kind, namespace, meta)  # the namespace may be gone after webhook calls
         key = kind.key(namespace, name)
         table = self._state.table(kind)
         if (found := table.objects.get(key)) is not None:
-            raise already_exists(kind, name, is_leaving="deletionTimestamp" in found.obj["metadata"])
+            raise already_exists(kind, name, is_terminating="deletionTimestamp" in found.obj["metadata"])
         if options.dry_run:
             return Written(obj, msgspec.json.encode(obj), created=True)
         stored = self._state.store.put(table, key, to_store)
@@ -145,7 +145,7 @@ class Writer:
         shown = await self._converter.show(kind, stored)
         return Written(shown.obj, shown.raw, created=True)
 
-    def _check_place(self, kind: Kind, namespace: str, meta: Mapping[str, Any]) -> None:
+    def _check_namespace(self, kind: Kind, namespace: str, meta: Mapping[str, Any]) -> None:
         name = str(meta.get("name") or meta.get("generateName") or "")
         if kind.custom is not None and kind.custom.terminating:
             text = "create not allowed while custom resource definition is terminating"
@@ -169,14 +169,14 @@ class Writer:
     async def replace(
         self, kind: Kind, namespace: str, name: str, sent: Any, options: WriteOptions, *, subresource: str = ""
     ) -> Written:
-        """Store other content for the object (PUT)."""
+        """Replace the object (PUT)."""
         new = decode_object(kind, sent, options)
         match_name(new["metadata"], name)
         match_namespace(kind, new["metadata"], namespace)
         key = kind.key(namespace, name)
         if kind.creates_on_update and not subresource and key not in self._state.table(kind).objects:
             if uid := new["metadata"].get("uid"):
-                raise conflict(kind, name, uid_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
+                raise conflict(kind, name, uid_mismatch_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
             obj = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}}
             self.field_manager.created(kind, obj, options)
             created = await self._create_instead(kind, (namespace, name), obj, options)
@@ -186,7 +186,7 @@ class Writer:
         def change(old: Stored) -> dict[str, Any]:
             uid = new["metadata"].get("uid")
             if uid and uid != old.uid:
-                raise conflict(kind, name, uid_text(kind, old, uid))
+                raise conflict(kind, name, uid_mismatch_text(kind, old, uid))
             result = {**new, "metadata": dict(new["metadata"])}
             self.field_manager.updated(kind, result, old.obj, options, subresource=subresource)
             return result
@@ -204,7 +204,7 @@ class Writer:
         options: WriteOptions,
         subresource: str = "",
     ) -> Written:
-        """Change the object by a patch."""
+        """Patch or apply."""
         patching.check_type(kind, patch_type)
         if patch_type == patching.APPLY:
             return await self._apply(kind, (namespace, name), body, options, subresource=subresource)
@@ -233,13 +233,13 @@ class Writer:
     async def _apply(
         self, kind: Kind, place: tuple[str, str], body: bytes, options: WriteOptions, *, subresource: str
     ) -> Written:
-        """Apply what is wanted to the object, which is created if it is not there."""
+        """Apply a configuration to the object, which is created if it does not exist."""
         namespace, name = place
         wanted = decode_wanted(body, options)
 
         def decode(live: dict[str, Any] | None) -> dict[str, Any]:
             sent, entries = self.field_manager.applied(kind, live, wanted, options, subresource=subresource)
-            refuse_nulls(kind, sent)
+            check_nulls(kind, sent)
             new = decode_object(kind, sent, options, patched=True)
             if entries:
                 new["metadata"]["managedFields"] = as_stored(entries)
@@ -260,8 +260,8 @@ class Writer:
     async def _create_instead(
         self, kind: Kind, place: tuple[str, str], new: Object, options: WriteOptions
     ) -> Written | None:
-        """Create an object that was to be changed and is not there; return None if somebody else was quicker."""
-        self._check_place(kind, place[0], new["metadata"])
+        """Create an object that was to be updated; return None if it has been created meanwhile."""
+        self._check_namespace(kind, place[0], new["metadata"])
         if self.check_creation is not None:
             self.check_creation(kind, *place, options.user)
         try:
@@ -274,11 +274,11 @@ class Writer:
     async def mutate(
         self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], Object], options: WriteOptions
     ) -> Written:
-        """Change the object by a function of its stored form, without admission: for what the cluster itself does."""
-        return await self._update(kind, place, change, options, subresource=_OWN)
+        """Change the object by a function of its stored form, without admission: for the control plane."""
+        return await self._update(kind, place, change, options, subresource=_INTERNAL)
 
     async def scale(self, kind: Kind, place: tuple[str, str], scaling: Scaling, options: WriteOptions) -> Written:
-        """Change the object through its ``Scale``, which is what webhooks are asked about."""
+        """Change the object through its ``Scale``, which is what webhooks see."""
         return await self._update(kind, place, scaling, options, subresource="scale")
 
     async def _update(
@@ -304,8 +304,8 @@ class Writer:
             return Written(old.obj, old.raw)
         if options.dry_run:
             return Written(new, msgspec.json.encode(new))
-        if is_ready_to_go(kind, new):
-            # The answer shows the object as it was asked for; those who watch see what was stored last.
+        if is_removable(kind, new):
+            # The response shows the requested object; watches show the one that was stored last.
             written = Written(new, msgspec.json.encode(new))
             self._state.store.remove(table, key)
             await self._settle()
@@ -318,17 +318,17 @@ class Writer:
     async def _changed(
         self, attributes: AdmissionAttributes, change: Callable[[Stored], Object], old: Stored
     ) -> Object:
-        """Return what the object becomes by the change, with everybody's consent."""
+        """Return the changed object after admission and validation."""
         kind, subresource = attributes.kind, attributes.subresource
         scaling = change if isinstance(change, Scaling) else None
         new = change(old)
-        if subresource != _OWN:
+        if subresource != _INTERNAL:
             attributes = dataclasses.replace(attributes, new=new, old=scaling.show(old) if scaling else old.obj)
             entries = new["metadata"].get("managedFields")
-            new = _present(await self._admission.mutate(attributes))
+            new = _required(await self._admission.mutate(attributes))
             settle_entries(new, entries, attributes.options)
         if scaling is not None:
-            new = scaling.carry_out(old, new)
+            new = scaling.apply(old, new)
         match_namespace(kind, new["metadata"], str(old.obj["metadata"].get("namespace") or ""))
         check_lock(kind, new, old)
         old_meta = old.obj["metadata"]
@@ -337,16 +337,16 @@ class Writer:
         self._assign(kind, new)
         if self.guard is not None:
             self.guard(kind, new, old.obj, attributes.options.user)
-        is_free = subresource == _OWN and kind.custom is None  # the cluster changes what is fixed for others
-        self._validate(kind, new, None if is_free else old.obj, attributes.options)
+        is_unrestricted = subresource == _INTERNAL and kind.custom is None  # even immutable fields change
+        self._validate(kind, new, None if is_unrestricted else old.obj, attributes.options)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         reuse_times(new, old.obj)
-        if subresource != _OWN:
+        if subresource != _INTERNAL:
             seen = scaling.show(Stored(old.key, new, 0)) if scaling else new
             await self._admission.validate(dataclasses.replace(attributes, new=seen))
         return new
 
-    # -- what all have in common ----------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------------
 
     def _validate(self, kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> None:
         warnings: list[str] = []
@@ -375,6 +375,6 @@ def _admission_attributes(
     )
 
 
-def _present(obj: Object | None) -> Object:
+def _required(obj: Object | None) -> Object:
     assert obj is not None, "only deletions have no object"
     return obj

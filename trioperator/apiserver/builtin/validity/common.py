@@ -103,7 +103,7 @@ def check_label_selector(selector: Object, path: str) -> Iterable[StatusCause]:
 
 
 def matches(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Tell whether the selector, which is valid, selects the labels."""
+    """Return whether the selector, which is valid, selects the labels."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     for term in selector.get("matchExpressions") or ():
