@@ -24,6 +24,7 @@ __all__ = [
     "expired",
     "forbidden",
     "headers_too_large",
+    "internal_error",
     "invalid",
     "method_not_allowed",
     "not_found",
@@ -191,3 +192,9 @@ def version_too_large(wanted: int, current: int) -> ApiError:
 
 def expired(text: str) -> ApiError:
     return ApiError.of(text, status=410, reason="Expired")
+
+
+def internal_error(text: str) -> ApiError:
+    """Return 500 for a failure of the server or of a webhook."""
+    details = {"causes": [{"message": text}]}
+    return ApiError.of(f"Internal error occurred: {text}", status=500, reason="InternalError", details=details)

@@ -20,14 +20,14 @@ from trioperator.errors import ApiError
 from ..bodies.decoding import WriteOptions, decode_object
 from ..builtin.validity.webhook_configurations import CONFIGURATIONS, MUTATING, VALIDATING
 from ..custom.cel import Conditions
-from ..model.errors import bad_request, forbidden
+from ..model.errors import bad_request, forbidden, internal_error
 from ..model.kinds import Kind
 from ..store.state import State
 from ..store.storage import Change, Table
 from .admission_review import InvalidReviewError, Verdict, make_review, read_review, rejection, review_version
 from .client import WebhookCallError, WebhookClient
 from .conversion import Converter
-from .json_patch import amend, internal_error
+from .json_patch import apply_operations
 from .matching import AdmissionAttributes, Webhook, select, webhooks_of
 
 __all__ = ["AdmissionWebhooks"]
@@ -119,7 +119,7 @@ class AdmissionWebhooks:
         if seen.new is None:
             text = f'admission webhook "{hook.name}" attempted to modify the object'
             raise internal_error(f"{text}, which is not supported for this operation")
-        new = _reshaped(kind, amend(seen.new, verdict.operations), attributes)
+        new = _reshaped(kind, apply_operations(seen.new, verdict.operations), attributes)
         if kind.custom is not None and new == _plain(seen.new):
             return attributes  # the real server takes any patch of a built-in kind for a change
         if kind is not attributes.kind:

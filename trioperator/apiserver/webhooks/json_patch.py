@@ -1,4 +1,4 @@
-"""The JSON patches of webhooks: applied as the real server applies them, refused in its words. Pure."""
+"""JSON patches of mutating webhooks, with the error messages of the real server. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from typing import Any
 
 import msgspec
 
-from trioperator.errors import ApiError
-
 from ..bodies.patching import as_taken
+from ..model.errors import internal_error
 
-__all__ = ["amend", "internal_error"]
-
-
-def internal_error(text: str) -> ApiError:
-    """Make the refusal for what is nobody's fault but the server's or a webhook's."""
-    details = {"causes": [{"message": text}]}
-    return ApiError.of(f"Internal error occurred: {text}", status=500, reason="InternalError", details=details)
+__all__ = ["apply_operations"]
 
 
-def amend(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the object with the operations of the patch done; refuse a patch that does not fit with 500."""
+def apply_operations(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the object with the patch applied. Raises 500 if that fails."""
     import jsonpatch
     import jsonpointer
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..custom.jsonpath import find_first, put_at
-from ..model.errors import invalid
+from ..model.errors import internal_error, invalid
 from ..model.kinds import Kind
 from ..model.status_causes import StatusCause
 from ..store.storage import Stored
-from ..webhooks.json_patch import internal_error
 
 __all__ = ["read_scale", "replicas_path", "require_replicas", "with_scale"]
 
