@@ -75,6 +75,11 @@ async def test_may_they(guarded: Guarded) -> None:
     assert (await ask(guarded, "subjectaccessreviews", path)).content["status"]["allowed"]
 
 
+async def test_extra_values_may_be_null(guarded: Guarded) -> None:
+    spec = {"user": "anna", "extra": {"floor": None}, **pods("get", "")}
+    assert (await ask(guarded, "subjectaccessreviews", spec)).code == 201
+
+
 async def test_may_they_in_this_namespace(guarded: Guarded) -> None:
     await guarded.give("anna", rule("list", "pods"))
     plural = f"namespaces/{guarded.namespace}/localsubjectaccessreviews"

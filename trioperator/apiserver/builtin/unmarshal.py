@@ -198,7 +198,7 @@ def _list_type(item_type: _Type) -> _Type:
             for at, item in enumerate(value)
         ]
 
-    return _Type(name, read, drops_empty=True)
+    return _Type(name, read, [], drops_empty=True)
 
 
 def _map_type(item_type: _Type) -> _Type:
@@ -212,7 +212,7 @@ def _map_type(item_type: _Type) -> _Type:
             for key, item in value.items()
         }
 
-    return _Type(name, read, drops_empty=True)
+    return _Type(name, read, {}, drops_empty=True)
 
 
 def _scalar_type(name: str, python_type: type, zero: Any) -> _Type:
