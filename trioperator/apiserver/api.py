@@ -1,4 +1,4 @@
-"""Request routing: paths, verbs and media types of the Kubernetes API.
+"""The Kubernetes API: from a request to its response.
 
 It never raises for what a client sends: every error response is a ``Status``. Internal errors are a ``Status``, too,
 with the traceback in the log only.
@@ -6,10 +6,8 @@ with the traceback in the log only.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from typing import Any, Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -19,13 +17,14 @@ from .access.token_requests import TOKEN_REQUEST
 from .bodies.decoding import WriteOptions, decode_body, decode_object, read_write_options
 from .bodies.delete_options import parse_delete_options
 from .bodies.protobuf import MEDIA_TYPE, decode_protobuf
+from .documents import read_document
 from .gate import Gate
-from .model.errors import bad_request, method_not_allowed, not_found, render_status, request_too_large, unknown_resource
+from .model.errors import bad_request, method_not_allowed, render_status, request_too_large, unknown_resource
 from .model.kinds import Kind
 from .model.messages import Request, RequestLog, RequestRecord, Response, warning_headers
-from .reading import discovery, openapi
-from .reading.reader import Reader, read_flag, read_version
+from .reading.reader import Reader, read_version
 from .reading.views import View, negotiate
+from .routing import PageNotFoundError, Router, Target, subresource_verbs, verb_of
 from .store.state import State, trio_seconds
 from .store.storage import Stored
 from .webhooks.admission import AdmissionWebhooks
@@ -41,27 +40,12 @@ from .writing.scale_writer import ScaleWriter
 from .writing.system_deleter import SystemDeleter
 from .writing.writer import Writer, Written
 
-__all__ = ["Api", "Target"]
+__all__ = ["Api"]
 
 _log: Final = logging.getLogger(__name__)
 _PAGE_NOT_FOUND: Final = b"404 page not found\n"
 _AUTH_ERRORS: Final = frozenset({401, 403})
 _IN_ALL_NAMESPACES: Final = frozenset({"list", "watch"})
-_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The kind and the object that a path names."""
-
-    kind: Kind
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-
-
-class _PageNotFoundError(Exception):
-    """Raised when nothing is served at the path; the response is plain text."""
 
 
 class Api:
@@ -72,6 +56,7 @@ class Api:
     ) -> None:
         self.state = state
         self.gate = gate
+        self._router = Router(state.catalog)
         self.followups = FollowUps()
         self.converter = Converter(state, webhook_client)
         self.webhooks = AdmissionWebhooks(state, webhook_client, self.converter)
@@ -109,17 +94,21 @@ class Api:
             self.gate.access.admit(request)
             if len(request.body) > self.body_limit:
                 raise request_too_large(self.body_limit)
-            target = self._resolve(request.path)
+            target = self._router.resolve(request.path)
             if request.content_type.startswith(MEDIA_TYPE):
                 _read_protobuf(request)
-            response = self._document(request) if target is None else await self._serve(target, request)
+            response = (
+                read_document(self.state.catalog, self._router, request)
+                if target is None
+                else await self._serve(target, request)
+            )
         except ApiError as error:
             response = Response.of(render_status(error), error.status)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", f"{error.retry_after:.0f}"))
             if target is None and error.status in _AUTH_ERRORS:
                 target = self._find(request.path)
-        except _PageNotFoundError:
+        except PageNotFoundError:
             response = Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
         except Exception as error:  # noqa: BLE001 - a client gets a response, whatever happens
             _log.exception("The embedded API server failed to handle %s %s.", request.method, request.path)
@@ -142,7 +131,7 @@ class Api:
             query=request.query,
             user_agent=request.user_agent,
             status=response.status,
-            verb=_verb(request, target),
+            verb=verb_of(request, target),
             resource=target.kind.qualified if target else "",
             subresource=target.subresource if target else "",
             namespace=target.namespace if target else "",
@@ -157,102 +146,21 @@ class Api:
     def _find(self, path: str) -> Target | None:
         """Return the target of a request that failed authentication or authorization, if it has one."""
         try:
-            return self._resolve(path)
-        except (ApiError, _PageNotFoundError):
+            return self._router.resolve(path)
+        except (ApiError, PageNotFoundError):
             return None
-
-    # -- paths ----------------------------------------------------------------------------------------------------
-
-    def _resolve(self, path: str) -> Target | None:
-        """Return the target of the path; None for discovery and other documents."""
-        parts = path.strip("/").split("/")
-        if "%" in path:
-            parts = [unquote(part) for part in parts]
-        if parts[0] == "api" and len(parts) > 2:
-            group, version, rest = "", parts[1], parts[2:]
-        elif parts[0] == "apis" and len(parts) > 3:
-            group, version, rest = parts[1], parts[2], parts[3:]
-        else:
-            return None
-        namespace = ""
-        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in {"status", "finalize"}):
-            namespace, rest = rest[1], rest[2:]
-        kind = self.state.catalog.get(group, version, rest[0])
-        if kind is None or len(rest) > 3:
-            raise self._no_such_path(group, version)
-        target = Target(
-            kind=kind,
-            namespace=namespace,
-            name=rest[1] if len(rest) > 1 else "",
-            subresource=rest[2] if len(rest) > 2 else "",
-        )
-        if kind.namespaced != bool(namespace) and (namespace or target.name):
-            raise self._no_such_path(group, version)
-        if target.subresource and target.subresource not in kind.subresources:
-            raise not_found(kind, target.name) if kind.custom else unknown_resource()
-        return target
-
-    def _no_such_path(self, group: str, version: str) -> Exception:
-        kinds = self.state.catalog.kinds(group, version)
-        is_builtin = any(kind.custom is None for kind in kinds) or any(
-            kind.custom is None
-            for other in self.state.catalog.versions(group)
-            for kind in self.state.catalog.kinds(group, other)
-        )
-        return unknown_resource() if is_builtin else _PageNotFoundError()
-
-    def _document(self, request: Request) -> Response:
-        if request.method not in {"GET", "HEAD"}:
-            raise method_not_allowed()
-        catalog = self.state.catalog
-        match request.path.strip("/").split("/"):
-            case [""]:
-                return Response.of(discovery.root_paths(catalog))
-            case ["version"]:
-                return Response.of(discovery.VERSION)
-            case ["healthz" | "livez" | "readyz", *_]:
-                return Response(200, b"ok", "text/plain; charset=utf-8")
-            case ["api" | "apis" as root] if (
-                "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};"
-            ):
-                response = Response.of(discovery.aggregated(catalog, core=root == "api"))
-                response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-                return response
-            case ["api"]:
-                return Response.of(discovery.api_versions("127.0.0.1:443"))
-            case ["apis"]:
-                return Response.of(discovery.api_groups(catalog))
-            case ["api", "v1"]:
-                return Response.of(discovery.api_resources(catalog, "", "v1"))
-            case ["apis", group] if catalog.versions(group):
-                return Response.of(discovery.api_group(catalog, group))
-            case ["apis", group, version] if catalog.kinds(group, version):
-                return Response.of(discovery.api_resources(catalog, group, version))
-            case ["api", _]:
-                raise unknown_resource()
-            case ["apis", group, version] if catalog.versions(group):
-                raise self._no_such_path(group, version)
-            case ["openapi", "v2"]:
-                return Response.of(openapi.version_2(catalog))
-            case ["openapi", "v3"]:
-                return Response.of(openapi.index(catalog))
-            case ["openapi", "v3", "api", version]:
-                return Response.of(openapi.version_3(catalog, "", version))
-            case ["openapi", "v3", "apis", group, version]:
-                return Response.of(openapi.version_3(catalog, group, version))
-        raise _PageNotFoundError
 
     # -- verbs ----------------------------------------------------------------------------------------------------
 
     async def _serve(self, target: Target, request: Request) -> Response:
-        verb = _verb(request, target)
+        verb = verb_of(request, target)
         if target.kind.is_virtual and target.name:
             raise unknown_resource()
         if target.kind.namespaced and not target.namespace and verb not in _IN_ALL_NAMESPACES:
             if target.kind.is_virtual:
                 raise unknown_resource()
-            raise _PageNotFoundError if target.kind.custom else method_not_allowed()
-        if not verb or verb not in (target.kind.verbs if not target.subresource else _subresource_verbs(target)):
+            raise PageNotFoundError if target.kind.custom else method_not_allowed()
+        if not verb or verb not in (target.kind.verbs if not target.subresource else subresource_verbs(target)):
             raise method_not_allowed(target.kind, verb)
         view, is_yaml = negotiate(request.accept, include=request.query.get("includeObject", ""), now=self.state.now)
         match verb:
@@ -368,22 +276,3 @@ def _as_yaml(response: Response) -> Response:
     response.body = yaml.safe_dump(msgspec.json.decode(response.body), sort_keys=True).encode()
     response.content_type = "application/yaml"
     return response
-
-
-def _subresource_verbs(target: Target) -> tuple[str, ...]:
-    return ("create",) if target.subresource == "token" else ("get", "patch", "update")
-
-
-def _verb(request: Request, target: Target | None) -> str:
-    if target is None or (request.method == "HEAD" and target.kind.custom is None):
-        return ""
-    if request.method in {"GET", "HEAD"}:
-        if target.name:
-            return "get"
-        return "watch" if read_flag(request.query, "watch") else "list"
-    verb = _VERBS.get(request.method, "")
-    if target.name:
-        if verb == "create":
-            return verb if target.subresource == "token" else ""
-        return verb if not (verb == "delete" and target.subresource) else ""
-    return {"create": "create", "delete": "deletecollection"}.get(verb, "")

@@ -1,10 +1,8 @@
-"""The embedded server on a real port: its HTTP, its TLS, its clients that misbehave."""
+"""The HTTP server on a real port, and clients that misbehave."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import ssl
 from functools import partial
 
 import httpx
@@ -15,7 +13,6 @@ import trio
 from tests.apiserver.conftest import definition
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.apiserver.serving.http import serve_stream
-from trioperator.errors import ConfigError
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -162,27 +159,6 @@ async def test_many_clients_are_served_at_once(cluster_url: str) -> None:
     assert len(set(answers)) == 20
 
 
-async def test_tls_is_served_with_an_authority_of_its_own(cluster: Cluster, nursery: trio.Nursery) -> None:
-    url = await nursery.start(partial(serve_cluster, cluster, tls=True))
-    config = cluster.kubeconfig(url)
-    authority = config["clusters"][0]["cluster"]["certificate-authority-data"]
-    context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
-    async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
-        assert (await client.get("/readyz")).text == "ok"
-    with pytest.raises(httpx.ConnectError):
-        async with httpx.AsyncClient(base_url=url, timeout=60) as stranger:
-            await stranger.get("/readyz")
-    with trio.fail_after(60):
-        async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
-            assert (await client.get("/readyz")).text == "ok"  # the stranger has done no harm
-
-
-async def test_a_port_that_is_taken_is_told(cluster: Cluster, cluster_url: str) -> None:
-    port = address(cluster_url)[1]
-    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
-        await serve_cluster(cluster, port=port)
-
-
 async def test_all_connections_end_with_the_server(cluster: Cluster) -> None:
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve_cluster, cluster)
@@ -199,7 +175,7 @@ async def test_all_connections_end_with_the_server(cluster: Cluster) -> None:
 
 
 class Client:
-    """Be the other end of a connection in memory: what is sent waits until it is taken, in virtual time."""
+    """The other end of an in-memory connection, in virtual time."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream

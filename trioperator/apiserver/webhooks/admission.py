@@ -130,11 +130,11 @@ class AdmissionWebhooks:
         """Ask all validating webhooks at once; raise the first refusal after all have answered."""
         if attributes.is_exempt or not self._webhooks(VALIDATING):
             return
-        keys_for = []
+        selected = []
         for at, hook in enumerate(self._webhooks(VALIDATING)):
             kind = await self._select(hook, attributes)
             if kind is not None:
-                keys_for.append((at, hook, kind, await self._in_version(attributes, kind)))
+                selected.append((at, hook, kind, await self._in_version(attributes, kind)))
         refusals: list[ApiError] = []
 
         async def ask(at: int, hook: Webhook, kind: Kind, seen: AdmissionAttributes) -> None:
@@ -149,9 +149,9 @@ class AdmissionWebhooks:
             except ApiError as refusal:
                 refusals.append(refusal)
 
-        if keys_for:
+        if selected:
             async with trio.open_nursery() as nursery:
-                for item in keys_for:
+                for item in selected:
                     nursery.start_soon(ask, *item, name=f"ask {item[1].name}")
         if refusals:
             raise refusals[0]

@@ -106,7 +106,7 @@ class _Review(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdict:
-    """Return what the webhook has decided; raise BadAnswerError for an answer that is none."""
+    """Return what the webhook has decided; raise InvalidReviewError for an answer that is none."""
     try:
         review = msgspec.convert({} if answer is None else answer, _Review)
     except msgspec.ValidationError as error:

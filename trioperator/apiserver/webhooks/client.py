@@ -1,7 +1,7 @@
 """Calls of webhooks: where they are, whether they are who they should be, and what can go wrong on the way.
 
 The calls are HTTP by httpx, which is loaded with the first call. Connections are kept for the next call until
-:meth:`Caller.aclose`. A transport in memory can take the place of the network, so that virtual time works.
+:meth:`WebhookClient.aclose`. A transport in memory can take the place of the network, so that virtual time works.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class WebhookClient:
         self._calls = 0  # at this moment
 
     async def post(self, config: ClientConfig, content: bytes, *, timeout: float, query: str = "") -> Any:
-        """Send JSON and return that of the answer; raise CallError if there is none."""
+        """Send JSON and return that of the answer; raise WebhookCallError if there is none."""
         shown = url_of(config) + query
         url, server_name = self._place(config, shown)
         client = self._client(config.ca_bundle, urlsplit(url).hostname or "")
@@ -215,7 +215,7 @@ def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _content_of(response: httpx.Response) -> Any:
-    """Return the JSON of an answer that is a success; raise CallError for any other."""
+    """Return the JSON of an answer that is a success; raise WebhookCallError for any other."""
     content, status = response.content, response.status_code
     media = response.headers.get("content-type", "application/json")
     if not 200 <= status <= 206:

@@ -1,0 +1,51 @@
+"""Documents that are not objects: versions, health, discovery and OpenAPI, by path."""
+
+from __future__ import annotations
+
+from .model.errors import method_not_allowed, unknown_resource
+from .model.kinds import Catalog
+from .model.messages import Request, Response
+from .reading import discovery, openapi
+from .routing import PageNotFoundError, Router
+
+__all__ = ["read_document"]
+
+
+def read_document(catalog: Catalog, router: Router, request: Request) -> Response:
+    """Return the document at the path: versions, health, discovery or OpenAPI."""
+    if request.method not in {"GET", "HEAD"}:
+        raise method_not_allowed()
+    match request.path.strip("/").split("/"):
+        case [""]:
+            return Response.of(discovery.root_paths(catalog))
+        case ["version"]:
+            return Response.of(discovery.VERSION)
+        case ["healthz" | "livez" | "readyz", *_]:
+            return Response(200, b"ok", "text/plain; charset=utf-8")
+        case ["api" | "apis" as root] if "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};":
+            response = Response.of(discovery.aggregated(catalog, core=root == "api"))
+            response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            return response
+        case ["api"]:
+            return Response.of(discovery.api_versions("127.0.0.1:443"))
+        case ["apis"]:
+            return Response.of(discovery.api_groups(catalog))
+        case ["api", "v1"]:
+            return Response.of(discovery.api_resources(catalog, "", "v1"))
+        case ["apis", group] if catalog.versions(group):
+            return Response.of(discovery.api_group(catalog, group))
+        case ["apis", group, version] if catalog.kinds(group, version):
+            return Response.of(discovery.api_resources(catalog, group, version))
+        case ["api", _]:
+            raise unknown_resource()
+        case ["apis", group, version] if catalog.versions(group):
+            raise router.no_such_path(group, version)
+        case ["openapi", "v2"]:
+            return Response.of(openapi.version_2(catalog))
+        case ["openapi", "v3"]:
+            return Response.of(openapi.index(catalog))
+        case ["openapi", "v3", "api", version]:
+            return Response.of(openapi.version_3(catalog, "", version))
+        case ["openapi", "v3", "apis", group, version]:
+            return Response.of(openapi.version_3(catalog, group, version))
+    raise PageNotFoundError
