@@ -75,7 +75,7 @@ def owner(kind: str, name: str = "w", group: str = "apps/v1") -> list[Object]:
 
 
 async def become(target: Target, phase: str = "Running", *, ready: bool = True, only: str = "") -> None:
-    """Be the kubelet: give all Pods the phase, and readiness."""
+    """Set the phase and the readiness of all Pods, as a kubelet would."""
     for obj in await all_of(target, "pods"):
         name = obj["metadata"]["name"]
         if name.startswith(only) and obj["status"]["phase"] != phase:

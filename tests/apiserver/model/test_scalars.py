@@ -21,7 +21,7 @@ SUFFIXES = {"m": "1e-3", "": "1", "k": "1e3", "M": "1e6", "G": "1e9", "Ki": "102
 
 
 def value(quantity: str) -> decimal.Decimal:
-    """Tell the value of a quantity by another way."""
+    """Return the value of a quantity, computed in another way."""
     sizes = {**SUFFIXES, "Gi": str(2**30), "Ti": str(2**40), "Pi": str(2**50)}
     sizes |= {"T": "1e12", "P": "1e15", "e6": "1e6", "e9": "1e9", "e12": "1e12"}
     suffix = next(suffix for suffix in sorted(sizes, key=len, reverse=True) if quantity.endswith(suffix))

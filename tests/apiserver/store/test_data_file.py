@@ -215,7 +215,7 @@ def test_the_file_says_at_any_time_what_the_cluster_says(steps: list[tuple[Place
 
 
 class Disk:
-    """Be between the data file and the disk."""
+    """Layer between the data file and the disk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.syncs = 0

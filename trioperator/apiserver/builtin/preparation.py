@@ -171,7 +171,7 @@ def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
 
 
 def assign_addresses(service: Object, others: Iterable[Mapping[str, Any]]) -> None:
-    """Give the Service the lowest cluster IP and node ports that are free, where it needs and has none."""
+    """Assign the lowest free cluster IP and node ports to the Service, where it needs them and has none."""
     spec = dict(service["spec"])
     service["spec"] = spec
     if spec["type"] == "ExternalName":

@@ -83,7 +83,7 @@ def _environment(variables: tuple[str, ...]) -> Any:
 
 
 def problem_of(expression: str) -> str | None:
-    """Say why the match condition cannot be evaluated; None if it can."""
+    """Return why the match condition cannot be compiled, or None."""
     if not is_installed():
         return _MISSING
     try:

@@ -119,7 +119,7 @@ def unevaluated_rules(definition: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _moment_problem(rule: ValidationRule, node: Mapping[str, Any]) -> str:
-    """Say that the rule reads moments or durations, which expressions get as texts."""
+    """Return the warning for a rule on times or durations, which are strings for expressions, or an empty string."""
     unconverted = r"(?<![\w.])(?<!timestamp\()(?<!duration\()(?:\w+\.)*"
     for name, sub in (("self", node), *(item for part in _nodes(node) for item in _properties(part))):
         if sub.get("format") in _MOMENTS and re.search(rf"{unconverted}{re.escape(name)}\b", rule.text):

@@ -116,7 +116,7 @@ class FieldType:
     # -- plain types ----------------------------------------------------------------------------------------------
 
     def type_problem(self, value: Any) -> str | None:
-        """Say why a value cannot be of the type, not looking below it; None if it can. Nulls are of any type."""
+        """Return why the value itself is not of the type, or None. Null is of any type."""
         if value is None:
             return None
         match self._schema.get("type"):

@@ -1,8 +1,8 @@
-"""Admission: webhooks may change an object before it is stored, and may refuse a write.
+"""Admission webhooks: they can modify objects before they are stored, and deny writes.
 
-First the mutating webhooks are asked, one after the other in the order of their configurations' names, then those again
-that want to be if somebody has changed the object after them. When the object is complete and valid, the validating
-webhooks are asked, all at once. Where no webhook is concerned, nothing waits.
+The mutating webhooks are called first, one after the other in the order of their configurations' names; some are
+reinvoked if others change the object after them. Once the object is complete and valid, the validating webhooks are
+called concurrently. Without a matching webhook nothing waits.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Object = dict[str, Any]
 
 
 class _FailedError(Exception):
-    """Say that a webhook could not be asked, or has not answered as it must."""
+    """Raised when a call of a webhook fails, or its response is invalid."""
 
 
 class AdmissionWebhooks:
-    """The webhooks of one cluster, as its configurations say at the moment."""
+    """Admission webhooks of one cluster, as currently configured."""
 
     def __init__(self, state: State, webhook_client: WebhookClient, converter: Converter) -> None:
         self._state = state
@@ -57,7 +57,7 @@ class AdmissionWebhooks:
             self._known.pop(table.resource, None)
 
     def _webhooks(self, resource: tuple[str, str]) -> list[Webhook]:
-        """Return the webhooks of the configurations of that kind, in the order of their names."""
+        """Return the webhooks of the configurations of the resource, ordered by name."""
         known = self._known.get(resource)
         if known is None:
             table = self._state.store.table(resource)
@@ -67,8 +67,8 @@ class AdmissionWebhooks:
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
-    def concern(self, attributes: AdmissionAttributes) -> bool:
-        """Return whether there is a webhook to be asked about the attempt."""
+    def any_match(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether any webhook matches."""
         return not attributes.is_exempt and any(
             self._selected_kind(hook, attributes) is not None
             for resource in (MUTATING, VALIDATING)
@@ -76,41 +76,41 @@ class AdmissionWebhooks:
         )
 
     async def mutate(self, attributes: AdmissionAttributes) -> Object | None:
-        """Return the object as the mutating webhooks want it, or raise their refusal."""
+        """Return the object as modified by the webhooks. Raises ApiError if one denies it."""
         if attributes.is_exempt or not self._webhooks(MUTATING):
             return attributes.new
         hooks = self._webhooks(MUTATING)
-        asked: set[str] = set()  # and to be asked again if somebody changes the object after them
-        again: set[str] = set()
-        for turn in (0, 1):
+        called: set[str] = set()  # to be reinvoked if the object changes after their call
+        reinvoked: set[str] = set()
+        for pass_number in (0, 1):
             for at, hook in enumerate(hooks):
-                if turn and hook.id not in again:
+                if pass_number and hook.id not in reinvoked:
                     continue
-                left = await self._mutate_by(hook, attributes, place=f"round_{turn}_index_{at}")
+                left = await self._mutate_by(hook, attributes, place=f"round_{pass_number}_index_{at}")
                 if left is None:
                     continue
                 if left.new is not attributes.new:
-                    again |= asked
-                    asked.clear()
+                    reinvoked |= called
+                    called.clear()
                 if hook.is_reinvoked:
-                    asked.add(hook.id)
+                    called.add(hook.id)
                 attributes = left
-            if not again:
+            if not reinvoked:
                 break
         return attributes.new
 
     async def _mutate_by(
         self, hook: Webhook, attributes: AdmissionAttributes, *, place: str
     ) -> AdmissionAttributes | None:
-        """Return the attempt as the webhook has left it; None if the webhook was not concerned."""
+        """Return the attributes with the webhook's changes; None if the webhook does not match."""
         kind = await self._select(hook, attributes)
         if kind is None:
             return None
         seen = await self._in_version(attributes, kind)
         try:
-            verdict = await self._ask(hook, attributes, seen, kind, mutating=True)
+            verdict = await self._call(hook, attributes, seen, kind, mutating=True)
         except _FailedError as error:
-            self._survive(
+            self._handle_failure(
                 hook, attributes.options, error, note=f"failed-open.mutation.webhook.admission.k8s.io/{place}"
             )
             return attributes
@@ -121,13 +121,13 @@ class AdmissionWebhooks:
             raise internal_error(f"{text}, which is not supported for this operation")
         new = _reshaped(kind, apply_operations(seen.new, verdict.operations), attributes)
         if kind.custom is not None and new == _plain(seen.new):
-            return attributes  # the real server takes any patch of a built-in kind for a change
+            return attributes  # for built-in kinds the real server counts any patch as a change
         if kind is not attributes.kind:
             new = await self._converter.convert(new, attributes.kind)
         return dataclasses.replace(attributes, new=new)
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """Ask all validating webhooks at once; raise the first refusal after all have answered."""
+        """Call all validating webhooks concurrently. Raises the first denial after all have responded."""
         if attributes.is_exempt or not self._webhooks(VALIDATING):
             return
         selected = []
@@ -135,31 +135,31 @@ class AdmissionWebhooks:
             kind = await self._select(hook, attributes)
             if kind is not None:
                 selected.append((at, hook, kind, await self._in_version(attributes, kind)))
-        refusals: list[ApiError] = []
+        errors: list[ApiError] = []
 
-        async def ask(at: int, hook: Webhook, kind: Kind, seen: AdmissionAttributes) -> None:
+        async def call(at: int, hook: Webhook, kind: Kind, seen: AdmissionAttributes) -> None:
             try:
-                await self._ask(hook, attributes, seen, kind, mutating=False)
+                await self._call(hook, attributes, seen, kind, mutating=False)
             except _FailedError as error:
                 note = f"failed-open.validating.webhook.admission.k8s.io/round_0_index_{at}"
                 try:
-                    self._survive(hook, attributes.options, error, note=note)
-                except ApiError as refusal:
-                    refusals.append(refusal)
-            except ApiError as refusal:
-                refusals.append(refusal)
+                    self._handle_failure(hook, attributes.options, error, note=note)
+                except ApiError as denial:
+                    errors.append(denial)
+            except ApiError as denial:
+                errors.append(denial)
 
         if selected:
             async with trio.open_nursery() as nursery:
                 for item in selected:
-                    nursery.start_soon(ask, *item, name=f"ask {item[1].name}")
-        if refusals:
-            raise refusals[0]
+                    nursery.start_soon(call, *item, name=f"call {item[1].name}")
+        if errors:
+            raise errors[0]
 
-    # -- who is asked ---------------------------------------------------------------------------------------------
+    # -- matching -------------------------------------------------------------------------------------------------
 
     async def _select(self, hook: Webhook, attributes: AdmissionAttributes) -> Kind | None:
-        """Return the version in which the webhook is to be asked; None if it is not concerned."""
+        """Return the version of the kind for the webhook, or None if it does not match."""
         kind = self._selected_kind(hook, attributes)
         if kind is None or not hook.conditions:
             return kind
@@ -182,7 +182,7 @@ class AdmissionWebhooks:
         )
 
     def _equivalents(self, attributes: AdmissionAttributes) -> Iterator[Kind]:
-        """Return the other versions of the attempt's kind."""
+        """Yield the other versions of the kind."""
         for kind in self._state.catalog:
             if kind.resource == attributes.kind.resource and kind is not attributes.kind:
                 yield kind
@@ -194,12 +194,12 @@ class AdmissionWebhooks:
         old = None if attributes.old is None else await self._converter.convert(attributes.old, kind)
         return dataclasses.replace(attributes, new=new, old=old)
 
-    # -- asking ---------------------------------------------------------------------------------------------------
+    # -- calls ----------------------------------------------------------------------------------------------------
 
-    async def _ask(
+    async def _call(
         self, hook: Webhook, attributes: AdmissionAttributes, seen: AdmissionAttributes, kind: Kind, *, mutating: bool
     ) -> Verdict:
-        """Return the webhook's verdict, or raise its refusal; raise _FailedError if there is none."""
+        """Return the webhook's decision. Raises ApiError if it denies the write, _FailedError if the call fails."""
         options = attributes.options
         if options.dry_run and not hook.allows_dry_run:
             raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -222,22 +222,22 @@ class AdmissionWebhooks:
             raise rejection(hook, verdict.status)
         return verdict
 
-    def _survive(self, hook: Webhook, options: WriteOptions, error: Exception, *, note: str) -> None:
-        """Go on without the webhook's verdict, or refuse the write, as the failure policy says."""
+    def _handle_failure(self, hook: Webhook, options: WriteOptions, error: Exception, *, note: str) -> None:
+        """Ignore the failure or deny the write, depending on the failure policy."""
         text = f'failed calling webhook "{hook.name}": {error}'
         if not hook.ignores_failures:
             raise internal_error(text)
-        _log.warning("Going on, as the failure policy says: %s", text)
+        _log.warning("Failing open, as the failure policy says: %s", text)
         options.annotations[note] = hook.name
 
 
 def _plain(obj: Mapping[str, Any]) -> Any:
-    """Return the content as webhooks see it: nothing in it is encoded already."""
+    """Return the object as webhooks see it: without parts that are encoded already."""
     return msgspec.json.decode(msgspec.json.encode(obj))
 
 
 def _reshaped(kind: Kind, new: Any, attributes: AdmissionAttributes) -> Object:
-    """Return the object that a webhook has patched with its defaults; refuse what is no such object."""
+    """Return the object that a webhook has patched, with defaults. Raises 500 if it cannot be decoded."""
     if attributes.subresource == "scale":
         return dict(new)
     try:

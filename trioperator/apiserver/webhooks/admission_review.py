@@ -1,4 +1,4 @@
-"""The ``AdmissionReview``: the question as it goes to webhooks, and their answers with all that can be wrong. Pure."""
+"""``AdmissionReview`` requests, and validation of the responses. Pure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
 class InvalidReviewError(Exception):
-    """Say what is wrong with the answer of a webhook."""
+    """Raised when the response of a webhook is invalid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a webhook has decided."""
+    """Decision of a webhook."""
 
     allowed: bool
     status: Mapping[str, Any] | None = None
@@ -46,12 +46,12 @@ class Verdict:
 
 
 def review_version(webhook: Webhook) -> str | None:
-    """Return the version of the review to talk in: the first one of the webhook's that is known here."""
+    """Return the first review version of the webhook that is supported here."""
     return next((version for version in webhook.versions if version in REVIEW_VERSIONS), None)
 
 
 def make_review(version: str, uid: str, attributes: AdmissionAttributes, kind: Kind) -> dict[str, Any]:
-    """Return the question about the attempt, whose objects are in the version of *kind*."""
+    """Return the review for the attributes, whose objects are in the version of *kind*."""
     requested = attributes.kind
     request: dict[str, Any] = {"uid": uid, "kind": _kind(kind, attributes), "resource": _resource(kind)}
     if attributes.subresource:
@@ -86,7 +86,7 @@ def _resource(kind: Kind) -> dict[str, str]:
     return {"group": kind.group, "version": kind.version, "resource": kind.plural}
 
 
-# -- the answer ---------------------------------------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------------------------------------
 
 
 class _Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -106,7 +106,7 @@ class _Review(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdict:
-    """Return what the webhook has decided; raise InvalidReviewError for an answer that is none."""
+    """Return the decision of the webhook. Raises InvalidReviewError."""
     try:
         review = msgspec.convert({} if answer is None else answer, _Review)
     except msgspec.ValidationError as error:
@@ -117,7 +117,7 @@ def read_review(version: str, uid: str, answer: Any, *, mutating: bool) -> Verdi
     if response is None:
         raise _invalid("webhook response was absent")
     patch_type = response.patch_type
-    if version != "v1":  # in that version neither identity nor type are looked at
+    if version != "v1":  # v1beta1 checks neither uid nor patch type
         patch, patch_type = (patch if mutating else b""), ("JSONPatch" if patch and mutating else None)
     else:
         _check_identity(uid, review, response)
@@ -139,7 +139,7 @@ def _invalid(text: str) -> InvalidReviewError:
 
 
 def _check_kind(version: str, review: _Review) -> None:
-    """Refuse an answer that says of itself that it is something else; it may say nothing."""
+    """Raise InvalidReviewError if kind or version are given and wrong."""
     known = {f"{_GROUP}/{each}" for each in REVIEW_VERSIONS}
     if (review.kind or review.api_version) and (review.kind != "AdmissionReview" or review.api_version not in known):
         text = f'no kind "{review.kind}" is registered for version "{review.api_version}"'
@@ -187,7 +187,7 @@ def _read_operations(patch: bytes) -> list[dict[str, Any]]:
 
 
 def rejection(webhook: Webhook, status: Mapping[str, Any] | None) -> ApiError:
-    """Make the refusal of a webhook that has not allowed a write."""
+    """Return the error response for a write that a webhook has denied."""
     status = status or {}
     text = f'admission webhook "{webhook.name}" denied the request'
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")

@@ -1,7 +1,7 @@
-"""Calls of webhooks: where they are, whether they are who they should be, and what can go wrong on the way.
+"""HTTP client for webhooks: their addresses, verification of their certificates, errors of calls.
 
-The calls are HTTP by httpx, which is loaded with the first call. Connections are kept for the next call until
-:meth:`WebhookClient.aclose`. A transport in memory can take the place of the network, so that virtual time works.
+httpx is imported with the first call. Connections are reused until :meth:`WebhookClient.aclose`. An in-memory transport
+can replace the network, so that virtual time works.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MISMATCH: Final = frozenset({62, 64})
 
 
 class WebhookCallError(Exception):
-    """Say why a webhook has given no answer."""
+    """Raised when a call of a webhook fails."""
 
 
 class WebhookClient:
@@ -68,7 +68,7 @@ class WebhookClient:
         self._calls = 0  # at this moment
 
     async def post(self, config: ClientConfig, content: bytes, *, timeout: float, query: str = "") -> Any:
-        """Send JSON and return that of the answer; raise WebhookCallError if there is none."""
+        """Send JSON and return the JSON of the response. Raises WebhookCallError."""
         shown = url_of(config) + query
         url, server_name = self._place(config, shown)
         client = self._client(config.ca_bundle, urlsplit(url).hostname or "")
@@ -87,7 +87,7 @@ class WebhookClient:
         return _content_of(response)
 
     async def aclose(self) -> None:
-        """Close the connections that are kept, unless they are in use: the last one who uses them closes them."""
+        """Close idle connections. Does nothing during calls."""
         if self._calls:
             return
         clients, self._clients = self._clients, {}
@@ -95,7 +95,7 @@ class WebhookClient:
             await client.aclose()
 
     def _place(self, config: ClientConfig, shown: str) -> tuple[str, str]:
-        """Return the URL to call, and the name that the server must prove if it is not that of the URL."""
+        """Return the URL to call, and the name that the certificate must have if it is not that of the URL."""
         parts = urlsplit(shown)
         if not config.service or parts.hostname in self._transports:
             return shown, ""
@@ -125,7 +125,7 @@ class WebhookClient:
 
 
 def _request(url: str, content: bytes, *, host: str, server_name: str) -> httpx.Request:
-    """Make a request whose body is no generator: one that is not sent to its end would be left lying about."""
+    """Return a request whose body is not a generator: an unfinished one would be garbage-collected with a warning."""
     import httpx
 
     class Body(httpx.AsyncByteStream):
@@ -146,7 +146,7 @@ def _request(url: str, content: bytes, *, host: str, server_name: str) -> httpx.
 
 
 def _borrow(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
-    """Return the transport in a form whose closing does not close it."""
+    """Return a wrapper of the transport that does not close it."""
     import httpx
 
     class Borrowed(httpx.AsyncBaseTransport):
@@ -165,7 +165,7 @@ def url_of(config: ClientConfig) -> str:
 
 
 def _make_context(ca_bundle: str) -> ssl.SSLContext:
-    """Make the context that trusts the authority alone; without one, those that the machine trusts."""
+    """Return a TLS context that trusts the CA bundle only, or the CAs of the machine without one."""
     try:
         data = base64.b64decode(ca_bundle).decode("ascii")
         context = ssl.create_default_context(cadata=data or None)
@@ -174,15 +174,15 @@ def _make_context(ca_bundle: str) -> ssl.SSLContext:
             "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
         ) from None
     if hasattr(ssl, "VERIFY_X509_STRICT"):
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the real server is not as strict about authorities
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the real server is less strict about CA certificates
     return context
 
 
-# -- what has gone wrong --------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Walk from the error to what has caused it."""
+    """Yield the error and its causes."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
@@ -193,7 +193,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _explain(error: BaseException, url: str) -> str:
-    """Say what has happened on the way to the URL, in the words of the real server where it has words for it."""
+    """Return the message for a failed request, as the real server words it where it can."""
     parts = urlsplit(url)
     place = f"{parts.hostname}:{parts.port or 443}"
     for cause in _causes(error):
@@ -215,11 +215,11 @@ def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _content_of(response: httpx.Response) -> Any:
-    """Return the JSON of an answer that is a success; raise WebhookCallError for any other."""
+    """Return the JSON of a successful response. Raises WebhookCallError for others."""
     content, status = response.content, response.status_code
     media = response.headers.get("content-type", "application/json")
     if not 200 <= status <= 206:
-        raise WebhookCallError(f"failed to call webhook: {_refusal_of(status, media, content)}")
+        raise WebhookCallError(f"failed to call webhook: {_error_text(status, media, content)}")
     if not content:
         text = f"0-length response with status code: {status} and content type: {media}"
         raise WebhookCallError(f"failed to call webhook: {text}")
@@ -230,7 +230,7 @@ def _content_of(response: httpx.Response) -> Any:
         raise WebhookCallError(f"failed to call webhook: {text}") from None
 
 
-def _refusal_of(status: int, media: str, content: bytes) -> str:
+def _error_text(status: int, media: str, content: bytes) -> str:
     try:
         told = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):

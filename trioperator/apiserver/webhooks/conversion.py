@@ -32,7 +32,7 @@ Object = dict[str, Any]
 
 
 class _InvalidReviewError(Exception):
-    """Say what is wrong with the answer of a webhook."""
+    """Raised when the response of a webhook is invalid."""
 
 
 class Converter:

@@ -1,7 +1,7 @@
-"""Webhook configurations: what they say, and which of their webhooks a write concerns. Pure.
+"""Webhook configurations, and matching of their webhooks with writes. Pure.
 
-A configuration is parsed once for each of its versions (:func:`webhooks_of`); whether a webhook is to be called about
-a write is decided by :func:`select`, in the order of the real server: rules, then selectors.
+Each version of a configuration is parsed once (:func:`webhooks_of`); :func:`select` decides whether a webhook matches,
+by its rules and selectors.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..model.selectors import LabelSelector, selector_of
 
 __all__ = ["AdmissionAttributes", "Webhook", "select", "webhooks_of"]
 
-_EXEMPT_GROUP: Final = "admissionregistration.k8s.io"  # lest a webhook keeps itself from being removed
+_EXEMPT_GROUP: Final = "admissionregistration.k8s.io"  # so that no webhook can prevent its own removal
 
 Object = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionAttributes:
-    """One write that somebody attempts, as webhooks are asked about it.
+    """Attributes of a write for admission.
 
-    ``kind`` is that of the request. The objects are in its version; those of the scale subresource are a ``Scale``.
+    ``kind`` is that of the request. The objects are in its version; for the scale subresource they are a ``Scale``.
     """
 
     operation: str  # CREATE, UPDATE, DELETE
@@ -40,13 +40,13 @@ class AdmissionAttributes:
 
     @property
     def is_exempt(self) -> bool:
-        """Return whether webhooks are never asked about such objects."""
+        """Whether webhooks never apply to the object."""
         return self.kind.group == _EXEMPT_GROUP
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Which operations on which resources a webhook is interested in."""
+    """Operations and resources that a webhook matches."""
 
     operations: frozenset[str]
     groups: frozenset[str]
@@ -56,7 +56,7 @@ class Rule:
 
     @classmethod
     def of(cls, rule: Mapping[str, Any]) -> Rule:
-        """Read a rule."""
+        """Parse a rule."""
         resources = (str(resource).partition("/") for resource in rule.get("resources") or ())
         return cls(
             operations=frozenset(rule.get("operations") or ()),
@@ -67,7 +67,7 @@ class Rule:
         )
 
     def matches(self, attributes: AdmissionAttributes, kind: Kind) -> bool:
-        """Return whether the rule is for the attempt, taken as one on that version of the kind."""
+        """Return whether the rule matches the write, taken as one on that version of the kind."""
         return (
             self._has_scope(attributes)
             and not self.operations.isdisjoint(("*", attributes.operation))
@@ -89,7 +89,7 @@ class Rule:
 class Webhook:
     """One webhook of one configuration."""
 
-    id: str  # tells apart all webhooks of all configurations
+    id: str  # unique among all configurations
     name: str
     client: ClientConfig
     rules: tuple[Rule, ...]
@@ -105,7 +105,7 @@ class Webhook:
 
 
 def webhooks_of(configuration: Mapping[str, Any]) -> list[Webhook]:
-    """Return the webhooks of the configuration, which is valid and has its defaults."""
+    """Return the webhooks of the configuration, which is valid and has its defaults set."""
     name = configuration["metadata"]["name"]
     hooks = configuration.get("webhooks") or ()
     return [_webhook(hook, f"{name}/{hook['name']}/{at}") for at, hook in enumerate(hooks)]
@@ -136,9 +136,9 @@ def select(
     equivalents: Iterable[Kind],
     namespace: Mapping[str, Any] | None,
 ) -> Kind | None:
-    """Return the version of the kind in which the webhook is to be asked about the attempt; None: it is not.
+    """Return the version of the kind that the webhook matches, or None.
 
-    ``equivalents`` are the other versions of the kind; ``namespace`` is the object of the attempt's namespace.
+    ``equivalents`` are the other versions of the kind; ``namespace`` is the Namespace of the object.
     """
     if not _selects_namespace(webhook, attributes, namespace) or not _selects_object(webhook, attributes):
         return None

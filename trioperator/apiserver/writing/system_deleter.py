@@ -57,7 +57,7 @@ class SystemDeleter:
             return
         namespace, _, name = stored.key.rpartition("/")
         attributes = dataclasses.replace(Deleter.admission_attributes(kind, (namespace, name), options), old=stored.obj)
-        if not self._webhooks.concern(attributes):
+        if not self._webhooks.any_match(attributes):
             self._deleter.mark_or_remove(kind, stored, options)
             return
         options = dataclasses.replace(options, uid=stored.uid, sent=_sent(options, stored.uid))

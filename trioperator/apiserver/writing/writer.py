@@ -346,7 +346,7 @@ class Writer:
             await self._admission.validate(dataclasses.replace(attributes, new=seen))
         return new
 
-    # -- helpers -------------------------------------------------------------------------------------------------
+    # -- helpers --------------------------------------------------------------------------------------------------
 
     def _validate(self, kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> None:
         warnings: list[str] = []
