@@ -1,6 +1,6 @@
-"""The gate of the API: every request is brought in by a user who may do what it asks for.
+"""Access control: authentication, impersonation and authorization of every request.
 
-Where everything is allowed, nothing is looked up: a request without credentials costs nothing here.
+If everything is allowed, attributes are not even parsed: this costs nothing.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
 
 class Authorizer(Protocol):
-    """What decides who may do what."""
+    """Interface of authorizers."""
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """Return whether the user may do what is wanted."""
+        """Return whether the user is authorized."""
 
     def grants(self, user: User, namespace: str) -> list[Grant]:
-        """Return what the user has been given, in the whole cluster and in the namespace."""
+        """Return what is granted to the user, cluster-wide and in the namespace."""
 
 
 class AlwaysAllow:
-    """Everybody may do everything."""
+    """Authorizer that allows everything."""
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """Allow it."""
+        """Return that it is allowed."""
         return Decision(True)
 
     def grants(self, user: User, namespace: str) -> list[Grant]:
-        """Return that the user has everything."""
+        """Return a grant of everything."""
         return [Grant("", EVERYTHING)]
 
 
 def make_authorizer(state: State, mode: str) -> Authorizer:
-    """Make the authorizer of that name; raise ConfigError if there is none."""
+    """Return the authorizer of the mode. Raises ConfigError for unknown modes."""
     match mode.lower():
         case "rbac":
             return RbacAuthorizer(state)
@@ -59,7 +59,7 @@ def make_authorizer(state: State, mode: str) -> Authorizer:
 
 
 class AccessControl:
-    """Who may come in, and what they may do."""
+    """Access control of one cluster."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self.authenticator = authenticator
@@ -67,7 +67,7 @@ class AccessControl:
         self._is_open = isinstance(authorizer, AlwaysAllow)
 
     def admit(self, request: Request) -> None:
-        """Set the user of the request; refuse those who are not known (401), or who may not do that (403)."""
+        """Authenticate and authorize the request, and set its user. Raises 401 or 403."""
         user = request.user = self.authenticator.authenticate(request)
         if self._is_open and not request.impersonation:
             return
@@ -80,7 +80,7 @@ class AccessControl:
             self.check(request.user, attributes)
 
     def check(self, user: User, wanted: Attributes) -> None:
-        """Refuse what the user may not do."""
+        """Raise 403 unless the user is authorized."""
         decision = self.authorizer.decide(user, wanted)
         if not decision.allowed:
             raise _forbidden(user, wanted, decision.reason)

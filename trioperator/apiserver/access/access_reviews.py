@@ -1,6 +1,6 @@
-"""Questions about access that are asked as objects: who am I, may I, may they, what may I, whose token is this.
+"""Access reviews: SelfSubjectReview, SubjectAccessReview and its variants, SelfSubjectRulesReview, TokenReview.
 
-Nothing of it is stored: the object comes back with its answer. The objects have been read by their schemas.
+Reviews are not stored: the response is the object with its status. The objects are already decoded by their schemas.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PATH: Final = "spec.nonResourceAttributes"
 
 
 class AccessReviews:
-    """Answers the questions."""
+    """Handler of access reviews."""
 
     def __init__(self, state: State, access: AccessControl) -> None:
         self._state = state
         self._access = access
 
     def answer(self, kind: Kind, namespace: str, asked: Object, user: User) -> Object:
-        """Return the object with its answer; refuse what makes no sense."""
+        """Return the review with its status. Raises InvalidError."""
         if kind.namespaced and not namespace:
             raise unknown_resource()
         meta = {field: value for field, value in asked["metadata"].items() if value}
@@ -104,14 +104,14 @@ def _attributes(spec: Object) -> Attributes:
     resource: Object | None = spec.get("resourceAttributes")
     path: Object | None = spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
-        raise _refusal(
+        raise _invalid(
             _PATH, f"Invalid value: {_go_path(path)}: cannot be specified in combination with resourceAttributes"
         )
     if path is not None:
         return Attributes(verb=_text(path, "verb"), path=_text(path, "path"), is_resource=False)
     if resource is None:
         text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise _refusal(_RESOURCE, f"Invalid value: null: {text}")
+        raise _invalid(_RESOURCE, f"Invalid value: null: {text}")
     return Attributes(
         verb=_text(resource, "verb"),
         group=_text(resource, "group"),
@@ -136,30 +136,30 @@ def _subject(spec: Mapping[str, Any]) -> User:
     )
 
 
-# -- what makes no sense ----------------------------------------------------------------------------------------------
+# -- validation ------------------------------------------------------------------------------------------------------
 
 
-def _refusal(field: str, text: str) -> Exception:
+def _invalid(field: str, text: str) -> Exception:
     return invalid("", _GROUP, "", [StatusCause(field, text)])
 
 
 def _check_empty(meta: Mapping[str, Any]) -> None:
     if meta:
-        raise _refusal("metadata", f"Invalid value: {msgspec.json.encode(meta).decode()}: must be empty")
+        raise _invalid("metadata", f"Invalid value: {msgspec.json.encode(meta).decode()}: must be empty")
 
 
 def _check_subject(spec: Mapping[str, Any]) -> None:
     if not spec.get("user") and not spec.get("groups"):
-        raise _refusal("spec.user", 'Invalid value: "": at least one of user or group must be specified')
+        raise _invalid("spec.user", 'Invalid value: "": at least one of user or group must be specified')
 
 
 def _check_place(spec: Mapping[str, Any], namespace: str) -> None:
     path, resource = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
     if path is not None:
-        raise _refusal(_PATH, f"Invalid value: {_go_path(path)}: disallowed on this kind of request")
+        raise _invalid(_PATH, f"Invalid value: {_go_path(path)}: disallowed on this kind of request")
     own = namespace if resource is None else _text(resource, "namespace")
     if own != namespace:
-        raise _refusal(f"{_RESOURCE}.namespace", f'Invalid value: "{own}": must match metadata.namespace')
+        raise _invalid(f"{_RESOURCE}.namespace", f'Invalid value: "{own}": must match metadata.namespace')
 
 
 def _go_path(path: Mapping[str, Any]) -> str:

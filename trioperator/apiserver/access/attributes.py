@@ -1,7 +1,7 @@
-"""What a request asks to be allowed: a verb, and either a resource or a path. Pure.
+"""Attributes of a request for authorization: a verb, and either a resource or a path. Pure.
 
-The path is read as the real server reads it for its authorizers: without knowing which resources there are, so that
-nobody learns from a refusal what exists.
+As on the real server, the path is parsed without knowledge of the served resources, so that an error response does not
+reveal what exists.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _VERBS: Final = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-_PATH_VERBS: Final = frozenset({"proxy", "watch"})  # verbs of old, which stand in the path
+_PATH_VERBS: Final = frozenset({"proxy", "watch"})  # legacy verbs in the path
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """One thing that somebody wants to do. A request without a resource has a path only."""
+    """Attributes of one request. Without a resource it has a path only."""
 
     verb: str
     group: str = ""
@@ -47,12 +47,12 @@ class Attributes:
 
     @property
     def full_resource(self) -> str:
-        """Return the resource with its subresource, as rules name it."""
+        """The resource with its subresource, as in policy rules."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def read_attributes(request: Request) -> Attributes:
-    """Return what the request asks for."""
+    """Return the attributes of the request."""
     path = unquote(request.path) if "%" in request.path else request.path
     parts = path.strip("/").split("/")
     if len(parts) < 3 or parts[0] not in {"api", "apis"}:
@@ -100,7 +100,7 @@ def _wants_watch(request: Request) -> bool:
 
 
 def _selected_name(selector: str) -> str:
-    """Return the name that the field selector asks for, if it asks for one."""
+    """Return the name that the field selector requires, or an empty string."""
     if "metadata.name" not in selector:
         return ""
     try:

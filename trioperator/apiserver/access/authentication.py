@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens, and those whom the transport vouches for."""
+"""Authentication by bearer tokens, or by the transport."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _INVALID: Final = "invalid bearer token"
 
 
 class Authenticator:
-    """Knows the users of a cluster by their credentials: by tokens that were *given*, and by those that it has made."""
+    """Authenticator of a cluster, with *given* static tokens and the tokens that the cluster issues."""
 
     def __init__(self, given: Mapping[str, User], tokens: Tokens) -> None:
         self._users = {token: _authenticated(user) for token, user in given.items()}
         self._tokens = tokens
 
     def authenticate(self, request: Request) -> User:
-        """Return who asks; refuse with 401 whoever shows a token that is not good, or none where one is required."""
+        """Return the user of the request. Raises 401 for an invalid token, or without required credentials."""
         scheme, _, token = request.authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -38,7 +38,7 @@ class Authenticator:
         return user
 
     def review(self, token: str, audiences: tuple[str, ...]) -> tuple[User | None, tuple[str, ...], str]:
-        """Return whom the token is for, for which of the audiences it is good, and what is wrong with it."""
+        """Return the user of the token, its valid audiences, and an error message."""
         if token in self._users:
             return (self._users[token], (AUDIENCE,), "") if AUDIENCE in audiences else (None, (), _INVALID)
         try:

@@ -1,8 +1,8 @@
-"""The roles and bindings that every cluster has, as the real API server makes them; without those of its controllers.
+"""Default roles and bindings of every cluster, without those of controllers.
 
-The table holds facts of the API only. A role begins at the margin, with the role that it is aggregated to, if any;
-each of its rules is a line with verbs, groups and resources, or with verbs and paths after ``url``. A line that is
-indented further goes on with the one before.
+In the table a role starts an unindented line, followed by the role that it is aggregated to, if any. Each of its rules
+is a line with verbs, groups and resources, or with verbs, ``url`` and paths. A line that is indented further continues
+the previous one.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ system:monitoring
 system:public-info-viewer
   get url /healthz,/livez,/readyz,/version,/version/
 """
-_AGGREGATES: Final = {"admin": (), "edit": ("admin",), "view": ("edit",)}  # with the roles that take them in again
+_AGGREGATES: Final = {"admin": (), "edit": ("admin",), "view": ("edit",)}  # with the roles that aggregate them in turn
 _BINDINGS: Final = {
     "cluster-admin": (MASTERS,),
     "system:basic-user": (AUTHENTICATED,),
@@ -90,7 +90,7 @@ _BINDINGS: Final = {
 
 
 def store_default_roles(state: State) -> None:
-    """Store the roles and bindings that are not there yet."""
+    """Store the default roles and bindings that do not exist."""
     for plural, obj in (*_roles(), *_bindings()):
         table = state.store.table((_GROUP, plural))
         name = obj["metadata"]["name"]

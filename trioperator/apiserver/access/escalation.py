@@ -1,6 +1,6 @@
-"""Nobody gives away more than they have: the checks of those who write roles and bindings.
+"""Prevention of privilege escalation: users can only grant permissions that they have.
 
-Who may ``escalate`` a role, or ``bind`` it, is not checked; neither are the members of ``system:masters``.
+Users with the verb ``escalate`` or ``bind`` on a role, and members of ``system:masters``, are exempt.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["EscalationCheck"]
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = frozenset({"roles", "clusterroles"})
-# What the garbage collector changes, and what nobody means to change.
+# Changes of these fields grant nothing.
 _HARMLESS: Final = frozenset({"ownerReferences", "finalizers", "managedFields", "resourceVersion"})
 
 
 class EscalationCheck:
-    """Checks what is written to roles and bindings."""
+    """Check of writes to roles and bindings."""
 
     def __init__(self, roles: RbacAuthorizer) -> None:
         self._roles = roles
 
     def check(self, kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any] | None, user: User) -> None:
-        """Refuse the write if it gives more than the user has."""
+        """Raise 403 if the write grants more than the user has."""
         if kind.group != _GROUP or MASTERS in user.groups:
             return
         if old is not None and _without_harmless(obj) == _without_harmless(old):
@@ -46,7 +46,7 @@ class EscalationCheck:
     def _check_role(self, kind: Kind, obj: Mapping[str, Any], old: Mapping[str, Any] | None, user: User) -> None:
         meta = obj["metadata"]
         name, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
-        # The name of a role that is created stands in its body, where authorization does not look.
+        # On creation the name is in the body, which authorization does not see.
         asked = "" if old is None else name
         if self._may(user, "escalate", kind.plural, namespace=namespace, name=asked):
             return
@@ -61,7 +61,7 @@ class EscalationCheck:
         role = str(ref.get("name") or "")
         plural = {"ClusterRole": "clusterroles", "Role": "roles"}.get(str(ref.get("kind")))
         if plural is None:
-            return  # it is not valid, which is told later
+            return  # invalid: validation follows
         if self._may(user, "bind", plural, namespace=namespace, name=role):
             return
         try:

@@ -1,8 +1,8 @@
-"""Acting as somebody else: the headers that ask for it, and the rules that allow it.
+"""Impersonation: its headers, and its authorization.
 
-As on the real server there are two ways to be allowed. Of old, ``impersonate`` on a user, a group, a uid or an extra
-allows everything that they may do. Constrained, ``impersonate:user-info`` (or ``serviceaccount``, ``arbitrary-node``)
-on them, together with ``impersonate-on:user-info:<verb>`` on what is asked for, allows that request only.
+As on the real server, there are two modes. Unconstrained, ``impersonate`` on a user, a group, a uid or an extra allows
+everything that these may do. Constrained, ``impersonate:user-info`` (or ``serviceaccount``, ``arbitrary-node``) on
+them, together with ``impersonate-on:user-info:<verb>`` on the requested resource, allows that request only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _EXTRA: Final = "impersonate-extra-"
 _GROUP: Final = "authentication.k8s.io"
 _NODE: Final = "system:node:"
 
-Check = Callable[[Attributes], None]  # raises the refusal of what is not allowed
+Check = Callable[[Attributes], None]  # raises for what is not authorized
 
 
 def wanted_user(headers: Sequence[tuple[str, str]]) -> User | None:
-    """Return whom the headers (their names in lower case) ask to act as; None if they do not."""
+    """Return the user to impersonate by the headers (names in lower case), or None."""
     name = next((value for header, value in headers if header == "impersonate-user"), "")
     uid = next((value for header, value in headers if header == "impersonate-uid"), "")
     groups = tuple(value for header, value in headers if header == "impersonate-group")
@@ -62,8 +62,8 @@ def _go_list(values: Sequence[str]) -> str:
 
 
 def impersonate(wanted: User, request: Attributes, check: Check) -> User:
-    """Return the user to act as for the request, or raise the refusal of the first way that was tried."""
-    refusal: ApiError | None = None
+    """Return the impersonated user. Raises the error of the first mode that was tried."""
+    first_error: ApiError | None = None
     for mode in (*_modes(wanted), ""):
         try:
             if mode:
@@ -72,11 +72,11 @@ def impersonate(wanted: User, request: Attributes, check: Check) -> User:
             for attributes in _parts(wanted, mode):
                 check(attributes)
         except ApiError as error:
-            refusal = refusal or error
+            first_error = first_error or error
         else:
             return _actual(wanted, mode)
-    assert refusal is not None
-    raise refusal
+    assert first_error is not None
+    raise first_error
 
 
 def _check_limits(wanted: User) -> None:
@@ -85,7 +85,7 @@ def _check_limits(wanted: User) -> None:
 
 
 def _modes(wanted: User) -> Iterator[str]:
-    """Name the constrained ways that there are for such a user. A node or a service account has only its name."""
+    """Yield the constrained modes for the user. Nodes and service accounts must have just a name."""
     is_account = split_service_account(wanted.name) is not None
     is_node = wanted.name.startswith(_NODE)
     has_more = bool(wanted.uid or wanted.groups or wanted.extra)
@@ -98,7 +98,7 @@ def _modes(wanted: User) -> Iterator[str]:
 
 
 def _parts(wanted: User, mode: str) -> Iterator[Attributes]:
-    """Name everything that must be allowed for the user to be impersonated."""
+    """Yield everything that must be authorized to impersonate the user."""
     verb = f"impersonate:{mode}" if mode else "impersonate"
     group, version = (_GROUP if mode else ""), "v1"
     account = split_service_account(wanted.name)
@@ -124,7 +124,7 @@ def _parts(wanted: User, mode: str) -> Iterator[Attributes]:
 
 
 def _actual(wanted: User, mode: str) -> User:
-    """Return the user with the groups that nobody has to ask for."""
+    """Return the user with its implicit groups."""
     groups = wanted.groups
     account = split_service_account(wanted.name)
     if mode == "arbitrary-node":

@@ -1,6 +1,6 @@
-"""The rules of roles: what one of them allows, and whether some of them cover others. Pure.
+"""Policy rules of roles: what they allow, and whether some cover others. Pure.
 
-A rule is what ``PolicyRule`` of ``rbac.authorization.k8s.io/v1`` says: ``*`` stands for all, a subresource is named
+The syntax is that of ``PolicyRule`` in ``rbac.authorization.k8s.io/v1``: ``*`` matches everything, subresources are
 ``pods/log`` or ``*/scale``, and a path may end with ``*``.
 """
 
@@ -20,7 +20,7 @@ Words = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """One rule of a role."""
+    """Rule of a role."""
 
     verbs: Words = ()
     groups: Words = ()
@@ -36,7 +36,7 @@ EVERYTHING = (
 
 
 def parse_rules(rules: Any) -> tuple[PolicyRule, ...]:
-    """Return the rules of a stored role; what is no rule allows nothing."""
+    """Return the rules of a stored role; invalid ones are skipped."""
     return tuple(_parse(rule) for rule in rules or () if isinstance(rule, Mapping))
 
 
@@ -54,7 +54,7 @@ def _parse(rule: Mapping[str, Any]) -> PolicyRule:
 
 
 def allows(rule: PolicyRule, wanted: Attributes) -> bool:
-    """Return whether the rule allows what is wanted."""
+    """Return whether the rule allows the request."""
     if not _has(rule.verbs, wanted.verb):
         return False
     if not wanted.is_resource:
@@ -81,13 +81,13 @@ def _url_covers(url: str, path: str) -> bool:
     return url == path or (url.endswith("*") and path.startswith(url.rstrip("*")))
 
 
-# -- who gives what ---------------------------------------------------------------------------------------------------
+# -- coverage --------------------------------------------------------------------------------------------------------
 
 
 def find_missing(held: Sequence[PolicyRule], given: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Return what of the *given* rules the *held* ones do not cover, in rules for one verb and one resource each.
+    """Return the parts of the *given* rules that the *held* ones do not cover, each for one verb and one resource.
 
-    Each such part is covered by one held rule or not at all.
+    Each part is covered by one held rule or not at all.
     """
     parts = (part for rule in given for part in _break_down(rule))
     return [part for part in parts if not any(_covers(rule, part) for rule in held)]
@@ -118,7 +118,7 @@ def _covers(rule: PolicyRule, part: PolicyRule) -> bool:
 
 
 def describe_missing(missing: Iterable[PolicyRule]) -> str:
-    """Return the rules in lines as the refusal shows them: the verbs of one resource together, sorted."""
+    """Return the rules as lines of the error message: grouped by resource, sorted."""
     verbs: dict[PolicyRule, list[str]] = {}
     alone: list[PolicyRule] = []
     for rule in missing:

@@ -1,7 +1,6 @@
-"""Who may do what, by the roles and bindings that are stored in the cluster.
+"""RBAC authorization by the roles and bindings that are stored in the cluster.
 
-Everything that was found out is remembered until a role or a binding changes, so that the same request of the same
-user costs one look into a dict.
+Decisions are cached until a role or a binding changes, so that a repeated request costs one dict lookup.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ __all__ = ["Decision", "Grant", "RbacAuthorizer"]
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _TABLES: Final = ("clusterrolebindings", "rolebindings", "clusterroles", "roles")
-_LIMIT: Final = 10_000  # decisions that are remembered
+_LIMIT: Final = 10_000  # decisions in the cache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether something is allowed, and why or why not, where there is something to tell."""
+    """Decision of an authorizer, with a reason where there is one."""
 
     allowed: bool
     reason: str = ""
@@ -36,7 +35,7 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grant:
-    """What one binding gives to a user: rules, or the reason why there are none."""
+    """Rules that one binding grants to a user, or the reason why there are none."""
 
     source: str
     rules: tuple[PolicyRule, ...] = ()
@@ -44,7 +43,7 @@ class Grant:
 
 
 class RbacAuthorizer:
-    """The roles and bindings of one cluster."""
+    """Authorizer of one cluster."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -54,10 +53,10 @@ class RbacAuthorizer:
         self._grants: dict[tuple[str, tuple[str, ...], str], list[Grant]] = {}
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """Return whether the user may do what is wanted."""
+        """Return whether the user is authorized."""
         if MASTERS in user.groups:
             return Decision(True)
-        self._forget_if_changed()
+        self._invalidate_cache()
         key = (user, wanted)
         decision = self._decisions.get(key)
         if decision is None:
@@ -75,8 +74,8 @@ class RbacAuthorizer:
         return Decision(False, f"RBAC: {problems}" if problems else "")
 
     def grants(self, user: User, namespace: str) -> list[Grant]:
-        """Return what bindings give to the user, in the whole cluster and in the namespace ("" is none)."""
-        self._forget_if_changed()
+        """Return what bindings grant to the user, cluster-wide and in the namespace (if not empty)."""
+        self._invalidate_cache()
         key = (user.name, user.groups, namespace)
         grants = self._grants.get(key)
         if grants is None:
@@ -84,19 +83,19 @@ class RbacAuthorizer:
         return grants
 
     def rules(self, user: User, namespace: str) -> list[PolicyRule]:
-        """Return the rules that apply to the user there."""
+        """Return the rules that apply to the user in the namespace."""
         return [rule for grant in self.grants(user, namespace) for rule in grant.rules]
 
     def role_rules(self, ref: Mapping[str, Any], namespace: str) -> tuple[PolicyRule, ...]:
-        """Return the rules of the role that a binding in the namespace refers to; raise NotFoundError without it."""
+        """Return the rules of the role that a binding in the namespace refers to. Raises NotFoundError."""
         plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
         kind = self._kind(plural)
         stored = self._state.require(kind, namespace, str(ref.get("name") or ""))
         return parse_rules(stored.obj.get("rules"))
 
-    # -- from the tables ------------------------------------------------------------------------------------------
+    # -- resolution -----------------------------------------------------------------------------------------------
 
-    def _forget_if_changed(self) -> None:
+    def _invalidate_cache(self) -> None:
         seen = tuple(table.end for table in self._tables)
         if seen != self._seen:
             self._seen = seen
@@ -132,7 +131,7 @@ class RbacAuthorizer:
 
 
 def join_problems(grants: Iterable[Grant]) -> str:
-    """Return the problems of the grants as one text."""
+    """Return the problems of the grants as one message."""
     problems = list(dict.fromkeys(grant.problem for grant in grants if grant.problem))
     return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
 

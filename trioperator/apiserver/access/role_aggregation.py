@@ -1,4 +1,4 @@
-"""Cluster roles that gather the rules of others, as the real cluster's controller has them do, before the answer."""
+"""Aggregation of ClusterRoles, as a follow-up of writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLUSTER_ROLES: Final = ("rbac.authorization.k8s.io", "clusterroles")
 
 
 class RoleAggregator:
-    """Fills the rules of roles with an ``aggregationRule`` whenever a cluster role changes."""
+    """Controller that fills the rules of ClusterRoles with an ``aggregationRule``."""
 
     def __init__(self, state: State, *, schedule: Callable[[Callable[[], None]], None]) -> None:
         self._state = state
@@ -30,7 +30,7 @@ class RoleAggregator:
             self._schedule(self.aggregate)
 
     def aggregate(self) -> None:
-        """Bring all roles that gather others up to date."""
+        """Update all aggregated roles."""
         self._is_due = False
         for key in tuple(self._table.keys()):
             stored = self._table.objects[key]

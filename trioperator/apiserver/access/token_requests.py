@@ -1,4 +1,4 @@
-"""Tokens for service accounts: those that are asked for, and those that stand in Secrets."""
+"""Tokens for service accounts: ``TokenRequest``, and Secrets with tokens."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TOKEN_REQUEST: Final = Kind(
     namespaced=True,
 )
 _HOUR: Final = 3600
-_SHORTEST: Final = 600  # seconds
-_LONGEST: Final = 2**32  # seconds
+_MIN_LIFETIME: Final = 600  # seconds
+_MAX_LIFETIME: Final = 2**32  # seconds
 _BINDABLE: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 _ACCOUNTS: Final = ("", "serviceaccounts")
 _SECRETS: Final = ("", "secrets")
@@ -38,14 +38,14 @@ _UID: Final = "kubernetes.io/service-account.uid"
 
 
 class TokenRequests:
-    """Answers requests for tokens."""
+    """Handler of ``TokenRequest``."""
 
     def __init__(self, state: State, tokens: Tokens) -> None:
         self._state = state
         self._tokens = tokens
 
     def answer(self, kind: Kind, namespace: str, name: str, asked: Object) -> Object:
-        """Return the request for a token of the service account, with the token; refuse what makes no sense."""
+        """Return the ``TokenRequest`` with a token of the service account. Raises ApiError for invalid requests."""
         meta = asked["metadata"]
         if (meta.get("name") or name) != name:
             text = f'Invalid value: "{meta["name"]}": must match the service account name if specified'
@@ -74,7 +74,7 @@ class TokenRequests:
         }
 
     def _bound(self, namespace: str, account: str, ref: Mapping[str, Any] | None) -> Object:
-        """Return the claim about the object that the token shall end with."""
+        """Return the claim for the object that the token is bound to."""
         if ref is None:
             return {}
         plural = _BINDABLE.get(ref.get("kind") or "")
@@ -104,9 +104,9 @@ class TokenRequests:
 
 def _checked(seconds: int) -> int:
     text = ""
-    if seconds < _SHORTEST:
+    if seconds < _MIN_LIFETIME:
         text = "may not specify a duration less than 10 minutes"
-    elif seconds > _LONGEST:
+    elif seconds > _MAX_LIFETIME:
         text = "may not specify a duration larger than 2^32 seconds"
     if text:
         cause = StatusCause("spec.expirationSeconds", f"Invalid value: {seconds}: {text}")
@@ -115,10 +115,10 @@ def _checked(seconds: int) -> int:
 
 
 class TokenSecrets:
-    """Fills Secrets of the type ``kubernetes.io/service-account-token``, and deletes them with their account.
+    """Controller of Secrets of the type ``kubernetes.io/service-account-token``.
 
-    A controller of the real cluster does that some time later; here it is done before the answer. *schedule* takes what
-    is to be done after a write; *certificate* tells that of the authority of the server.
+    It fills them with tokens, and deletes them with their service account, as follow-ups of writes. *schedule* queues a
+    follow-up; *certificate* returns the server's CA certificate.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class TokenSecrets:
                 self._state.store.remove(secrets, key)
 
     def _account(self, secret: Stored) -> Stored | None:
-        """Return the service account that the Secret is for; None if that is gone."""
+        """Return the service account of the Secret, or None if it does not exist."""
         meta = secret.obj["metadata"]
         annotations = meta.get("annotations") or {}
         table = self._state.store.table(_ACCOUNTS)

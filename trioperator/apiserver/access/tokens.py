@@ -1,8 +1,7 @@
-"""Tokens that the cluster makes: signed claims, as the real API server makes them, and what they prove.
+"""Tokens of the cluster: issuing and verification of signed claims.
 
-Those of service accounts are good as long as their time has not run out and the objects that they are bound to exist.
-The claims are those of the real server; the signature is of the simplest kind (HS256), since nobody but this server
-has to check it.
+Tokens of service accounts are valid until they expire, or the objects that they are bound to are deleted. The claims
+are those of the real server; the signature is symmetric (HS256), because only this server verifies it.
 """
 
 from __future__ import annotations
@@ -27,41 +26,41 @@ __all__ = ["AUDIENCE", "TokenError", "Tokens"]
 AUDIENCE: Final = "https://kubernetes.default.svc"  # the API server itself
 _OLD_ISSUER: Final = "kubernetes/serviceaccount"
 _OLD: Final = "kubernetes.io/serviceaccount/"
-_USER_ISSUER: Final = "trioperator"  # of tokens for other users, which kubeconfigs have
-_LEEWAY: Final = 60  # seconds that a token outlives its time
-_LIMIT: Final = 10_000  # tokens whose signatures are remembered
+_USER_ISSUER: Final = "trioperator"  # of the tokens in kubeconfigs
+_LEEWAY: Final = 60  # seconds for which an expired token is still valid
+_LIMIT: Final = 10_000  # tokens in the cache of verified signatures
 _EXTRA: Final = "authentication.kubernetes.io/"
 _BOUND: Final = (("pod", ("", "pods")), ("secret", ("", "secrets")), ("node", ("", "nodes")))
 
-VolumeClaimController = Mapping[str, Any]
+Claims = Mapping[str, Any]
 
 
 class TokenError(Exception):
-    """A token that is one of ours proves nothing any more."""
+    """Raised when a token of this cluster is no longer valid."""
 
 
 class Tokens:
-    """The tokens of one cluster, signed with its key, which is kept with its objects."""
+    """Tokens of one cluster, signed with its key, which is persisted with its objects."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._known: dict[str, VolumeClaimController] = {}
+        self._known: dict[str, Claims] = {}
         self._users: dict[str, User] = {}
 
     @cached_property
     def _key(self) -> bytes:
         return bytes.fromhex(self._state.persisted("signing-key", lambda: secrets.token_hex(32)))
 
-    # -- making ---------------------------------------------------------------------------------------------------
+    # -- issuing --------------------------------------------------------------------------------------------------
 
-    def sign(self, claims: VolumeClaimController) -> str:
-        """Return the token that proves the claims."""
+    def sign(self, claims: Claims) -> str:
+        """Return a token with the claims."""
         head = {"alg": "HS256", "kid": hashlib.sha256(self._key).hexdigest()[:16]}
         content = f"{_encode(head)}.{_encode(claims)}"
         return f"{content}.{self._signature(content)}"
 
-    def issue(self, account: Stored, *, audiences: Sequence[str], seconds: int, bound: VolumeClaimController) -> str:
-        """Make a token for the service account, bound to the *bound* objects (``{"pod": {"name":…, "uid":…}}``)."""
+    def issue(self, account: Stored, *, audiences: Sequence[str], seconds: int, bound: Claims) -> str:
+        """Issue a token for the service account, bound to the *bound* objects (``{"pod": {"name":…, "uid":…}}``)."""
         meta = account.obj["metadata"]
         now = int(self._state.now().timestamp())
         name = {"name": meta["name"], "uid": meta["uid"]}
@@ -79,7 +78,7 @@ class Tokens:
         )
 
     def issue_lasting(self, account: Stored, secret: str) -> str:
-        """Make the token of a Secret: good until the Secret or the service account goes."""
+        """Issue the token of a Secret, valid until the Secret or the service account is deleted."""
         meta = account.obj["metadata"]
         return self.sign(
             {
@@ -93,17 +92,17 @@ class Tokens:
         )
 
     def issue_for(self, user: User) -> str:
-        """Make a token for any user: always the same one, and without an end."""
+        """Issue a token for any user: always the same one, which never expires."""
         extra = {key: list(values) for key, values in sorted(user.extra.items())}
         content = {"name": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
         return self.sign({"iss": _USER_ISSUER, "user": content})
 
-    # -- checking -------------------------------------------------------------------------------------------------
+    # -- verification ---------------------------------------------------------------------------------------------
 
     def check(self, token: str) -> tuple[User, tuple[str, ...]] | None:
-        """Return whom the token is for, and its audiences; None if it is none of ours.
+        """Return the user and the audiences of the token, or None if it is not of this cluster.
 
-        Raises TokenError if it was good once.
+        Raises TokenError if it is no longer valid.
         """
         claims = self._verify(token)
         if claims is None:
@@ -117,7 +116,7 @@ class Tokens:
             raise TokenError("service account token has expired")
         return self._check_bound(claims, token), tuple(claims["aud"])
 
-    def _verify(self, token: str) -> VolumeClaimController | None:
+    def _verify(self, token: str) -> Claims | None:
         claims = self._known.get(token)
         if claims is None:
             content, _, signature = token.rpartition(".")
@@ -133,24 +132,24 @@ class Tokens:
             self._known[token] = claims
         return claims
 
-    def _check_bound(self, claims: VolumeClaimController, token: str) -> User:
+    def _check_bound(self, claims: Claims, token: str) -> User:
         own = claims["kubernetes.io"]
         self._require_account(own["namespace"], own["serviceaccount"]["name"], own["serviceaccount"]["uid"])
         for field, resource in _BOUND:
-            if field in own and not (field == "node" and "pod" in own):  # the node of a pod is told, not checked
+            if field in own and not (field == "node" and "pod" in own):  # the node of a Pod is not checked
                 self._require_bound(own["namespace"] if field != "node" else "", resource, own[field])
         user = self._users.get(token)
         if user is None:
             user = self._users[token] = _bound_user(claims)
         return user
 
-    def _require_bound(self, namespace: str, resource: tuple[str, str], claim: VolumeClaimController) -> None:
+    def _require_bound(self, namespace: str, resource: tuple[str, str], claim: Claims) -> None:
         key = f"{namespace}/{claim['name']}" if namespace else claim["name"]
         found = self._state.store.table(resource).objects.get(key)
         if found is None or found.uid != claim["uid"]:
             raise TokenError("service account token has been invalidated")
 
-    def _check_lasting(self, claims: VolumeClaimController, token: str) -> User:
+    def _check_lasting(self, claims: Claims, token: str) -> User:
         namespace = claims[f"{_OLD}namespace"]
         name, uid = claims[f"{_OLD}service-account.name"], claims[f"{_OLD}service-account.uid"]
         secret = self._state.store.table(("", "secrets")).objects.get(f"{namespace}/{claims[f'{_OLD}secret.name']}")
@@ -171,7 +170,7 @@ class Tokens:
         return _text(hmac.digest(self._key, content.encode(), "sha256"))
 
 
-def _bound_user(claims: VolumeClaimController) -> User:
+def _bound_user(claims: Claims) -> User:
     own = claims["kubernetes.io"]
     extra: dict[str, tuple[str, ...]] = {f"{_EXTRA}credential-id": (f"JTI={claims['jti']}",)}
     for field in ("pod", "node"):
