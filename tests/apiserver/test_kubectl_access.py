@@ -74,7 +74,8 @@ async def test_it_is_told_what_it_may_not(kubectl: Kubectl) -> None:
 
 async def test_roles_are_shown(kubectl: Kubectl) -> None:
     assert "cluster-admin" in await kubectl("get", "clusterroles")
-    assert "ClusterRole/cluster-admin" in await kubectl("get", "clusterrolebindings", "-o", "wide")
+    assert "cluster-admin" in await kubectl("get", "clusterrolebindings", "-o", "wide")
+    assert "system:masters" in await kubectl("describe", "clusterrolebinding", "cluster-admin")
     described = await kubectl("describe", "clusterrole", "system:basic-user")
     assert "selfsubjectaccessreviews.authorization.k8s.io" in described
 

@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from .column_values import find, since
+from .column_values import find
 
-__all__ = ["pod_ready", "pod_restarts", "pod_status", "readiness_gates"]
+__all__ = ["pod_ready", "pod_status"]
 
 Object: TypeAlias = Mapping[str, Any]
 
@@ -79,21 +79,3 @@ def _how(ended: Object) -> str:
 
 def _conditions(obj: Object) -> Sequence[Object]:
     return find(obj, "status.conditions") or ()
-
-
-def pod_restarts(obj: Object, now: datetime.datetime) -> str:
-    """Show how often containers were restarted, and when for the last time."""
-    statuses = find(obj, "status.containerStatuses") or ()
-    total = sum(int(status.get("restartCount") or 0) for status in statuses)
-    times = [find(status, "lastState.terminated.finishedAt") for status in statuses]
-    last = max((time for time in times if time), default=None)
-    return f"{total} ({since(last, now)} ago)" if total and last else str(total)
-
-
-def readiness_gates(obj: Object, now: datetime.datetime) -> str:
-    """Show how many of the readiness gates are open."""
-    gates = find(obj, "spec.readinessGates") or ()
-    if not gates:
-        return "<none>"
-    true = {condition.get("type") for condition in _conditions(obj) if condition.get("status") == "True"}
-    return f"{sum(gate.get('conditionType') in true for gate in gates)}/{len(gates)}"

@@ -67,8 +67,7 @@ def columns_of(kind: Kind, now: datetime.datetime) -> tuple[list[Column], list[C
     """Return the columns of the kind and how their cells are filled."""
     if kind.custom is None:
         builtin = builtin_columns(kind.resource)
-        shown = [Column(name=c.name, type=c.type, format=c.format, priority=c.priority, path="") for c in builtin]
-        return shown, [functools.partial(_builtin_cell, c.cell, now) for c in builtin]
+        return [column for column, _ in builtin], [functools.partial(_builtin_cell, cell, now) for _, cell in builtin]
     columns = [Column(name="Name", type="string", format="name", description="Name of the object.", path="")]
     cells: list[Cell] = [lambda obj: obj["metadata"]["name"]]
     for column in kind.custom.columns:
