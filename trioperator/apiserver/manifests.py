@@ -8,6 +8,8 @@ from typing import Any
 
 from trioperator.errors import ConfigError
 
+from .bodies.yaml import YamlError, load_documents
+
 __all__ = ["Manifest", "load_objects", "metadata_of"]
 
 Manifest = str | pathlib.Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]
@@ -38,13 +40,11 @@ def load_objects(manifest: Manifest) -> list[Mapping[str, Any]]:
         if not isinstance(manifest, Iterable):
             raise ConfigError(f"The manifest has a {type(manifest).__name__} where an object is expected.")
         return [obj for item in manifest for obj in load_objects(item)]
-    import yaml
-
     text = manifest.read_text(encoding="utf-8") if isinstance(manifest, pathlib.Path) else manifest
     try:
-        documents = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The manifest is not YAML: {error}") from None
+        documents = load_documents(text)
+    except YamlError as error:
+        raise ConfigError(f"The manifest is not YAML: {str(error).removeprefix('yaml: ')}") from None
     for document in documents:
         if document is not None and not isinstance(document, dict):
             raise ConfigError(f"The manifest has a {type(document).__name__} where an object is expected.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.apiserver.bodies.yaml import YamlError, load_yaml
+from trioperator.apiserver.bodies.yaml import YamlError, load_documents, load_yaml
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,20 @@ def test_an_alias_is_looked_at_once() -> None:
 def test_what_is_not_yaml_is_refused(body: bytes) -> None:
     with pytest.raises(YamlError, match="yaml: "):
         load_yaml(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        ("", []),
+        ("---\n# nothing\n---\na: 2001-01-01\n", [None, {"a": "2001-01-01"}]),
+        ('{"a": 1}\n---\n[true]', [{"a": 1}, [True]]),
+    ],
+)
+def test_a_text_may_have_several_documents(text: str, documents: list[Any]) -> None:
+    assert load_documents(text) == documents
+
+
+def test_one_document_that_is_not_yaml_spoils_them_all() -> None:
+    with pytest.raises(YamlError, match="yaml: line 3: "):
+        load_documents("a: 1\n---\nb: [")

@@ -114,9 +114,7 @@ def decode_body(kind: Kind, request: Request) -> Any:
         raise unsupported_media_type(_BODY_TYPES)
     try:
         if media == "application/yaml":
-            import yaml
-
-            return yaml.load(request.body, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            return load_yaml(request.body)[0]
         return decode_json(request.body)
     except Exception as error:  # noqa: BLE001 - each parser has errors of its own
         text = f"couldn't get version/kind; json parse error: {error} ({request.body[:64].hex() or '<empty>'})"

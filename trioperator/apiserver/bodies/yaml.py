@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["YamlError", "load_yaml"]
+__all__ = ["YamlError", "load_documents", "load_yaml"]
 
 
 class YamlError(ValueError):
@@ -22,7 +22,15 @@ def load_yaml(body: bytes) -> tuple[Any, list[str]]:
             return json.loads(body, object_pairs_hook=_without_repetition), []
         except ValueError:
             pass  # then it is YAML that looks like JSON, or repeats itself, or is wrong
-    return _load(body)
+    documents = _decode(body)
+    if len(documents) > 1:
+        raise YamlError("yaml: expected a single document")
+    return documents[0] if documents else (None, [])
+
+
+def load_documents(text: str) -> list[Any]:
+    """Decode all documents in the text."""
+    return [document for document, _ in _decode(text)]
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -32,18 +40,20 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _load(body: bytes) -> tuple[Any, list[str]]:
+def _decode(text: bytes | str) -> list[tuple[Any, list[str]]]:
     import yaml
 
+    documents = []
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(body)
-        node = loader.get_single_node()
-        repeated = list(_repeated_keys(node))
-        return None if node is None else _as_json(_without_times(loader, node)), repeated
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        while loader.check_node():
+            node = loader.get_node()
+            documents.append((_as_json(_without_times(loader, node)), list(_repeated_keys(node))))
     except yaml.MarkedYAMLError as error:
         raise YamlError(f"yaml: {_line(error)}{error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise YamlError(f"yaml: {error}") from None
+    return documents
 
 
 def _line(error: Any) -> str:
@@ -64,8 +74,6 @@ def _without_times(loader: Any, node: Any) -> Any:
 
 
 def _nodes(node: Any) -> Any:
-    if node is None:
-        return
     yield node
     if node.id == "mapping":
         for key, value in node.value:
