@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import zoneinfo
 from typing import Any
 
 import pytest
@@ -262,16 +263,52 @@ async def test_a_cron_job_that_was_asleep_makes_up_for_the_last_time_only(
         ("@Hourly", (2024, 1, 15, 0, 0), (2024, 1, 15, 1, 0)),
     ],
 )
-def test_a_schedule_tells_what_comes_next(text: str, begin: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def test_a_schedule_tells_what_comes_next_and_was_last(
+    text: str, begin: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
     moment = datetime.datetime(*begin, tzinfo=Z)  # type: ignore[arg-type,misc]
-    assert Schedule.parse(text).next_after(moment) == datetime.datetime(*expected, tzinfo=Z)  # type: ignore[arg-type,misc]
+    following = datetime.datetime(*expected, tzinfo=Z)  # type: ignore[arg-type,misc]
+    schedule = Schedule.parse(text)
+    assert schedule.next_after(moment) == following
+    assert schedule.last_until(following) == following
+    last = schedule.last_until(following - datetime.timedelta(milliseconds=1))
+    assert last is not None
+    assert last <= moment
 
 
-def test_some_schedules_never_come() -> None:
-    assert Schedule.parse("0 0 31 2 *").next_after(datetime.datetime(2024, 1, 1, tzinfo=Z)) is None
+@pytest.mark.parametrize(
+    ("text", "day", "expected"),
+    [
+        ("30 2 * * *", (2024, 3, 31), ["03:00+02:00"]),
+        ("30 2 * * *", (2024, 10, 27), ["02:30+02:00"]),
+        ("30 * * * *", (2024, 3, 31), ["01:30+01:00", "03:30+02:00"]),
+        ("30 * * * *", (2024, 10, 27), ["02:30+02:00", "02:30+01:00"]),
+    ],
+)
+def test_no_time_is_lost_or_doubled_when_clocks_change(text: str, day: tuple[int, ...], expected: list[str]) -> None:
+    schedule, zone = Schedule.parse(text), zoneinfo.ZoneInfo("Europe/Berlin")
+    begin = datetime.datetime(*day, tzinfo=Z)  # type: ignore[arg-type,misc]
+    found = []
+    for minute in range(120):
+        moment = (begin + datetime.timedelta(minutes=minute)).astimezone(zone)
+        following = schedule.next_after(moment)
+        assert following is not None
+        assert following.timestamp() > moment.timestamp()
+        last = schedule.last_until(moment)
+        if last is not None and last.timestamp() > begin.timestamp():
+            found.append(last.isoformat()[11:16] + last.isoformat()[19:])
+    assert list(dict.fromkeys(found)) == expected
 
 
-@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * * x", "*/0 * * * *", "5-1 * * * *"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "* * * *", "60 * * * *", "* * 0 * *", "* * * * x", "*/0 * * * *", "5-1 * * * *"),
+        "0 0 31 2 *",  # it never comes
+        "0 * * * * *",
+        "@every 1h",
+    ],
+)
 def test_nonsense_is_no_schedule(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Schedule.parse(text)

@@ -49,9 +49,10 @@ class CronJobController(Controller):
             return None
         now = self.client.now()
         last = (obj.get("status") or {}).get("lastScheduleTime") or meta["creationTimestamp"]
-        due = _last_due(schedule, parse_time(last).astimezone(zone), now.astimezone(zone))
+        due = schedule.last_until(now.astimezone(zone))
         next_time = schedule.next_after(now.astimezone(zone))
-        if due is not None and self._is_in_time(obj, due, now) and await self._may_start(obj):
+        is_due = due is not None and due > parse_time(last)
+        if due is not None and is_due and self._is_in_time(obj, due, now) and await self._may_start(obj):
             await self._start(obj, due.astimezone(datetime.UTC))
         return None if next_time is None else (next_time - now).total_seconds()
 
@@ -116,14 +117,3 @@ class CronJobController(Controller):
         if newest:
             status["lastSuccessfulTime"] = newest
         await self.client.set_status(CRONJOBS, obj, status)
-
-
-def _last_due(schedule: Schedule, after: datetime.datetime, now: datetime.datetime) -> datetime.datetime | None:
-    """Return the last moment of the schedule until now; after a long time it is most likely among the latest."""
-    for begin in (max(after, now - datetime.timedelta(days=1)), after):
-        due, following = None, schedule.next_after(begin)
-        while following is not None and following <= now:
-            due, following = following, schedule.next_after(following)
-        if due is not None:
-            return due
-    return None
