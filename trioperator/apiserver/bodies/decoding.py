@@ -18,6 +18,7 @@ from ..model import metadata
 from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
+from ..model.quoting import go_text, json_name
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 from . import patching
@@ -128,7 +129,7 @@ def decode_patch(body: bytes, patch_type: str) -> Any:
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
     if patch_type != patching.JSON and not isinstance(patch, dict):
-        text = f"json: cannot unmarshal {_json_name(patch)} into Go value of type map[string]interface {{}}"
+        text = f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding patch: {text}")
     return patch
 
@@ -140,7 +141,7 @@ def decode_wanted(body: bytes, options: WriteOptions) -> dict[str, Any]:
     except YamlError as error:
         raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from None
     if wanted is not None and not isinstance(wanted, dict):
-        text = f"json: cannot unmarshal {_json_name(wanted)} into Go value of type map[string]interface {{}}"
+        text = f"json: cannot unmarshal {json_name(wanted)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {text}")
     if problems and options.field_validation == "Strict":
         text = "\n  ".join(["yaml: unmarshal errors:", *problems])
@@ -163,15 +164,10 @@ def decode_json(body: bytes) -> Any:
     return _decoder.decode(body)
 
 
-def _json_name(value: Any) -> str:
-    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array", type(None): "null"}
-    return names.get(type(value), "object")
-
-
 def _not_object(value: Any) -> str:
     if value is None:
         return "Object 'Kind' is missing in 'null'"
-    return f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_name(value)} into Go value"
+    return f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_name(value)} into Go value"
 
 
 def decode_object(
@@ -208,7 +204,7 @@ def decode_object(
         return obj
     if not patched:
         raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
-    shown = msgspec.json.encode(sent).decode() if merged is None else patching.go_text(merged)
+    shown = msgspec.json.encode(sent).decode() if merged is None else go_text(merged)
     raise invalid("", "", "", [invalid_value("patch", shown, problem)])
 
 
@@ -222,7 +218,7 @@ def _metadata_problem(kind: Kind, meta: Any) -> str | None:
         return None
     if isinstance(meta, dict):
         return metadata.type_problem(meta)
-    return f"json: cannot unmarshal {_json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
+    return f"json: cannot unmarshal {json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
 
 
 def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:

@@ -15,6 +15,7 @@ from trioperator.errors import ApiError
 from ..model.errors import bad_request, unsupported_media_type
 from ..model.kind_schemas import Node, resolve
 from ..model.kinds import Kind
+from ..model.quoting import go_text
 
 __all__ = [
     "APPLY",
@@ -25,7 +26,6 @@ __all__ = [
     "apply_strategic_patch",
     "as_taken",
     "check_type",
-    "go_text",
 ]
 
 MERGE: Final = "application/merge-patch+json"
@@ -190,20 +190,6 @@ def _check_item(item: Any, key: str, current: list[Any]) -> None:
         raise ApiError.of(text, status=500)
     if key not in item:
         raise ApiError.of(f"map: {go_text(item)} does not contain declared merge key: {key}", status=500)
-
-
-def go_text(value: Any) -> str:
-    """Return the value as the real server shows values that have no types."""
-    match value:
-        case dict():
-            return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-        case list():
-            return f"[{' '.join(go_text(item) for item in value)}]"
-        case bool():
-            return "true" if value else "false"
-        case None:
-            return "<nil>"
-    return str(value)
 
 
 def _is_directive(item: Any, directive: str) -> bool:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..model.selectors import selector_of
 from .client import Object, Resource
 
 __all__ = [
@@ -117,22 +118,5 @@ def set_condition(status: Object, condition: Object, *, now: str) -> Object:
 
 
 def has_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector (``matchLabels``, ``matchExpressions``) matches the labels."""
-    selector = selector or {}
-    wanted = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    return all(_holds(expression, labels) for expression in selector.get("matchExpressions") or ())
-
-
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or ()
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
+    """Return whether the label selector of an object (``matchLabels``, ``matchExpressions``) matches the labels."""
+    return selector_of(selector or {}).matches({"metadata": {"labels": labels}})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from .kinds import Kind
+from .quoting import json_name
 from .status_causes import StatusCause, invalid_value
 
 __all__ = [
@@ -113,8 +114,7 @@ def type_problem(meta: Mapping[str, Any]) -> str | None:
 
 
 def _unmarshal_text(value: Any, field: str, wanted: str) -> str:
-    names = {bool: "bool", str: "string", int: "number", float: "number", dict: "object", list: "array"}
-    return f"json: cannot unmarshal {names[type(value)]} into Go struct field ObjectMeta.{field} of type {wanted}"
+    return f"json: cannot unmarshal {json_name(value)} into Go struct field ObjectMeta.{field} of type {wanted}"
 
 
 def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:

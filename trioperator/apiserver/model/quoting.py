@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["quote", "quote_all"]
+__all__ = ["go_text", "json_name", "quote", "quote_all"]
 
 
 def quote(text: str) -> str:
@@ -15,3 +16,23 @@ def quote(text: str) -> str:
 def quote_all(texts: Iterable[str]) -> str:
     """Return the strings as Go's ``%q`` prints a slice."""
     return f"[{' '.join(map(quote, texts))}]"
+
+
+def go_text(value: Any) -> str:
+    """Return the value as Go prints it, as the real server shows values that have no types."""
+    match value:
+        case dict():
+            return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(go_text(item) for item in value)}]"
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "<nil>"
+    return str(value)
+
+
+def json_name(value: Any) -> str:
+    """Return the name of the value's type in JSON."""
+    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array", type(None): "null"}
+    return names.get(type(value), "object")

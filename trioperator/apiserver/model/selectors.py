@@ -91,7 +91,7 @@ def selector_of(obj: Mapping[str, Any]) -> LabelSelector:
     requirements = [Requirement(key, "in", frozenset({value})) for key, value in labels.items()]
     for item in obj.get("matchExpressions") or ():
         values = frozenset(item.get("values") or ())
-        requirements.append(Requirement(item["key"], _OPERATORS[item["operator"]], values))
+        requirements.append(Requirement(item["key"], _OPERATORS.get(item["operator"], "absent"), values))
     return LabelSelector(tuple(requirements))
 
 

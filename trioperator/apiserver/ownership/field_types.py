@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ..model.kind_schemas import Node, reference, resolve, schema_of
 from ..model.kinds import Kind
+from ..model.quoting import go_text
 from .field_sets import Path, item_element, path_text, value_element
 
 __all__ = ["DEDUCED", "FieldType", "UntypedItemError", "type_of_kind", "typing_problems"]
@@ -121,14 +122,14 @@ class FieldType:
             return None
         match self._schema.get("type"):
             case "object":
-                return None if isinstance(value, dict) else f"expected map, got &{{{_go_text(value)}}}"
+                return None if isinstance(value, dict) else f"expected map, got &{{{go_text(value)}}}"
             case "array":
-                return None if isinstance(value, list) else f"expected list, got &{{{_go_text(value)}}}"
+                return None if isinstance(value, list) else f"expected list, got &{{{go_text(value)}}}"
             case "integer" | "number":
                 is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
                 return None if is_number else f"expected numeric (int or float), got {_go_type(value)}"
             case "boolean":
-                return None if isinstance(value, bool) else f"expected boolean, got &{{{_go_text(value)}}}"
+                return None if isinstance(value, bool) else f"expected boolean, got &{{{go_text(value)}}}"
             case "string" if self._schema.get("format", "") in {"", "byte"}:
                 is_text = isinstance(value, str)
                 return (
@@ -136,7 +137,7 @@ class FieldType:
                 )
             case "string":
                 is_scalar = not isinstance(value, (dict, list))
-                return None if is_scalar else f"expected any scalar, got &{{{_go_text(value)}}}"
+                return None if is_scalar else f"expected any scalar, got &{{{go_text(value)}}}"
         return None
 
 
@@ -205,17 +206,6 @@ def _go_type(value: Any) -> str:
     return names.get(type(value), "map[string]interface {}")
 
 
-def _go_text(value: Any) -> str:
-    """Return the value as Go prints it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go_text(item)}' for key, item in sorted(value.items()))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_text, value))}]"
-    return "<nil>" if value is None else str(value)
-
-
 def _go_source(value: Any) -> str:
     """Return the value as Go writes it in source code."""
     if isinstance(value, dict):
@@ -223,4 +213,4 @@ def _go_source(value: Any) -> str:
         return f"map[string]interface {{}}{{{items}}}"
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(map(_go_source, value))}}}"
-    return f'"{value}"' if isinstance(value, str) else "interface {}(nil)" if value is None else _go_text(value)
+    return f'"{value}"' if isinstance(value, str) else "interface {}(nil)" if value is None else go_text(value)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["age", "find", "human_duration", "ratio", "since"]
+__all__ = ["age", "find", "human_duration", "since"]
 
 Object: TypeAlias = Mapping[str, Any]
-Cell: TypeAlias = Callable[[Object, datetime.datetime], Any]
 
 
 def find(obj: Any, path: str) -> Any:
@@ -17,11 +16,6 @@ def find(obj: Any, path: str) -> Any:
     for part in path.split("."):
         obj = obj.get(part) if isinstance(obj, Mapping) else None
     return obj
-
-
-def ratio(done: str, wanted: str) -> Cell:
-    """Show how many there are of those that are wanted."""
-    return lambda obj, now: f"{find(obj, done) or 0}/{find(obj, wanted) or 0}"
 
 
 def age(obj: Object, now: datetime.datetime) -> str:

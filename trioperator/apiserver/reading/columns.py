@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from ..model.kinds import Column
-from .column_values import age, find, ratio
+from .column_values import age, find
 from .pod_column_values import pod_ready, pod_status
 
 __all__ = ["BuiltinColumn", "builtin_columns"]
@@ -31,6 +31,11 @@ def _column(name: str, cell: Cell, type: str = "string", *, format: str = "") ->
 
 def _count(path: str) -> Cell:
     return lambda obj, now: find(obj, path) or 0
+
+
+def _ready_replicas(obj: Object, now: datetime.datetime) -> str:
+    """Return how many replicas are ready of those that are wanted."""
+    return f"{find(obj, 'status.readyReplicas') or 0}/{find(obj, 'spec.replicas') or 0}"
 
 
 def _node_status(obj: Object, now: datetime.datetime) -> str:
@@ -57,7 +62,7 @@ def _job_status(obj: Object, now: datetime.datetime) -> str:
 
 _NAME: Final = _column("Name", lambda obj, now: obj["metadata"]["name"], format="name")
 _AGE: Final = _column("Age", age)
-_READY: Final = _column("Ready", ratio("status.readyReplicas", "spec.replicas"))
+_READY: Final = _column("Ready", _ready_replicas)
 _READY_COUNT: Final = _column("Ready", _count("status.readyReplicas"), "integer")
 _PHASE: Final = _column("Status", _phase)
 

@@ -19,7 +19,6 @@ __all__ = [
     "duplicate",
     "forbidden_field",
     "items",
-    "matches",
     "named",
     "quantity_value",
 ]
@@ -100,20 +99,3 @@ def check_label_selector(selector: Object, path: str) -> Iterable[StatusCause]:
             text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             yield forbidden_field(f"{where}.values", text)
         yield from check_key(f"{where}.key", term.get("key") or "")
-
-
-def matches(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Return whether the selector, which is valid, selects the labels."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for term in selector.get("matchExpressions") or ():
-        key, values = term["key"], term.get("values") or ()
-        fits = {
-            "In": labels.get(key) in values,
-            "NotIn": labels.get(key) not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }
-        if not fits[term["operator"]]:
-            return False
-    return True

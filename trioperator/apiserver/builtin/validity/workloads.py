@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ...model.selectors import selector_of
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
-from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items, matches
+from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items
 from .configuration import check_claim_spec
 from .pods import check_pod_spec
 
@@ -88,7 +89,7 @@ def _check_selector_and_template(spec: Object, name: str) -> Iterable[StatusCaus
         if causes:
             yield invalid_value("spec.selector", selector, "invalid label selector")
             return
-        if not matches(selector, labels or {}):
+        if not selector_of(selector).matches({"metadata": {"labels": labels}}):
             yield invalid_value(f"{path}.metadata.labels", labels, _MISMATCH)
     pod = template.get("spec") or {}
     yield from check_pod_spec(pod, f"{path}.spec")
