@@ -23,8 +23,8 @@ __all__ = [
     "MERGE",
     "STRATEGIC",
     "apply_json_patch",
+    "apply_operation",
     "apply_strategic_patch",
-    "as_taken",
     "check_type",
 ]
 
@@ -46,9 +46,6 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
 
     Operations that do not fit the document, failed tests among them, are refused with 422 as a whole.
     """
-    import jsonpatch
-    import jsonpointer
-
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         name = "object" if isinstance(operations, dict) else "value"
         text = f"json: cannot unmarshal {name} into Go value of type []handlers.jsonPatchOp"
@@ -59,21 +56,25 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
     document = msgspec.json.decode(raw)
     try:
         for item in operations:
-            document = jsonpatch.apply_patch(document, as_taken(item, document), in_place=True)
+            document = apply_operation(document, item)
         return document
-    except (
-        jsonpatch.JsonPatchException,
-        jsonpointer.JsonPointerException,
-        TypeError,
-        KeyError,
-        IndexError,
-        ValueError,
-    ):
+    except ValueError:
         text = "the server rejected our request due to an error in our request"
         raise ApiError.of(text, status=422, reason="Invalid") from None
 
 
-def as_taken(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:
+def apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
+    """Return the document, changed in place by the operation of a JSON patch. Raises ValueError if it does not fit."""
+    import jsonpatch
+    import jsonpointer
+
+    try:
+        return jsonpatch.apply_patch(document, _as_taken(operation, document), in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, LookupError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _as_taken(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:
     """Return the operation of a JSON patch as the real server takes it, in terms of the standard.
 
     A value that is left out is null, a field that is not there has the value null, and to replace it is to add it.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..bodies.patching import as_taken
+from ..bodies.patching import apply_operation
 from ..model.errors import internal_error
 
 __all__ = ["apply_operations"]
@@ -15,21 +15,11 @@ __all__ = ["apply_operations"]
 
 def apply_operations(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Any:
     """Return the object with the patch applied. Raises 500 if that fails."""
-    import jsonpatch
-    import jsonpointer
-
     document: Any = msgspec.json.decode(msgspec.json.encode(obj))
     for operation in operations:
         try:
-            document = jsonpatch.apply_patch(document, as_taken(operation, document), in_place=True)
-        except (
-            jsonpatch.JsonPatchException,
-            jsonpointer.JsonPointerException,
-            TypeError,
-            KeyError,
-            IndexError,
-            ValueError,
-        ):
+            document = apply_operation(document, operation)
+        except ValueError:
             raise internal_error(_problem(operation, document)) from None
     return document
 
