@@ -23,8 +23,6 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]
     ("", "pods"): pods.check_pod,
     ("", "secrets"): configuration.check_secret,
     ("", "services"): networking.check_service,
-    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): configuration.check_webhooks,
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): configuration.check_webhooks,
     ("apps", "daemonsets"): workloads.check_daemon_set,
     ("apps", "deployments"): workloads.check_deployment,
     ("apps", "replicasets"): workloads.check_replica_set,

@@ -1,4 +1,4 @@
-"""What the API asks of data, claims, webhooks and leases. Pure."""
+"""What the API asks of data, claims and leases. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
-from .common import check_choice, items, quantity_value
+from .common import quantity_value
 
 __all__ = [
     "check_claim",
@@ -16,7 +16,6 @@ __all__ = [
     "check_lease",
     "check_secret",
     "check_storage_class",
-    "check_webhooks",
 ]
 
 Object = Mapping[str, Any]
@@ -35,7 +34,6 @@ _SECRET_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
 _ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 
 
 def check_config_map(obj: Object) -> Iterable[StatusCause]:
@@ -109,47 +107,3 @@ def check_lease(obj: Object) -> Iterable[StatusCause]:
     transitions = obj["spec"].get("leaseTransitions")
     if transitions is not None and transitions < 0:
         yield invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-
-
-# -- webhooks ------------------------------------------------------------------------------------------------------
-
-
-def check_webhooks(obj: Object) -> Iterable[StatusCause]:
-    for where, webhook in items(obj, "webhooks", ""):
-        yield from _check_webhook(webhook, where)
-
-
-def _check_webhook(webhook: Object, path: str) -> Iterable[StatusCause]:
-    if webhook["name"].count(".") < 2:
-        text = "should be a domain with at least three segments separated by dots"
-        yield invalid_value(f"{path}.name", webhook["name"], text)
-    for where, rule in items(webhook, "rules", path):
-        yield from _check_rule(rule, where)
-    yield from check_choice(webhook, path, "failurePolicy", ("Fail", "Ignore"))
-    yield from check_choice(webhook, path, "matchPolicy", ("Equivalent", "Exact"))
-    if "sideEffects" not in webhook:
-        yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
-    yield from check_choice(webhook, path, "sideEffects", ("None", "NoneOnDryRun"))
-    if not 1 <= webhook["timeoutSeconds"] <= 30:
-        text = "the timeout value must be between 1 and 30 seconds"
-        yield invalid_value(f"{path}.timeoutSeconds", webhook["timeoutSeconds"], text)
-    config = webhook["clientConfig"]
-    if ("url" in config) == ("service" in config):
-        yield required(f"{path}.clientConfig", "exactly one of url or service is required")
-    elif not config.get("url", "https:").startswith("https:"):
-        scheme = config["url"].partition(":")[0]
-        text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-        yield invalid_value(f"{path}.clientConfig.url", scheme, text)
-    if not webhook.get("admissionReviewVersions"):
-        yield required(f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1")
-
-
-def _check_rule(rule: Object, path: str) -> Iterable[StatusCause]:
-    if not rule.get("operations"):
-        yield required(f"{path}.operations")
-    for at, operation in enumerate(rule.get("operations") or ()):
-        if operation not in _OPERATIONS:
-            yield unsupported(f"{path}.operations[{at}]", operation, _OPERATIONS)
-    for field in ("apiGroups", "apiVersions", "resources"):
-        if not rule.get(field):
-            yield required(f"{path}.{field}")
