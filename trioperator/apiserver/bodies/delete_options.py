@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..builtin.unmarshal import JSON_NAMES
 from ..model.errors import bad_request, invalid
 from ..model.messages import Request
-from ..model.quoting import quote
+from ..model.quoting import json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 from .decoding import decode_json
@@ -84,7 +83,7 @@ def _read_body(body: bytes) -> dict[str, Any]:
     if sent is None:
         return {}
     if not isinstance(sent, dict):
-        found = JSON_NAMES[type(sent)]
+        found = json_name(sent)
         text = f"json: cannot unmarshal {found} into Go value of type {_HEAD}"
         raise bad_request(f"couldn't get version/kind; json parse error: {text}")
     options = _typed(sent, _OPTIONS, "DeleteOptions")
@@ -109,7 +108,7 @@ def _typed(sent: Mapping[str, Any], fields: Mapping[str, tuple[type, str]], owne
 
 
 def _mismatch(value: Any, field: str, wanted: str) -> Exception:
-    found = "null" if value is None else JSON_NAMES[type(value)]
+    found = json_name(value)
     if found == "number" and wanted == "int64":
         found = f"number {value}"
     return bad_request(f"json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")

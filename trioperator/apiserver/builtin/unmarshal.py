@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from ..model.kind_schemas import Node, definition, definition_of, pointers_of, reference, stored_definition_of
 from ..model.kinds import Kind
+from ..model.quoting import json_name
 from ..model.scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 from .defaults import fill_defaults
 
-__all__ = ["JSON_NAMES", "UnmarshalError", "new_status", "unmarshal"]
+__all__ = ["UnmarshalError", "new_status", "unmarshal"]
 
 
 class UnmarshalError(Exception):
@@ -43,7 +44,7 @@ class _MismatchError(UnmarshalError):
 
     def __str__(self) -> str:
         field = ".".join([self.owner, *reversed(self.fields)])
-        found = JSON_NAMES[type(self.value)]
+        found = json_name(self.value)
         if found == "number" and self.wanted in {"int32", "int64"}:
             found = f"number {self.value}"
         return f"json: cannot unmarshal {found} into Go struct field {field} of type {self.wanted}"
@@ -61,14 +62,6 @@ class _MismatchError(UnmarshalError):
         return f"unrecognized type: {self.wanted}"
 
 
-JSON_NAMES: Final[Mapping[type, str]] = {
-    bool: "bool",
-    str: "string",
-    int: "number",
-    float: "number",
-    list: "array",
-    dict: "object",
-}
 _GO_KINDS: Final[Mapping[type, str]] = {
     bool: "bool",
     str: "string",
