@@ -72,10 +72,11 @@ class Reconciler:
 
     async def reconcile(self, state: ObjectState) -> Result:
         """Do what there is to do for an object now, and return when there will be more."""
+        is_indexed = bool(state.cache.kind.handlers.indices)
         try:
             for event in state.take_events():
                 await self._process_event(state, event)
-            if state.cache.kind.handlers.indices:
+            if is_indexed:
                 await self._indexing.retry(state)
             if state.body is None:
                 state.restore(self._daemons.changed_body(state))
@@ -98,11 +99,14 @@ class Reconciler:
             result = AGAIN if self._progress.is_due(state) else DONE
         elif result is DONE and (state.gone or state.cache.retired):
             self._forget(state)
-        if state.cache.kind.handlers.indices and result is not AGAIN:
-            due = self._indexing.due(state)
-            if due is not None:
-                return RequeueAt(min(due, result.time) if isinstance(result, RequeueAt) else due)
-        return result
+        return self._retry_indexing(state, result) if is_indexed else result
+
+    def _retry_indexing(self, state: ObjectState, result: Result) -> Result:
+        """Return the result of a reconcile, or when index handlers that have failed are due, if that is earlier."""
+        due = self._indexing.due(state)
+        if due is None or result is AGAIN:
+            return result
+        return RequeueAt(min(due, result.time) if isinstance(result, RequeueAt) else due)
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
@@ -320,7 +324,7 @@ class Reconciler:
         last_handled.record(handled, change.encoded, finished=True)
         self._progress.finish(state)
         state.mark_handled()
-        if state.body is before:
+        if state.body is before and handled == change.encoded:
             state.release()
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
 

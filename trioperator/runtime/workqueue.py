@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 import trio
 
 from trioperator.pulse import Pulse
-from trioperator.runtime.result import DONE, Again, Done, RequeueAt, Result
+from trioperator.runtime.result import DONE, Again, RequeueAt, Result
 
 __all__ = ["Lane", "Reconciles", "WorkQueue", "open_workqueue"]
 
@@ -183,17 +183,16 @@ class WorkQueue(Generic[T]):
 
     def _settle(self, entry: _Entry[T], result: Result) -> None:
         """Do with an item what the result of its reconcile says, or queue it where it was added meanwhile."""
-        if entry.dirty is not None and (self.closed or self._reconciler.has_work(entry.item)):
-            self._enqueue(entry, entry.dirty)  # for this worker, or another that comes to it first
-            return
         match result:
-            case Done():
-                del self._entries[entry.item]
-            case RequeueAt(time):
-                self.requeue_at(entry.item, time)
-            case Again():
+            case Again() if not self.closed:
                 self._reconciler.report_loop(entry.item, writes=_LOOP_LIMIT, backoff=_LOOP_BACKOFF)
                 self.requeue_at(entry.item, trio.current_time() + _LOOP_BACKOFF)
+            case _ if entry.dirty is not None and (self.closed or self._reconciler.has_work(entry.item)):
+                self._enqueue(entry, entry.dirty)  # for this worker, or another that comes to it first
+            case RequeueAt(time):
+                self.requeue_at(entry.item, time)
+            case _:
+                del self._entries[entry.item]
 
     def _next(self) -> _Entry[T] | None:
         while self._fresh or self._initial:

@@ -140,7 +140,7 @@ class DaemonLoops:
         return outcome
 
     def _contribute(self, daemon: Daemon, patch: Patch, result: object) -> trio.Event | None:
-        """Have stored what a call wants stored, by a reconcile of the object. Returns the event of that, if any."""
+        """Contribute what a call wants stored to the pending patch. Returns an event for when it is stored, if any."""
         wanted, state = build_result_patch(result, handler_id=daemon.handler.id), daemon.state
         if state.gone or not (patch or wanted):
             return None

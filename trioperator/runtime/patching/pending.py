@@ -58,7 +58,7 @@ class PendingPatch(Patch):
 
 
 class PatchObserver(Protocol):
-    """Something that is told of the patches of an object. It must neither wait nor raise."""
+    """Something that is notified of the patches of an object. It must neither wait nor raise."""
 
     def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None: ...
     def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None: ...
@@ -129,11 +129,11 @@ class PendingPatches:
             stored.set()
 
     def observe(self, state: ObjectState, observer: PatchObserver) -> None:
-        """Tell an observer of the patches of an object from now on."""
+        """Notify an observer of the patches of an object from now on."""
         self._observers.setdefault(state, []).append(observer)
 
     def unobserve(self, state: ObjectState, observer: PatchObserver) -> None:
-        """Tell an observer no more, if it was told before."""
+        """Notify an observer no more, if it was notified before."""
         observers = [other for other in self._observers.get(state, ()) if other is not observer]
         if observers:
             self._observers[state] = observers
@@ -145,6 +145,6 @@ class PendingPatches:
         return state in self._observers
 
     def notify_stored(self, state: ObjectState, body: Mapping[str, Any]) -> None:
-        """Tell the observers of an object of its newest state, as the response to an own write."""
+        """Notify the observers of an object of its newest state, which is the response to an own write."""
         for observer in self._observers.get(state, ()):
             observer.stored(body, self._patches.get(state))

@@ -99,6 +99,8 @@ class LastHandled:
 
         Where somebody has removed it from the object, and it is not in memory either, it counts as empty.
         """
+        if stored is not None:
+            self._kept = None  # somebody has put a record back
         if stored is not None or self._digest is None:
             return stored
         if self._kept is None and self._digest == hash(current):

@@ -46,7 +46,7 @@ class CauseProgress:
         self.states[handler_id] = state
 
     def plan_save(self, time: float | None) -> None:
-        """Have the states stored by a time on Trio's clock, unless they are due earlier; None: they are stored."""
+        """Set by when the states are to be stored, on Trio's clock; None: they are stored."""
         self.save_at = time
 
     def interruptions(self, handler_id: str) -> int:
