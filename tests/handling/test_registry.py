@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.handling.factory import change_cause, change_handler, event_cause, event_handler, nothing, update_handler
-from trioperator.errors import ConfigError
+from trioperator.errors import ConfigError, UserCodeError
 from trioperator.handling.filters import PRESENT, all_, not_
 from trioperator.handling.handler import Activity, ActivityHandler, ChangeHandler, Reason
 from trioperator.handling.registry import (
@@ -160,8 +160,9 @@ def test_a_filter_that_raises_skips_only_its_own_event_handler(caplog: pytest.Lo
 
 def test_a_filter_that_raises_stops_the_selection_for_a_change() -> None:
     handlers = [change_handler(id="a", when=lambda spec: spec["nonexistent"]), change_handler(id="b")]
-    with pytest.raises(KeyError):
+    with pytest.raises(UserCodeError, match="A filter of Handler 'a' has failed: KeyError") as caught:
         selected(handlers, old=A, new=B)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 # ------------------------------------------------------------------------------------ handlers of a kind

@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
+
 from trioperator.errors import ConfigError
 from trioperator.handling.schedule import Schedule
 from trioperator.model.fields import FieldPath
@@ -81,8 +83,7 @@ class Activity(enum.StrEnum):
     PROBE = "probe"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """Keyword arguments that a function accepts; ``takes_all`` is for ``**kwargs``."""
 
     names: frozenset[str]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.outcome import Outcome, describe
@@ -14,8 +15,7 @@ from trioperator.handling.progress import ProgressRecord
 __all__ = ["HandlerState", "add_seconds", "apply_outcome", "build_result_patch", "states_for_cause"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerState:
+class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of one handler with a cause.
 
     ``retries`` is the number of attempts made. ``delayed`` is when the next attempt is due, None if it is due now.
@@ -78,7 +78,7 @@ class HandlerState:
     def with_subrefs(self, ids: Iterable[str]) -> HandlerState:
         """Return the state with the ids of further sub-handlers."""
         subrefs = tuple(sorted({*self.subrefs, *ids}))
-        return self if subrefs == self.subrefs else dataclasses.replace(self, subrefs=subrefs)
+        return self if subrefs == self.subrefs else msgspec.structs.replace(self, subrefs=subrefs)
 
 
 def apply_outcome(state: HandlerState, outcome: Outcome, *, now: datetime.datetime) -> HandlerState:
@@ -86,7 +86,7 @@ def apply_outcome(state: HandlerState, outcome: Outcome, *, now: datetime.dateti
     message = None
     if outcome.error is not None:
         message = describe(outcome.error)[:1024]
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         state,
         retries=state.retries + (not outcome.awaits_subhandlers),
         stopped=now if outcome.final else None,
@@ -116,7 +116,7 @@ def states_for_cause(
             state = HandlerState(started=now, purpose=reason.value)
         elif state.purpose not in (None, reason.value):
             if not state.finished:
-                state = dataclasses.replace(state, purpose=reason.value, delayed=None)
+                state = msgspec.structs.replace(state, purpose=reason.value, delayed=None)
             elif not handler.initial:
                 state = HandlerState(started=now, purpose=reason.value, subrefs=state.subrefs)
         states[handler.id] = state

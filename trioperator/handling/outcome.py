@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import Any
+
+import msgspec
 
 from trioperator.errors import (
     ConfigError,
@@ -19,8 +20,7 @@ from trioperator.handling.handler import ErrorsMode, Handler
 __all__ = ["Outcome", "check_limits", "classify_error", "describe"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one attempt of a handler.
 
     After a ``final`` outcome there is no further attempt; otherwise the next one is due in ``delay`` seconds.

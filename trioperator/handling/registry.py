@@ -5,10 +5,11 @@ Decorators add handlers to the default registry, or to their ``registry=``. An o
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
+
+import msgspec
 
 from trioperator.errors import UserCodeError
 from trioperator.handling.cause import (
@@ -56,8 +57,7 @@ __all__ = [
 H = TypeVar("H", bound=Handler)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class KindHandlers:
+class KindHandlers(msgspec.Struct, frozen=True):
     """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers."""
 
     indices: tuple[IndexHandler, ...] = ()

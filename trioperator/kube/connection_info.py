@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
+
 from trioperator.errors import ConfigError
 
 __all__ = ["ConnectionInfo", "ServerUrl", "decode_pem", "parse_server_url", "read_secret"]
@@ -107,8 +109,7 @@ class ConnectionInfo:
         return value
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ServerUrl:
+class ServerUrl(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a server's URL; ``base`` is the prefix of all paths, without a trailing slash."""
 
     scheme: str

@@ -8,11 +8,11 @@ compression or HTTP/2.
 
 from __future__ import annotations
 
-import dataclasses
 import ssl
 from collections import deque
 from typing import Final
 
+import msgspec
 import trio
 
 from trioperator.kube.http1 import Http1Connection, render_request
@@ -35,8 +35,7 @@ _MAX_IDLE_TIME: Final = 60.0
 _CONNECTION_ERRORS: Final = (OSError, TransportError, trio.ClosedResourceError)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Host and port to connect to; for TLS, the SSL context and the name that the certificate must match."""
 
     host: str

@@ -5,7 +5,6 @@ A group whose server is unavailable (an aggregated API that is down) is skipped 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,8 +28,7 @@ _GROUP_BACKOFFS: Final = (0.5,)
 _MAX_REQUESTS: Final = 8
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Discovery:
+class Discovery(msgspec.Struct, frozen=True):
     """The resources that were found, and the API groups that could not be discovered."""
 
     resources: frozenset[Resource]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -100,8 +99,7 @@ _decode_plain_resources: Final = msgspec.json.Decoder(_PlainResources).decode
 _decode_plain_resource: Final = msgspec.json.Decoder(_PlainResource).decode
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GroupVersion:
+class GroupVersion(msgspec.Struct, frozen=True):
     """One version of an API group; ``stale`` are its resources according to an aggregator that could not reach it."""
 
     group: str
@@ -173,7 +171,7 @@ def _parse_aggregated_group(
         version = GroupVersion(group, each.version, index == 0)  # in order of preference
         resources = _parse_resources(each.resources, version, _parse_aggregated_resource)
         if each.freshness == "Stale":
-            missing.append(dataclasses.replace(version, stale=tuple(resources)))
+            missing.append(msgspec.structs.replace(version, stale=tuple(resources)))
         else:
             found += resources
     return found, missing

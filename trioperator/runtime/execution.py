@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -154,7 +153,7 @@ class Execution:
         cause.logger.warning("The lifecycle has chosen none of %s: they are due again in %g seconds.", names, backoff)
         until = add_seconds(wall_now(), backoff)
         for handler in handlers:
-            self._move(handler, dataclasses.replace(self._progress.states[handler.id], delayed=until))
+            self._move(handler, msgspec.structs.replace(self._progress.states[handler.id], delayed=until))
 
     async def _attempt(self, handler: ChangeHandler, cause: ChangeCause, lifecycle: Lifecycle) -> None:
         """Make one attempt of a handler, and of its sub-handlers."""

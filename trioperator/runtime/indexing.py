@@ -6,7 +6,6 @@ before any handler is called for any object; that takes no workers (see :mod:`tr
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any
@@ -31,8 +30,7 @@ __all__ = ["Indexing"]
 _AT_ONCE = 16
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(msgspec.Struct, frozen=True):
     """Failure of an index handler for an object: tried again at ``due`` on Trio's clock, or never if that is None."""
 
     retries: int
@@ -41,12 +39,11 @@ class _Failure:
     wakes: bool = False
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _ObjectFailures:
+class _ObjectFailures(msgspec.Struct, eq=False):
     """Failures of index handlers for one object, and the watch event that they have failed for."""
 
     event: WatchEvent
-    failures: dict[Hashable, _Failure] = dataclasses.field(default_factory=dict)
+    failures: dict[Hashable, _Failure] = msgspec.field(default_factory=dict)
 
 
 class Indexing:
@@ -187,8 +184,7 @@ class Indexing:
         self._failed.pop(state, None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(msgspec.Struct, frozen=True):
     """Owner of values in an index: an object, by one of the index's functions."""
 
     state: ObjectState

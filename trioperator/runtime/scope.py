@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator
 from typing import Generic, TypeVar
+
+import msgspec
 
 from trioperator.kube.watch import RawObject
 from trioperator.logs import get_logger
@@ -15,8 +16,7 @@ __all__ = ["ObservedItems", "Scope"]
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """Where objects are handled: in the whole cluster, or in the namespaces that match any of the patterns."""
 
     clusterwide: bool = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +60,7 @@ class Records:
         state = HandlerState.from_record(record, now=now)
         # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
         subrefs = tuple(ref for ref in state.subrefs if ref.startswith(f"{handler_id}/"))
-        states = {handler_id: dataclasses.replace(state, subrefs=subrefs)}
+        states = {handler_id: msgspec.structs.replace(state, subrefs=subrefs)}
         for ref in subrefs:
             record = self._progress.fetch(key=ref, body=body)
             if record is not None:
