@@ -85,7 +85,7 @@ class Reconciler:
             elif self._executor.stopping.is_set():
                 result = await self._save_last(state)
             elif state in self._failures and self._failures[state][1] > trio.current_time():
-                return RequeueAt(self._failures[state][1])
+                return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted anew
             else:
                 result = DONE if state.body is None else await self._reconcile_newest(state)
         except StaleError as stale:
