@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import trio
 
+from trioperator.backoff import Backoff
 from trioperator.errors import ApiError, ServerError, UserCodeError
 from trioperator.handling import guard
 from trioperator.logs import Logger
@@ -20,6 +22,10 @@ from trioperator.runtime.patching.pending import Contribution, SentPatch
 from trioperator.runtime.patching.requests import PatchRequests, StaleError
 
 __all__ = ["Functions"]
+
+# Attempts at the same patch, and the delays between them, as of client-go's retry.DefaultBackoff.
+_ATTEMPTS: Final = 5
+_BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 
 _MISSING: Final = object()
 
@@ -42,12 +48,15 @@ class Functions:
         self.sent = None
 
     async def apply(self, contributions: list[Contribution], sent: SentPatch | None) -> None:
-        """Apply functions to the object, again after each conflict; remove the *contributions* that are applied.
+        """Apply functions to the object, again after a conflict; remove the *contributions* that are applied.
 
-        *sent* is what an earlier call has left without a response. Raises what the requests raise.
+        *sent* is what an earlier call has left without a response. Raises what the requests raise, and ConflictError
+        after too many conflicts in a row: then it is for the reconciler to try again later.
         """
         self.sent = sent
-        while True:
+        for conflicts in range(_ATTEMPTS):
+            if conflicts:
+                await trio.sleep(_BACKOFF.delay(conflicts))
             groups = self._resume()
             if groups is None:
                 wanted = self._change(contributions)
@@ -57,6 +66,8 @@ class Functions:
                 self.sent = None
                 contributions.clear()
                 return
+        name = self.body["metadata"]["name"]
+        raise ApiError.of(f"{name} was changed {_ATTEMPTS} times in a row meanwhile", status=409, reason="Conflict")
 
     async def _send(self, groups: Mapping[str | None, Ops]) -> bool:
         """Send JSON patches, and return whether they were applied: not after a conflict."""
