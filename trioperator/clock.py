@@ -1,4 +1,4 @@
-"""Wall time that follows Trio's clock, so that virtual time moves it too."""
+"""Wall time: real, or virtual where Trio's clock is."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import trio.lowlevel
 
 __all__ = ["wall_now", "wall_starts_at"]
 
-# The wall time at which the run's clock stood at zero: computed once per run, because the clocks of the process and of
-# a test have nothing in common.
-_epoch: Final[trio.lowlevel.RunVar[float]] = trio.lowlevel.RunVar("trioperator-epoch")
+# The wall time at which a mock clock stood at zero, computed once per run; None where the clock is real.
+_epoch: Final[trio.lowlevel.RunVar[float | None]] = trio.lowlevel.RunVar("trioperator-epoch")
 
 _start: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("trioperator-start", default=None)
 
 
 @contextlib.contextmanager
 def wall_starts_at(start: datetime.datetime) -> Iterator[None]:
-    """Start the wall time of runs that start in this context at *start*, which is aware, instead of now."""
+    """Start the wall time of runs with a mock clock in this context at *start*, which is aware, instead of now."""
     token = _start.set(start.timestamp())
     try:
         yield
@@ -32,16 +31,21 @@ def wall_starts_at(start: datetime.datetime) -> Iterator[None]:
 
 
 def wall_now() -> datetime.datetime:
-    """Return the wall time, aware, in UTC.
+    """Return the wall time, aware, in UTC. Trio must be running.
 
-    It is the real time of the first call in this run, plus what has passed on Trio's clock since: monotonic, and
-    virtual under a mock clock. Trio must be running.
+    It is the time of the system, which may be set while the operator runs, or jump when a suspended machine is resumed.
+    Under a mock clock it is the real time of the first call in this run, plus what has passed on that clock since.
     """
-    now = trio.current_time()
     try:
         epoch = _epoch.get()
     except LookupError:
-        start = _start.get()
-        epoch = (time.time() if start is None else start) - now
+        epoch = _find_epoch()
         _epoch.set(epoch)
-    return datetime.datetime.fromtimestamp(epoch + now, datetime.UTC)
+    return datetime.datetime.fromtimestamp(time.time() if epoch is None else epoch + trio.current_time(), datetime.UTC)
+
+
+def _find_epoch() -> float | None:
+    if not hasattr(trio.lowlevel.current_clock(), "autojump_threshold"):  # trio.testing is slow to import
+        return None
+    start = _start.get()
+    return (time.time() if start is None else start) - trio.current_time()

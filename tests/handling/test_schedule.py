@@ -96,6 +96,13 @@ def test_a_time_zone_of_a_wrong_type_is_rejected() -> None:
         parse_schedule("* * * * *", timezone)
 
 
+def test_the_next_time_is_never_in_the_past_within_the_hour_that_comes_twice() -> None:
+    schedule = parse_schedule("30 2 * * *", "Europe/Berlin")
+    second_coming = datetime.datetime(2024, 10, 27, 1, 10, tzinfo=datetime.UTC)  # 02:10 for the second time
+    following = schedule.next_after(second_coming)
+    assert following == datetime.datetime(2024, 10, 28, 1, 30, tzinfo=datetime.UTC)
+
+
 @pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo"])
 def test_there_is_no_time_after_the_end_of_the_calendar(timezone: str) -> None:
     end = datetime.datetime.max.replace(tzinfo=datetime.UTC)

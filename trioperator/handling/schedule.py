@@ -34,7 +34,9 @@ class Schedule:
         from cronsim import CronSim  # imported only if there are cron timers
 
         try:
-            return next(CronSim(self.expression, moment.astimezone(self.timezone)), None)
+            times = CronSim(self.expression, moment.astimezone(self.timezone))
+            # In the hour that comes twice, cronsim may begin with a time of its first coming.
+            return next((time for time in times if time.timestamp() > moment.timestamp()), None)
         except OverflowError:  # at the end of the calendar
             return None
 

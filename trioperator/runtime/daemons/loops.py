@@ -25,6 +25,9 @@ from trioperator.settings import OperatorSettings
 
 __all__ = ["DaemonLoops"]
 
+# Seconds by which the wall clock and Trio's clock may differ in what has passed since a time was scheduled.
+_TOLERANCE = 0.01
+
 
 class DaemonLoops:
     """Calls of daemons and timers when they are due. What they want stored goes to the pending patch of their object.
@@ -62,6 +65,9 @@ class DaemonLoops:
             due = await self._wait(daemon, due)
             if due is None:
                 return
+            if schedule is not None and (early := (moment - wall_now()).total_seconds()) > _TOLERANCE:
+                due += early  # the wall clock was set back meanwhile
+                continue
             seen = daemon.daemons.changes
             outcome = await self._complete(daemon)
             if outcome is None or outcome.error is not None:
