@@ -208,11 +208,20 @@ class Queue(Protocol):
 class ObjectCache:
     """Objects of one watch: of one kind, in one namespace or in all of them.
 
-    ``observe`` and ``replace`` take what a reflector has seen, and queue the objects that have something new.
+    ``observe`` and ``replace`` take what a reflector has seen, and queue the objects that have something new. Where
+    there are handlers of raw events, at most *backlog_limit* events of an object are pending: further changes replace
+    the newest one. An addition and a deletion are never replaced.
     """
 
     def __init__(
-        self, kind: Kind, queue: Queue, *, memo: Any, consistency_timeout: float, indices: Indices | None = None
+        self,
+        kind: Kind,
+        queue: Queue,
+        *,
+        memo: Any,
+        consistency_timeout: float,
+        backlog_limit: int = 100,
+        indices: Indices | None = None,
     ) -> None:
         self.kind = kind
         self.memo = memo
@@ -224,6 +233,8 @@ class ObjectCache:
         self._held: dict[ObjectState, Lane] | None = None
         self._queue = queue
         self._consistency_timeout = consistency_timeout
+        self._backlog_limit = backlog_limit
+        self._backlogged: set[ObjectState] = set()
         self._count = 0  # of opaque resource versions, which are numbered by their arrival
 
     def __len__(self) -> int:
@@ -332,12 +343,28 @@ class ObjectCache:
         return self._count
 
     def _push(self, state: ObjectState, event: WatchEvent, lane: Lane) -> None:
-        # Only the newest state counts where there are no handlers of raw events.
-        state._push(event, replace=not self._count and not self.kind.handlers.events)
+        if not self.kind.handlers.events:
+            replace = not self._count  # only the newest state counts
+        else:
+            replace = self._is_backlogged(state, event)
+        state._push(event, replace=replace)
+        if event.type == "DELETED":
+            self._backlogged.discard(state)
         if self._held is None:
             self._queue.add(state, lane)
         elif self._held.get(state) is not Lane.FRESH:
             self._held[state] = lane
+
+    def _is_backlogged(self, state: ObjectState, event: WatchEvent) -> bool:
+        """Check whether a watch event takes the place of the one before it, as handlers do not keep up."""
+        if state.events is None or len(state.events) < self._backlog_limit:
+            self._backlogged.discard(state)
+            return False
+        if state not in self._backlogged:
+            self._backlogged.add(state)
+            text = "Event handlers do not keep up: %d watch events are pending. Further changes replace the newest one."
+            state.make_logger().warning(text, len(state.events))
+        return event.type == "MODIFIED" and state.events[-1].type == "MODIFIED"
 
     def _last_state(self, state: ObjectState) -> Mapping[str, Any]:
         if state.last_object is not None:

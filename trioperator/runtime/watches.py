@@ -254,9 +254,13 @@ class WatchManager:
 
     def _make_watch(self, key: tuple[Resource, str | None], kind: Kind) -> _Watch:
         resource, namespace = key
-        timeout = self._settings.persistence.consistency_timeout
         cache = ObjectCache(
-            kind, self._queue, memo=self._memo, consistency_timeout=timeout, indices=self._indexing.indices
+            kind,
+            self._queue,
+            memo=self._memo,
+            consistency_timeout=self._settings.persistence.consistency_timeout,
+            backlog_limit=self._settings.queueing.backlog_limit,
+            indices=self._indexing.indices,
         )
         path = resource.get_path(namespace=namespace)
         return _Watch(cache, Reflector(self._client, path, cache, settings=self._settings))

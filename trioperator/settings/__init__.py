@@ -155,6 +155,7 @@ class QueueingSettings(Section):
 
     - ``worker_limit`` (default 256): objects that are handled at the same time; None: no limit
     - ``error_delays`` (seconds, default 1, 1, 2, 3, 5, ... 610): backoff after errors of the framework with an object
+    - ``backlog_limit`` (default 100): watch events that may be pending for ``on.event`` handlers of an object
     """
 
     _path: ClassVar[str] = "settings.queueing"
@@ -165,6 +166,10 @@ class QueueingSettings(Section):
     error_delays: Iterable[float] = setting(_FIBONACCI, DELAYS)
     """Seconds of backoff after consecutive errors of the framework with an object; default: 1, 1, 2, 3, 5, ... 610. The
     last one is repeated. If empty, the object is handled when it changes. A single number is one delay."""
+
+    backlog_limit: int = setting(100, COUNT)
+    """Number of watch events of an object that may be pending for its ``on.event`` handlers; default: 100 (Kopf: none).
+    Beyond, a change replaces the change before it, with a warning. Additions and deletions are never replaced."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
