@@ -320,3 +320,35 @@ async def test_a_kind_whose_list_hangs_does_not_block_others(bench: Bench, autoj
 async def test_a_single_namespace_is_given_as_a_list() -> None:
     with pytest.raises(TypeError, match="as a list"):
         await trioperator.operator(namespaces="default")
+
+
+async def test_an_operator_that_fails_stops_handlers_and_daemons_in_order(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    class Broken(threading.Event):
+        def set(self) -> None:
+            raise RuntimeError("a flag of the user's that fails")
+
+    ended: list[str] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        await trio.sleep(10)
+        ended.append("handler")
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def watch(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        await stopped.wait()
+        ended.append("daemon")
+
+    @on.cleanup(registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        ended.append("cleanup")
+
+    manifest = widget()
+    manifest["metadata"]["finalizers"] = [bench.settings.persistence.finalizer]
+    await bench.cluster.create(manifest)
+    with pytest.RaisesGroup(RuntimeError, flatten_subgroups=True):
+        async with bench.running(ready_flag=Broken()):
+            await trio.sleep_forever()
+    assert ended == ["daemon", "handler", "cleanup"]

@@ -179,18 +179,29 @@ class _Operator:
             if plan.liveness_endpoint:
                 await support.start(self._serve_probes, plan.liveness_endpoint)
             machinery = _build_machinery(plan, client, self._indices, stopping=self._stop.requested)
-            reconciler, daemons = machinery.reconciler, machinery.daemons
-            running = open_workqueue(reconciler, limit=settings.queueing.worker_limit)
+            running = open_workqueue(machinery.reconciler, limit=settings.queueing.worker_limit)
             async with running as queue, trio.open_nursery() as companions:
-                await companions.start(daemons.serve)
-                async with trio.open_nursery() as intake:
-                    with self._stop.starting():
-                        await intake.start(self._make_watch_manager(client, queue, machinery).serve)
-                        self._announce(task_status)
-                    await self._stop.requested.wait()
-                    intake.cancel_scope.cancel(reason="the operator is stopping")
-                self._drain(queue, daemons)
+                await companions.start(machinery.daemons.serve)
+                failure = await self._watch(self._make_watch_manager(client, queue, machinery), task_status)
+                self._drain(queue, machinery.daemons)
             support.cancel_scope.cancel(reason="the operator is stopping")
+        if failure is not None:
+            raise failure
+
+    async def _watch(self, watches: WatchManager, task_status: trio.TaskStatus[None]) -> Exception | None:
+        """Watch until a stop is requested. Returns an error that ends it: what is at work stops in order, then, too."""
+        try:
+            async with trio.open_nursery() as intake:
+                with self._stop.starting():
+                    await intake.start(watches.serve)
+                    self._announce(task_status)
+                await self._stop.requested.wait()
+                intake.cancel_scope.cancel(reason="the operator is stopping")
+        except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
+            if not self._stop.requested.is_set():
+                self._stop.request("an error")
+            return error
+        return None
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
         self._logger.info("The operator is ready.")
