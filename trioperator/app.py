@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import trio
 
@@ -24,7 +24,7 @@ from trioperator.web.endpoint import parse_endpoint
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["operator", "run"]
+__all__ = ["OperatorOptions", "operator", "run"]
 
 
 async def operator(
@@ -55,7 +55,7 @@ async def operator(
     a second signal cancels it. Cancellation stops it at once; cleanup handlers are still called, within the grace.
 
     - *registry*: registry of the handlers; default: the default registry
-    - *settings*: settings of this operator; default: ``OperatorSettings()``
+    - *settings*: settings of this operator, which changes only a copy of them; default: ``OperatorSettings()``
     - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
     - *lifecycle*: function that selects and orders handlers; default: that of ``set_default_lifecycle()``
     - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
@@ -73,35 +73,46 @@ async def operator(
 
     See docs/embedding.md.
     """
-    if clusterwide and namespaces:
-        raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
-    if isinstance(namespaces, str | re.Pattern):  # otherwise each of its characters would be a pattern
-        raise TypeError(f"Pass namespaces as a list, such as [{namespaces!r}].")
-    if liveness_endpoint is not None:
-        parse_endpoint(liveness_endpoint)
+    _check_types(registry=registry, settings=settings, connection=connection)
     if lifecycle is not None:
         check_lifecycle(lifecycle)
+    if liveness_endpoint is not None:
+        parse_endpoint(liveness_endpoint)
     _check_memo(memo)
-    settings = OperatorSettings() if settings is None else settings
+    own_settings = OperatorSettings() if settings is None else settings.copy()
     if standalone is not None:
-        settings.peering.standalone = standalone
-
-    def connect() -> ConnectionInfo:
-        return load_connection() if connection is None else connection
-
+        own_settings.peering.standalone = standalone
     plan = Plan(
         registry=get_default_registry() if registry is None else registry,
-        settings=settings,
+        settings=own_settings,
         memo=Memo() if memo is None else memo,
         lifecycle=lifecycle,
-        scope=Scope(clusterwide=not namespaces, namespaces=tuple(namespaces)),
-        connect=connect,
+        scope=_make_scope(clusterwide=clusterwide, namespaces=namespaces),
+        connect=load_connection if connection is None else lambda: connection,
         transport=transport,
         liveness_endpoint=liveness_endpoint,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
     )
     await supervise(plan, task_status=task_status)
+
+
+_TYPES: Final = {"registry": OperatorRegistry, "settings": OperatorSettings, "connection": ConnectionInfo}
+
+
+def _check_types(**options: object) -> None:
+    """Raise TypeError for an option of a wrong type."""
+    for name, value in options.items():
+        if value is not None and not isinstance(value, _TYPES[name]):
+            raise TypeError(f"{name}= takes an instance of {_TYPES[name].__name__}, not {value!r}.")
+
+
+def _make_scope(*, clusterwide: bool, namespaces: Collection[NamespacePattern]) -> Scope:
+    if clusterwide and namespaces:
+        raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
+    if isinstance(namespaces, str | re.Pattern):  # otherwise each of its characters would be a pattern
+        raise TypeError(f"Pass namespaces as a list, such as [{namespaces!r}].")
+    return Scope(clusterwide=not namespaces, namespaces=tuple(namespaces))
 
 
 def _check_memo(memo: object) -> None:
@@ -115,7 +126,24 @@ def _check_memo(memo: object) -> None:
         ) from error
 
 
-def run(**options: Any) -> None:
+class OperatorOptions(TypedDict, total=False):
+    """Options of :func:`operator`, for functions that pass them on."""
+
+    registry: OperatorRegistry | None
+    settings: OperatorSettings | None
+    memo: Any
+    lifecycle: Lifecycle | None
+    clusterwide: bool
+    namespaces: Collection[NamespacePattern]
+    standalone: bool | None
+    liveness_endpoint: str | None
+    connection: ConnectionInfo | None
+    transport: httpx.AsyncBaseTransport | None
+    stop_flag: Flag | None
+    ready_flag: Flag | None
+
+
+def run(**options: Unpack[OperatorOptions]) -> None:
     """Run an operator as a program, with ``trio.run()``.
 
     ::

@@ -365,6 +365,11 @@ class OperatorSettings(Section):
     persistence: PersistenceSettings = _section(PersistenceSettings)
     background: BackgroundSettings = _section(BackgroundSettings)
 
+    def copy(self) -> OperatorSettings:
+        """Return settings of their own with the same values. Values such as storages are shared."""
+        sections = {field.name: dataclasses.replace(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, **sections)
+
     @property
     def batching(self) -> QueueingSettings:
         """Kopf's old name of ``queueing``."""
