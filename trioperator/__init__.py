@@ -4,6 +4,8 @@ Handlers are functions with decorators of :mod:`trioperator.on`. Run an operator
 with :func:`run`, or by awaiting :func:`operator`. Names and meanings are those of Kopf: ``import trioperator as kopf``.
 """
 
+from typing import TYPE_CHECKING
+
 from trioperator import on
 from trioperator._version import __version__
 from trioperator.app import operator, run
@@ -156,3 +158,10 @@ __all__ = [
     "subhandler",
     "timer",
 ]
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> object:
+        from trioperator._kopf_names import explain_missing
+
+        raise AttributeError(explain_missing(__name__, name))

@@ -13,7 +13,7 @@ Shared options are repeated in each docstring, as ``help()`` and editors show on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from trioperator.handling.handler import (
     Activity,
@@ -641,3 +641,11 @@ def _identity(fn: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, A
     name = options.get("id") or derive_id(fn)
     path = parse_field(options.get("field"))
     return {"id": f"{name}/{'.'.join(path)}" if path else name, "param": options.get("param")}
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> object:
+        from trioperator._kopf_names import explain_missing
+
+        raise AttributeError(explain_missing(__name__, name))

@@ -1,0 +1,43 @@
+"""Names of Kopf that do not exist here: what to say to those who use them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["explain_missing"]
+
+_LATER: Final = "is not implemented yet: see 'Not implemented yet' in docs/kopf.md."
+_NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
+_MISSING: Final = {
+    "AdmissionError": _LATER,
+    "AiohttpSession": "does not exist, as requests are sent by Trio. Pass transport= to trioperator.operator().",
+    "KopfRunner": _LATER,
+    "WebhookAutoServer": _LATER,
+    "WebhookAutoTunnel": _LATER,
+    "WebhookDockerDesktopServer": _LATER,
+    "WebhookK3dServer": _LATER,
+    "WebhookMinikubeServer": _LATER,
+    "WebhookNgrokTunnel": _LATER,
+    "WebhookServer": _LATER,
+    "event": _LATER,
+    "exception": _LATER,
+    "info": _LATER,
+    "login": _LATER,
+    "login_via_async_client": _LATER,
+    "login_via_client": _LATER,
+    "login_via_pykube": _LATER,
+    "login_with_kubeconfig": _LATER,
+    "login_with_service_account": _LATER,
+    "mutate": _LATER,
+    "run_tasks": _NURSERY,
+    "spawn_tasks": _NURSERY,
+    "validate": _LATER,
+    "warn": _LATER,
+}
+
+
+def explain_missing(module: str, name: str) -> str:
+    """Return the message of the AttributeError for a name that a module does not have."""
+    if name in _MISSING:
+        return f"Kopf's {name} {_MISSING[name]}"
+    return f"module {module!r} has no attribute {name!r}"
