@@ -20,6 +20,7 @@ from trioperator.errors import (
     PermanentError,
     TemporaryError,
     TrioperatorError,
+    UserCodeError,
 )
 from trioperator.handling import lifecycles
 from trioperator.handling.diffbase import (
@@ -129,6 +130,7 @@ __all__ = [
     "SyncDaemonStopperChecker",
     "TemporaryError",
     "TrioperatorError",
+    "UserCodeError",
     "__version__",
     "adjust_namespace",
     "adopt",
