@@ -120,6 +120,25 @@ def test_all_options_of_a_command_are_on_its_page(name: str, page: str) -> None:
     assert [name for name in options if f"`{name}" not in page] == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/flow.md", "docs/lifetimes.md", "docs/decisions.md"])
+def test_pages_about_the_code_name_modules_that_exist(page: str) -> None:
+    text = read(page).replace("eviction.py", "writer.py")  # an example
+    rooms = "|".join(path.name for path in (ROOT / "trioperator").iterdir() if path.is_dir())
+    paths = re.findall(rf"`((?:tests|(?:trioperator/)?(?:{rooms}))/[\w/]*(?:\.py)?)`", text)
+    assert paths
+    bases = (ROOT, ROOT / "trioperator")
+    known = {path for path in paths for base in bases if (base / path).exists() or (base / f"{path}.py").exists()}
+    assert [path for path in paths if path not in known] == []
+
+
+def test_the_answers_of_the_quiz_name_functions_that_exist() -> None:
+    answers = read("CONTRIBUTING.md").partition("<summary>Answers</summary>")[2]
+    sources = "".join((ROOT / "trioperator" / path).read_text() for path in re.findall(r"`(\w+/[\w/]+\.py)`", answers))
+    names = re.findall(r"`(?:\w+\.)?(\w+)\(\)`", answers)
+    assert len(names) >= 5
+    assert [name for name in names if f"def {name}(" not in sources] == []
+
+
 def test_all_options_of_operators_are_on_the_page_of_embedding() -> None:
     page = read("docs/embedding.md")
     options = set(inspect.signature(trioperator.operator).parameters) - {"task_status"}
