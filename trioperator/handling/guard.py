@@ -45,9 +45,13 @@ class _GuardedStorage:
 
 def guarded(storage: T) -> T:
     """Return a storage whose methods raise UserCodeError where they fail; our own storages as they are."""
-    if type(storage).__module__.partition(".")[0] == "trioperator":
-        return storage
-    return cast(T, _GuardedStorage(storage))
+    return storage if _is_own(storage) else cast(T, _GuardedStorage(storage))
+
+
+def _is_own(storage: object) -> bool:
+    """Check whether a storage, and all storages that it combines, are those of this package."""
+    own = type(storage).__module__.partition(".")[0] == "trioperator"
+    return own and all(_is_own(inner) for inner in getattr(storage, "storages", ()))
 
 
 def unguarded(storage: T) -> T:

@@ -1,0 +1,50 @@
+"""Storages of the user's within our own that combine storages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator.model.fields import FieldSpec
+
+on = trioperator.on
+
+
+class Failing(trioperator.AnnotationsDiffBaseStorage):
+    """A storage that fails while it is armed."""
+
+    armed = False
+
+    def build(
+        self, *, body: trioperator.Body, extra_fields: Iterable[FieldSpec] | None = None
+    ) -> trioperator.BodyEssence:
+        if self.armed:
+            raise KeyError("a storage of the user's")
+        return super().build(body=body, extra_fields=extra_fields)
+
+
+async def test_a_combined_storage_that_fails_while_a_handler_may_be_interrupted_does_not_end_the_operator(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    storage = Failing(prefix="example.com")
+    bench.settings.persistence.diffbase_storage = trioperator.MultiDiffBaseStorage([storage])
+    sizes: list[int] = []
+
+    @on.create("widgets", on_change="cancel", registry=bench.registry)
+    async def create(spec: trioperator.Spec, **_: object) -> None:
+        await trio.sleep(5)
+        sizes.append(spec["size"])
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(1)
+        storage.armed = True
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        storage.armed = False
+        await settle(60)
+    assert sizes
