@@ -100,6 +100,43 @@ async def test_built_in_kinds_are_shown_by_their_own_columns(target: Target, ver
         assert columns == ["Name", *expected, "Age"]
 
 
+EVENT = {"type": "Warning", "reason": "Because"}
+REGARDING = {"kind": "Pod", "namespace": "default", "name": "p"}
+EVENTS: dict[str, dict[str, Any]] = {
+    "v1": {"involvedObject": REGARDING, "message": "It is so. ", "lastTimestamp": "2020-01-01T00:00:00Z"},
+    "events.k8s.io/v1": {
+        "regarding": REGARDING,
+        "note": "It is so.",
+        "action": "Test",
+        "reportingController": "test",
+        "reportingInstance": "test",
+        "eventTime": "2020-01-01T00:00:00.000000Z",
+    },
+}
+
+
+@pytest.mark.parametrize("version", EVENTS)
+async def test_events_show_what_happened_to_which_object(target: Target, version: str) -> None:
+    root = "/api" if version == "v1" else "/apis"
+    path = f"{root}/{version}/namespaces/{target.namespace}/events"
+    regarding = {**REGARDING, "namespace": target.namespace}
+    content = {key: regarding if value is REGARDING else value for key, value in EVENTS[version].items()}
+    event = {"apiVersion": version, "kind": "Event", "metadata": {"name": "shown"}, **EVENT, **content}
+    created = await target.request("POST", path, event)
+    assert created.code == 201, created.message
+    answer = await target.get(f"{path}/shown", accept=TABLE)
+    columns = [column["name"] for column in answer.content["columnDefinitions"] if column["priority"] == 0]
+    shown = dict(zip(columns, _narrow(answer.content), strict=True))
+    assert shown.pop("Last Seen").endswith(("d", "y"))
+    assert shown == {"Type": "Warning", "Reason": "Because", "Object": "pod/p", "Message": "It is so."}
+
+
+def _narrow(table: dict[str, Any]) -> list[Any]:
+    """Return the cells of the first row without those that only ``-o wide`` shows."""
+    cells = zip(table["columnDefinitions"], table["rows"][0]["cells"], strict=True)
+    return [cell for column, cell in cells if column["priority"] == 0]
+
+
 async def test_columns_have_types_and_priorities(target: Target) -> None:
     answer = await target.get("/apis/apps/v1/replicasets", accept=TABLE)
     found = [(c["name"], c["type"], c["format"], c["priority"]) for c in answer.content["columnDefinitions"]]
@@ -135,6 +172,21 @@ def test_the_status_follows_phases_and_conditions(
     now = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     cells = {column.name: cell for column, cell in builtin_columns(resource)}
     assert cells["Status"]({"metadata": {}, **content}, now) == shown
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"lastTimestamp": "2020-01-01T00:00:00Z"},
+        {"deprecatedLastTimestamp": "2020-01-01T00:00:00Z"},
+        {"eventTime": "2020-01-01T00:00:00.000000Z"},
+        {"series": {"lastObservedTime": "2020-01-01T00:00:00.000000Z"}, "eventTime": "2019-01-01T00:00:00.000000Z"},
+    ],
+)
+def test_events_were_last_seen_at_their_newest_time(times: dict[str, Any]) -> None:
+    now = datetime.datetime(2020, 1, 1, 0, 5, tzinfo=datetime.UTC)
+    cells = {column.name: cell for column, cell in builtin_columns(("events.k8s.io", "events"))}
+    assert cells["Last Seen"](times, now) == "5m"
 
 
 POD_STATES: list[tuple[dict[str, Any], str]] = [

@@ -1,6 +1,6 @@
-"""What ``kubectl get`` shows of the built-in kinds: name and age, and whether they are ready, and their status. Pure.
+"""Columns of the built-in kinds in ``kubectl get``: name, readiness, status and age; for Events, what happened. Pure.
 
-These columns, their types and their texts are those of the real server; it has others besides.
+Names, types and values of the columns are those of the real server, which has others besides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from ..model.kinds import Column
-from .column_values import age, find
+from .column_values import age, find, since
 from .pod_column_values import pod_ready, pod_status
 
 __all__ = ["BuiltinColumn", "builtin_columns"]
@@ -22,6 +22,8 @@ BuiltinColumn: TypeAlias = tuple[Column, Cell]
 
 def builtin_columns(resource: tuple[str, str]) -> tuple[BuiltinColumn, ...]:
     """Return the columns of a built-in kind, by its group and plural name, and how their cells are filled."""
+    if resource in {("", "events"), ("events.k8s.io", "events")}:
+        return _EVENT
     return (_NAME, *_COLUMNS.get(resource, ()), _AGE)
 
 
@@ -60,11 +62,34 @@ def _job_status(obj: Object, now: datetime.datetime) -> str:
     return "Terminating" if "deletionTimestamp" in obj["metadata"] else "Running"
 
 
+def _last_seen(obj: Object, now: datetime.datetime) -> str:
+    """Return how long ago an Event happened last."""
+    newest = find(obj, "series.lastObservedTime") or obj.get("lastTimestamp")
+    return since(newest or obj.get("deprecatedLastTimestamp") or obj.get("eventTime"), now)
+
+
+def _regarding(obj: Object, now: datetime.datetime) -> str:
+    """Return the object that an Event is about."""
+    regarding = obj.get("involvedObject") or obj.get("regarding") or {}
+    return f"{str(regarding.get('kind') or '').lower()}/{regarding.get('name') or ''}"
+
+
+def _text(*keys: str) -> Cell:
+    return lambda obj, now: next((str(obj[key]).strip() for key in keys if obj.get(key)), "")
+
+
 _NAME: Final = _column("Name", lambda obj, now: obj["metadata"]["name"], format="name")
 _AGE: Final = _column("Age", age)
 _READY: Final = _column("Ready", _ready_replicas)
 _READY_COUNT: Final = _column("Ready", _count("status.readyReplicas"), "integer")
 _PHASE: Final = _column("Status", _phase)
+_EVENT: Final = (
+    _column("Last Seen", _last_seen),
+    _column("Type", _text("type")),
+    _column("Reason", _text("reason")),
+    _column("Object", _regarding),
+    _column("Message", _text("message", "note")),
+)
 
 _COLUMNS: Final[Mapping[tuple[str, str], tuple[BuiltinColumn, ...]]] = {
     ("", "namespaces"): (_PHASE,),
