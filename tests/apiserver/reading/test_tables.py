@@ -178,7 +178,6 @@ def test_the_status_follows_phases_and_conditions(
     "times",
     [
         {"lastTimestamp": "2020-01-01T00:00:00Z"},
-        {"deprecatedLastTimestamp": "2020-01-01T00:00:00Z"},
         {"eventTime": "2020-01-01T00:00:00.000000Z"},
         {"series": {"lastObservedTime": "2020-01-01T00:00:00.000000Z"}, "eventTime": "2019-01-01T00:00:00.000000Z"},
     ],
