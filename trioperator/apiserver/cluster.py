@@ -96,6 +96,10 @@ class Cluster:
         self._found: dict[str, Kind] = {}
         if data is not None:
             self._restore(data, seed)
+        self._bootstrap()
+
+    def _bootstrap(self) -> None:
+        """Create what every cluster has: the default namespaces, and the default roles with RBAC."""
         for name in DEFAULT_NAMESPACES:
             self._add_namespace(name)
         self._gate.prepare()

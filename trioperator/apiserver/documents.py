@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .model.errors import method_not_allowed, unknown_resource
 from .model.kinds import Catalog
 from .model.messages import Request, Response
@@ -23,9 +25,7 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
         case ["healthz" | "livez" | "readyz", *_]:
             return Response(200, b"ok", "text/plain; charset=utf-8")
         case ["api" | "apis" as root] if "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};":
-            response = Response.of(discovery.aggregated(catalog, core=root == "api"))
-            response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-            return response
+            return _aggregated_discovery(catalog, core=root == "api")
         case ["api"]:
             return Response.of(discovery.api_versions("127.0.0.1:443"))
         case ["apis"]:
@@ -40,12 +40,25 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
             raise unknown_resource()
         case ["apis", group, version] if catalog.versions(group):
             raise router.no_such_path(group, version)
-        case ["openapi", "v2"]:
+        case ["openapi", *path]:
+            return _read_openapi(catalog, path)
+    raise PageNotFoundError
+
+
+def _aggregated_discovery(catalog: Catalog, *, core: bool) -> Response:
+    response = Response.of(discovery.aggregated(catalog, core=core))
+    response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    return response
+
+
+def _read_openapi(catalog: Catalog, path: Sequence[str]) -> Response:
+    match path:
+        case ["v2"]:
             return Response.of(openapi.version_2(catalog))
-        case ["openapi", "v3"]:
+        case ["v3"]:
             return Response.of(openapi.index(catalog))
-        case ["openapi", "v3", "api", version]:
+        case ["v3", "api", version]:
             return Response.of(openapi.version_3(catalog, "", version))
-        case ["openapi", "v3", "apis", group, version]:
+        case ["v3", "apis", group, version]:
             return Response.of(openapi.version_3(catalog, group, version))
     raise PageNotFoundError

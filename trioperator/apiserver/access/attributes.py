@@ -54,31 +54,22 @@ class Attributes:
 def read_attributes(request: Request) -> Attributes:
     """Return the attributes of the request."""
     path = unquote(request.path) if "%" in request.path else request.path
-    parts = path.strip("/").split("/")
-    if len(parts) < 3 or parts[0] not in {"api", "apis"}:
-        return _of_path(request, path)
-    group = ""
-    if parts.pop(0) == "apis":
-        if len(parts) < 3:
-            return _of_path(request, path)
-        group = parts.pop(0)
-    version, *parts = parts
+    match path.strip("/").split("/"):
+        case ["api", version, *parts] if parts:
+            group = ""
+        case ["apis", group, version, *parts] if parts:
+            pass
+        case _:
+            return Attributes(verb=request.method.lower(), path=path, is_resource=False)
     verb = _VERBS.get(request.method, "")
     if parts[0] in _PATH_VERBS:
         if len(parts) < 2:
             raise bad_request(f"unable to determine kind and namespace from url, {path}")
         verb = parts.pop(0)
-    namespace = ""
-    if parts[0] == "namespaces" and len(parts) > 1:
-        namespace = parts[1]
-        if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
-            parts = parts[2:]
+    namespace, parts = _split_namespace(parts)
     name = parts[1] if len(parts) > 1 else ""
-    if not name and verb == "get":
-        verb = "watch" if _wants_watch(request) else "list"
-        name = _selected_name(request.query.get("fieldSelector", ""))
-    elif not name and verb == "delete":
-        verb = "deletecollection"
+    if not name:
+        verb, name = _of_collection(request, verb)
     return Attributes(
         verb=verb,
         group=group,
@@ -91,8 +82,20 @@ def read_attributes(request: Request) -> Attributes:
     )
 
 
-def _of_path(request: Request, path: str) -> Attributes:
-    return Attributes(verb=request.method.lower(), path=path, is_resource=False)
+def _split_namespace(parts: list[str]) -> tuple[str, list[str]]:
+    """Return the namespace of a path, and its parts from the resource on, which may be the namespace itself."""
+    if parts[0] != "namespaces" or len(parts) < 2:
+        return "", parts
+    is_inside = len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES
+    return parts[1], parts[2:] if is_inside else parts
+
+
+def _of_collection(request: Request, verb: str) -> tuple[str, str]:
+    """Return the verb of a request for a collection, and the name that its field selector requires, if any."""
+    if verb == "get":
+        selected = _selected_name(request.query.get("fieldSelector", ""))
+        return "watch" if _wants_watch(request) else "list", selected
+    return "deletecollection" if verb == "delete" else verb, ""
 
 
 def _wants_watch(request: Request) -> bool:

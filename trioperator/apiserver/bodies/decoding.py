@@ -192,12 +192,7 @@ def decode_object(
             problem = str(error) if merged is None else error.converted()
     if problem is None:
         obj = shape(kind, read, unknown)
-        if unknown and options.field_validation != "Ignore":
-            texts = [f'unknown field "{field}"' for field in unknown]
-            if options.field_validation == "Strict":
-                problem = f"strict decoding error: {', '.join(texts)}"
-            else:
-                options.warnings.extend(texts)
+        problem = _check_unknown(unknown, options)
     if problem is None:
         if kind.custom is None and _metadata_of(sent).get("managedFields") == []:
             obj["metadata"]["managedFields"] = []  # says to forget the managers, where an absent list says nothing
@@ -206,6 +201,16 @@ def decode_object(
         raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
     shown = msgspec.json.encode(sent).decode() if merged is None else go_text(merged)
     raise invalid("", "", "", [invalid_value("patch", shown, problem)])
+
+
+def _check_unknown(fields: list[str], options: WriteOptions) -> str | None:
+    """Return the error for unknown fields if validation is strict; otherwise warn of them."""
+    texts = [f'unknown field "{field}"' for field in fields]
+    if texts and options.field_validation == "Strict":
+        return f"strict decoding error: {', '.join(texts)}"
+    if options.field_validation == "Warn":
+        options.warnings.extend(texts)
+    return None
 
 
 def _metadata_of(sent: Mapping[str, Any]) -> Mapping[str, Any]:

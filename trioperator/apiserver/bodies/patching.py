@@ -115,12 +115,30 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
         return {}
     if directive not in {None, "merge"}:
         raise ApiError.of(f"unknown patch type: {directive} in map: {go_text(patch)}", status=500)
+    result = _merge_fields(_retained(target, patch), patch, node)
+    for key, order in patch.items():
+        name = key.partition("/")[2]
+        if key.startswith("$setElementOrder/") and isinstance(result.get(name), list) and isinstance(order, list):
+            merge_key = _merge_key(_field(node, name))
+            if isinstance(sent := patch.get(name), list):
+                _check_order(sent, order, merge_key)
+            old = target.get(name) if isinstance(target, dict) else None
+            result[name] = _ordered(result[name], order, old, merge_key)
+    return result
+
+
+def _retained(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the target, with only the fields that the patch retains if it says so."""
     result = dict(target) if isinstance(target, dict) else {}
     if (retain := patch.get("$retainKeys")) is not None:
         given = [key for key, value in patch.items() if value is not None and not key.startswith("$")]
         if not isinstance(retain, list) or any(key not in retain for key in given):
             raise bad_request("invalid patch format of retainKeys")
         result = {key: value for key, value in result.items() if key in retain}
+    return result
+
+
+def _merge_fields(result: dict[str, Any], patch: Mapping[str, Any], node: Node | None) -> dict[str, Any]:
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
             name = key.partition("/")[2]
@@ -135,14 +153,6 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
             result[key] = _merge_list(result.get(key), value, _field(node, key))
         else:
             result[key] = value
-    for key, order in patch.items():
-        name = key.partition("/")[2]
-        if key.startswith("$setElementOrder/") and isinstance(result.get(name), list) and isinstance(order, list):
-            merge_key = _merge_key(_field(node, name))
-            if isinstance(sent := patch.get(name), list):
-                _check_order(sent, order, merge_key)
-            old = target.get(name) if isinstance(target, dict) else None
-            result[name] = _ordered(result[name], order, old, merge_key)
     return result
 
 

@@ -15,6 +15,25 @@ NODE_NAME: Final = "embedded"
 NODES: Final[Resource] = ("", "nodes")
 
 _CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "10000"}
+_LABELS: Final = {
+    "kubernetes.io/hostname": NODE_NAME,
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": "amd64",
+    "beta.kubernetes.io/os": "linux",
+    "beta.kubernetes.io/arch": "amd64",
+}
+_INFO: Final = {
+    "architecture": "amd64",
+    "bootID": "",
+    "containerRuntimeVersion": "simulated://1",
+    "kernelVersion": "0",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "v1.36.3",
+    "machineID": "",
+    "operatingSystem": "linux",
+    "osImage": "simulated",
+    "systemUUID": "",
+}
 _REASONS: Final = {
     "MemoryPressure": "KubeletHasSufficientMemory",
     "DiskPressure": "KubeletHasNoDiskPressure",
@@ -44,13 +63,6 @@ async def register_node(client: Client) -> None:
     """Create the node if it does not exist."""
     if client.get(NODES, NODE_NAME) is not None:
         return
-    labels = {
-        "kubernetes.io/hostname": NODE_NAME,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "beta.kubernetes.io/os": "linux",
-        "beta.kubernetes.io/arch": "amd64",
-    }
     now = client.timestamp()
     conditions = [
         {
@@ -68,18 +80,7 @@ async def register_node(client: Client) -> None:
         "allocatable": _CAPACITY,
         "capacity": _CAPACITY,
         "conditions": conditions,
-        "nodeInfo": {
-            "architecture": "amd64",
-            "bootID": "",
-            "containerRuntimeVersion": "simulated://1",
-            "kernelVersion": "0",
-            "kubeProxyVersion": "",
-            "kubeletVersion": "v1.36.3",
-            "machineID": "",
-            "operatingSystem": "linux",
-            "osImage": "simulated",
-            "systemUUID": "",
-        },
+        "nodeInfo": _INFO,
     }
-    meta = {"name": NODE_NAME, "labels": labels}
+    meta = {"name": NODE_NAME, "labels": _LABELS}
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status})

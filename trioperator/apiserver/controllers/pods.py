@@ -13,7 +13,7 @@ Annotations of a Pod (or of its template) control what it does:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 import trio
@@ -234,32 +234,28 @@ def _containers(
     old = ((obj.get("status") or {}).get("containerStatuses") or [{}])[0].get("lastState") or {}
     is_started = "waiting" not in state
     uid = obj["metadata"]["uid"]
-    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-    shown = {
-        "containerStatuses": [
-            {
-                **_identity(item, uid, is_started=is_started),
-                "state": state,
-                "lastState": old if last is None else last,
-                "ready": is_ready,
-                "restartCount": restarts,
-                "started": "running" in state,
-            }
-            for item in obj["spec"]["containers"]
-        ]
+    main: Object = {
+        "state": state,
+        "lastState": old if last is None else last,
+        "ready": is_ready,
+        "restartCount": restarts,
+        "started": "running" in state,
     }
-    if first := obj["spec"].get("initContainers"):
-        shown["initContainerStatuses"] = [
-            {
-                **_identity(item, uid, is_started=is_started),
-                "state": done if is_started else {"waiting": {"reason": "PodInitializing"}},
-                "lastState": {},
-                "ready": is_started,
-                "restartCount": 0,
-                "started": False,
-            }
-            for item in first
-        ]
+    completed: Object = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    init: Object = {
+        "state": completed if is_started else {"waiting": {"reason": "PodInitializing"}},
+        "lastState": {},
+        "ready": is_started,
+        "restartCount": 0,
+        "started": False,
+    }
+
+    def statuses(containers: Iterable[Mapping[str, Any]], status: Object) -> list[Object]:
+        return [{**_identity(container, uid, is_started=is_started), **status} for container in containers]
+
+    shown = {"containerStatuses": statuses(obj["spec"]["containers"], main)}
+    if init_containers := obj["spec"].get("initContainers"):
+        shown["initContainerStatuses"] = statuses(init_containers, init)
     return shown
 
 

@@ -54,33 +54,31 @@ def check_definition(obj: Mapping[str, Any]) -> list[StatusCause]:
         return [StatusCause("spec", "Required value", "FieldValueRequired")]
     names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
     assert isinstance(names, dict)
-    causes = list(_check_names(obj, spec, names))
-    stored = 0
+    causes = [*_check_names(obj, spec, names), *_check_versions(spec)]
+    causes.extend(check_conversion(spec.get("conversion") or {}, "spec.conversion"))
+    if sum(bool(version.get("storage")) for version in versions_of(spec)) != 1:
+        text = "must have exactly one version marked as storage version"
+        causes.append(invalid_value("spec.versions", spec.get("versions"), text))
+    if not (obj.get("status") or {}).get("storedVersions"):
+        causes.append(invalid_value("status.storedVersions", None, "must have at least one stored version"))
+    return causes
+
+
+def _check_versions(spec: Mapping[str, Any]) -> Iterable[StatusCause]:
     seen = set[str]()
     # The real server speaks of one validation where all versions have the same schema.
     schemas = [version.get("schema") for version in versions_of(spec)]
     is_shared = all(schema == schemas[0] for schema in schemas)
     for at, version in enumerate(versions_of(spec)):
         name = version.get("name") or ""
-        stored += bool(version.get("storage"))
         if not _LABEL_1035.fullmatch(str(name)):
-            causes.append(invalid_value(f"spec.versions[{at}].name", name, "must be a DNS-1035 label"))
+            yield invalid_value(f"spec.versions[{at}].name", name, "must be a DNS-1035 label")
         if name in seen:
             text = f'Invalid value: "{name}": must contain unique version names'
-            causes.append(StatusCause(f"spec.versions[{at}].name", text))
+            yield StatusCause(f"spec.versions[{at}].name", text)
         seen.add(name)
         path = f"spec.versions[{at}].schema.openAPIV3Schema"
-        causes.extend(_check_schema(version, "spec.validation.openAPIV3Schema" if is_shared else path, path))
-    causes.extend(check_conversion(spec.get("conversion") or {}, "spec.conversion"))
-    if stored != 1:
-        causes.append(
-            invalid_value(
-                "spec.versions", spec.get("versions"), "must have exactly one version marked as storage version"
-            )
-        )
-    if not (obj.get("status") or {}).get("storedVersions"):
-        causes.append(invalid_value("status.storedVersions", None, "must have at least one stored version"))
-    return causes
+        yield from _check_schema(version, "spec.validation.openAPIV3Schema" if is_shared else path, path)
 
 
 def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[StatusCause]:

@@ -181,6 +181,9 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), version)
 
 
+_SUBRESOURCE_TRAITS: Final = {"s": "status", "r": "scale", "t": "token"}
+
+
 def _parse_builtins(text: str) -> Iterable[Kind]:
     group = version = ""
     for line in text.strip().splitlines():
@@ -188,11 +191,7 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
             group, _, version = line.rpartition("/")
             continue
         plural, kind, traits, short_names, categories = line.split()
-        subresources = {"status"} if "s" in traits else set[str]()
-        if "r" in traits:
-            subresources.add("scale")
-        if "t" in traits:
-            subresources.add("token")
+        subresources = {name for trait, name in _SUBRESOURCE_TRAITS.items() if trait in traits}
         if plural == "namespaces":
             subresources.add("finalize")
         yield Kind(

@@ -5,7 +5,8 @@ Values are never changed in place: what a function returns shares its untouched 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from .comparison import fields_of
@@ -46,43 +47,43 @@ def _merge_lists(node: FieldType, live: list[Any], wanted: list[Any]) -> list[An
     """Merge the items in the order wanted; items that are only in the live list stay behind their old neighbours."""
     live_elements = [node.element(item) for item in live]
     wanted_items = {node.element(item): item for item in wanted}
-    known: dict[str, Any] = {}
+    live_items: dict[str, Any] = {}
     for element, item in zip(live_elements, live, strict=True):
-        known[element] = _DOUBLE if element in known else item
-    wanted_elements = list(wanted_items)
-    shared = [element for element in wanted_elements if element in known]
+        live_items[element] = _DOUBLE if element in live_items else item
     result: list[Any] = []
-    taken = set[str]()
+    for place in _order(live_elements, list(wanted_items)):
+        if isinstance(place, int):
+            result.append(live[place])
+        else:
+            before, item = live_items.get(place, _DOUBLE), wanted_items[place]
+            result.append(item if before is _DOUBLE else merge(node.item, before, item))
+    return result
+
+
+def _order(live: Sequence[str], wanted: Sequence[str]) -> Iterator[int | str]:
+    """Yield the order of the merged list: indices of items that are only in the live list, elements of wanted ones."""
+    places = {element: place for place, element in enumerate(wanted)}
+    common = set(live)
+    shared = collections.deque(element for element in wanted if element in common)
     at = wanted_at = 0
-
-    def take(element: str) -> None:
-        taken.add(element)
-        before, item = known.get(element, _DOUBLE), wanted_items[element]
-        result.append(item if before is _DOUBLE else merge(node.item, before, item))
-        if shared and shared[0] == element:
-            shared.pop(0)
-
-    while at < len(live_elements) or wanted_at < len(wanted_elements):
-        if at < len(live_elements):
-            element = live_elements[at]
-            if element not in wanted_items:
-                result.append(live[at])
+    while at < len(live) or wanted_at < len(wanted):
+        if at < len(live):
+            element = live[at]
+            if element not in places:
+                yield at
                 at += 1
                 continue
-            if wanted_at < len(wanted_elements):
-                if element == wanted_elements[wanted_at]:
-                    take(element)
-                    at, wanted_at = at + 1, wanted_at + 1
-                    continue
-                if shared and shared[0] != element:
-                    at += 1  # its turn comes with the wanted item
-                    continue
-            if element in taken:
+            is_next = places[element] == wanted_at
+            if wanted_at < len(wanted) and not is_next and shared and shared[0] != element:
+                at += 1  # follows with the wanted item
+                continue
+            if places[element] <= wanted_at:
                 at += 1
-        if wanted_at < len(wanted_elements):
-            take(wanted_elements[wanted_at])
+        if wanted_at < len(wanted):
+            if shared and shared[0] == wanted[wanted_at]:
+                shared.popleft()
+            yield wanted[wanted_at]
             wanted_at += 1
-    return result
 
 
 # -- pruning -------------------------------------------------------------------------------------------------------

@@ -135,15 +135,18 @@ class Writer:
         to_store = await self._converter.store(kind, obj)
         self._check_namespace(kind, namespace, meta)  # the namespace may be gone after webhook calls
         key = kind.key(namespace, name)
-        table = self._state.table(kind)
-        if (found := table.objects.get(key)) is not None:
+        if (found := self._state.table(kind).objects.get(key)) is not None:
             raise already_exists(kind, name, is_terminating="deletionTimestamp" in found.obj["metadata"])
         if options.dry_run:
             return Written(obj, msgspec.json.encode(obj), created=True)
-        stored = self._state.store.put(table, key, to_store)
+        return await self._commit(kind, key, to_store, created=True)
+
+    async def _commit(self, kind: Kind, key: str, obj: Object, *, created: bool = False) -> Written:
+        """Store the object, run the follow-ups, and return its newest content."""
+        stored = self._state.store.put(self._state.table(kind), key, obj)
         await self._settle()
         shown = await self._converter.show(kind, stored)
-        return Written(shown.obj, shown.raw, created=True)
+        return Written(shown.obj, shown.raw, created=created)
 
     def _check_namespace(self, kind: Kind, namespace: str, meta: Mapping[str, Any]) -> None:
         name = str(meta.get("name") or meta.get("generateName") or "")
@@ -212,16 +215,8 @@ class Writer:
         patch = decode_patch(body, patch_type)
 
         def change(old: Stored) -> dict[str, Any]:
-            base = as_served(kind, old.obj)
-            merged: Any = None
-            if patch_type == patching.JSON:
-                sent = patching.apply_json_patch(old.raw if base is old.obj else msgspec.json.encode(base), patch)
-            elif patch_type == patching.MERGE:
-                sent = apply_merge(base, patch)
-            else:
-                merged = patch
-                sent = patching.apply_strategic_patch(base, patch, schema_of(kind))
-            sent = without_entries(sent, old.obj)
+            sent = without_entries(_apply_patch(kind, old, patch, patch_type), old.obj)
+            merged = patch if patch_type == patching.STRATEGIC else None
             new = decode_object(kind, sent, options, patched=True, merged=merged)
             match_name(new["metadata"], name)
             match_namespace(kind, new["metadata"], namespace)
@@ -310,10 +305,7 @@ class Writer:
             self._state.store.remove(table, key)
             await self._settle()
             return written
-        put = self._state.store.put(table, key, to_store)
-        await self._settle()
-        shown = await self._converter.show(kind, put)
-        return Written(shown.obj, shown.raw)
+        return await self._commit(kind, key, to_store)
 
     async def _changed(
         self, attributes: AdmissionAttributes, change: Callable[[Stored], Object], old: Stored
@@ -359,6 +351,16 @@ class Writer:
     def _assign(self, kind: Kind, obj: dict[str, Any]) -> None:
         if kind.resource == ("", "services"):
             assign_addresses(obj, [stored.obj for stored in self._state.table(kind).objects.values()])
+
+
+def _apply_patch(kind: Kind, old: Stored, patch: Any, patch_type: str) -> Any:
+    """Return the object in the version of the kind, changed by the patch."""
+    base = as_served(kind, old.obj)
+    if patch_type == patching.JSON:
+        return patching.apply_json_patch(old.raw if base is old.obj else msgspec.json.encode(base), patch)
+    if patch_type == patching.MERGE:
+        return apply_merge(base, patch)
+    return patching.apply_strategic_patch(base, patch, schema_of(kind))
 
 
 def _admission_attributes(
