@@ -133,13 +133,13 @@ def _without_empty(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"{}", "does not begin"),
-        (b"k8s\x00\xff", "cut off"),
-        (b"k8s\x00", "an object without a kind of no version"),
-        (envelop("v1", "Nonsense", []), "Nonsense of v1 is not known"),
-        (envelop("v1", "Pod", [(1, 5)]), "a number is in the place"),
-        (envelop("v1", "Pod", [(1, [(1, b"\xff")])]), "not UTF-8"),
-        (envelop("scheduling.k8s.io/v1", "PriorityClass", [(2, "x")]), "a text is in the place"),
+        (b"{}", "does not start with the magic number"),
+        (b"k8s\x00\xff", "truncated"),
+        (b"k8s\x00", "no protobuf message for kind '' in version ''"),
+        (envelop("v1", "Nonsense", []), "no protobuf message for kind 'Nonsense' in version 'v1'"),
+        (envelop("v1", "Pod", [(1, 5)]), "got a number"),
+        (envelop("v1", "Pod", [(1, [(1, b"\xff")])]), "not valid UTF-8"),
+        (envelop("scheduling.k8s.io/v1", "PriorityClass", [(2, "x")]), "expected a number"),
         (envelop("v1", "Event", [(6, [(1, 1 << 60)])]), "out of range"),
     ],
 )

@@ -314,7 +314,7 @@ class TestTheEmbeddedServer:
         monkeypatch.setitem(sys.modules, "cel_expr_python", None)
         with caplog.at_level(logging.WARNING):
             found = await self.warnings(ruled(record(a=WHOLE), "self.a > 1"))
-        text = "version v1: the rules in CEL are not evaluated (pip install 'trioperator[cel]')"
+        text = "version v1: CEL rules are not evaluated (pip install 'trioperator[cel]')"
         assert found == [f'299 - "{text}"']
         assert caplog.messages == [f"The definition ruleds.{GROUP}, {text}"]
         assert await self.warnings(record(a=WHOLE)) == []
@@ -324,7 +324,7 @@ class TestTheEmbeddedServer:
         [
             ("!format.dns1123Label().validate(self.a).hasValue()", "undeclared reference to 'format'"),
             ("[1, 2].lastIndexOf(2) == 1", "found no matching overload for 'lastIndexOf'"),
-            ("self.when > timestamp('2020-01-01T00:00:00Z')", "when of format date-time is a text here"),
+            ("self.when > timestamp('2020-01-01T00:00:00Z')", "when of format date-time is a string here"),
         ],
     )
     async def test_it_warns_of_what_the_library_lacks(self, rule: str, problem: str) -> None:

@@ -11,7 +11,7 @@ from trioperator.apiserver.ownership.apply import Application, apply
 from trioperator.apiserver.ownership.comparison import Scope, compare, fields_of
 from trioperator.apiserver.ownership.field_sets import contains, paths
 from trioperator.apiserver.ownership.field_types import FieldType
-from trioperator.apiserver.ownership.managed_fields import Entry, Manager, take_by_update
+from trioperator.apiserver.ownership.managed_fields import Entry, Manager, entries_after_update
 from trioperator.apiserver.ownership.merge import merge
 
 ROOT = FieldType(
@@ -68,7 +68,9 @@ def do_apply(
     """Apply what is wanted by force."""
     applier = Manager(manager, "Apply", "v1", "")
     return apply(
-        Application(root=ROOT, scope=Scope(), manager=applier, wanted=wanted, force=True, time="2020"), live, entries
+        Application(root=ROOT, scope=Scope(), manager=applier, configuration=wanted, force=True, time="2020"),
+        live,
+        entries,
     )
 
 
@@ -148,7 +150,7 @@ def test_an_update_leaves_each_field_to_one_manager(
     old: dict[str, Any] = {}
     for manager, new in (("one", first), ("two", second), ("three", third)):
         updater = Manager(manager, "Update", "v1", "")
-        entries = take_by_update(entries, updater, compare(ROOT, old, new, Scope()), "2020")
+        entries = entries_after_update(entries, updater, compare(ROOT, old, new, Scope()), "2020")
         old = new
     managed = [path for entry in entries for path in paths(entry["fieldsV1"])]
     assert len(managed) == len(set(managed))

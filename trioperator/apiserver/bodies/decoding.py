@@ -1,7 +1,7 @@
-"""From bytes to objects: bodies, patches and options of writes as clients send them, or the refusals of them.
+"""Decoding of request bodies, patches and write options.
 
-What comes out is in the stored form (see :func:`~trioperator.apiserver.builtin.strategies.shape`) and typed well enough
-to be worked with. Pure.
+Decoded objects have checked types, and are in the stored form: see
+:func:`~trioperator.apiserver.builtin.strategies.shape`. Pure.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .yaml import YamlError, load_yaml
 __all__ = [
     "WriteOptions",
     "decode_body",
+    "decode_configuration",
     "decode_json",
     "decode_object",
     "decode_patch",
-    "decode_wanted",
     "read_write_options",
 ]
 
@@ -40,20 +40,20 @@ _BODY_TYPES: Final = ("application/json", "application/yaml")
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class WriteOptions:
-    """The query parameters of a write; the handlers add the warnings that the client gets."""
+    """Query parameters of a write, and the warnings for its response."""
 
     dry_run: bool = False
-    manager: str = ""  # who writes, as managedFields call them
+    manager: str = ""  # the field manager
     field_validation: str = "Warn"
     force: bool = False
     user: User = ADMIN
     sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the options as the client sent them
     warnings: list[str] = dataclasses.field(default_factory=list)
-    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # what webhooks note for an audit
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)  # audit annotations of webhooks
 
 
 def read_write_options(verb: str, request: Request) -> WriteOptions:
-    """Read the options of a write from its query and headers; refuse nonsense."""
+    """Parse the options of a write from its query and headers. Raises ApiError if they are invalid."""
     query = request.query
     is_apply = verb == "patch" and request.media_type == patching.APPLY
     title = f"{verb.capitalize()}Options"
@@ -100,7 +100,7 @@ def _check_manager(manager: str, *, is_required: bool) -> Iterable[StatusCause]:
 
 
 def _manager_of(user_agent: str) -> str:
-    """Return the name of the program, where a client does not say who manages what it writes."""
+    """Return the default field manager of a client: its name in the User-Agent header."""
     name = user_agent.partition("/")[0]
     if name.isascii() and name.isprintable() and len(name) <= _MANAGER_LIMIT:
         return name
@@ -117,7 +117,7 @@ def decode_body(kind: Kind, request: Request) -> Any:
         if media == "application/yaml":
             return load_yaml(request.body)[0]
         return decode_json(request.body)
-    except Exception as error:  # noqa: BLE001 - each parser has errors of its own
+    except Exception as error:  # noqa: BLE001 - each parser has its own errors
         text = f"couldn't get version/kind; json parse error: {error} ({request.body[:64].hex() or '<empty>'})"
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}") from None
 
@@ -134,37 +134,37 @@ def decode_patch(body: bytes, patch_type: str) -> Any:
     return patch
 
 
-def decode_wanted(body: bytes, options: WriteOptions) -> dict[str, Any]:
-    """Decode what is to be applied, JSON or YAML."""
+def decode_configuration(body: bytes, options: WriteOptions) -> dict[str, Any]:
+    """Decode the configuration of a server-side apply, JSON or YAML."""
     try:
-        wanted, problems = load_yaml(body)
+        configuration, problems = load_yaml(body)
     except YamlError as error:
         raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from None
-    if wanted is not None and not isinstance(wanted, dict):
-        text = f"json: cannot unmarshal {json_name(wanted)} into Go value of type map[string]interface {{}}"
+    if configuration is not None and not isinstance(configuration, dict):
+        text = f"json: cannot unmarshal {json_name(configuration)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {text}")
     if problems and options.field_validation == "Strict":
         text = "\n  ".join(["yaml: unmarshal errors:", *problems])
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {text}")
     if problems and options.field_validation == "Warn":
         options.warnings.extend(problems)
-    return wanted or {}
+    return configuration or {}
 
 
-def _integral(text: str) -> float | int:
+def _parse_float(text: str) -> float | int:
     value = float(text)
     return int(value) if value.is_integer() and abs(value) < 2**63 else value
 
 
-_decoder: Final = msgspec.json.Decoder(float_hook=_integral)
+_decoder: Final = msgspec.json.Decoder(float_hook=_parse_float)
 
 
 def decode_json(body: bytes) -> Any:
-    """Decode the JSON; whole numbers are integers however they are written. Raises ValueError."""
+    """Decode JSON; whole numbers become integers, also those like 1.0 and 1e3. Raises ValueError."""
     return _decoder.decode(body)
 
 
-def _not_object(value: Any) -> str:
+def _type_error(value: Any) -> str:
     if value is None:
         return "Object 'Kind' is missing in 'null'"
     return f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_name(value)} into Go value"
@@ -173,18 +173,18 @@ def _not_object(value: Any) -> str:
 def decode_object(
     kind: Kind, sent: Any, options: WriteOptions, *, patched: bool = False, merged: Any = None
 ) -> dict[str, Any]:
-    """Bring what a client sent into the stored form, or refuse it.
+    """Return the stored form of an object from a client. Raises ApiError if it is invalid.
 
-    What *patched* an object is shown as JSON in refusals; a strategic patch is *merged*, and is shown itself.
+    Errors of a *patched* object show its JSON; those of a strategic merge patch show the patch itself, *merged*.
     """
     if not isinstance(sent, dict):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_not_object(sent)}")
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_type_error(sent)}")
     _check_type(kind, sent, patched=patched)
     unknown: list[str] = []
     problem: str | None = None
     read: Mapping[str, Any] = sent
     if kind.custom is not None:
-        problem = _metadata_problem(kind, sent.get("metadata"))
+        problem = _metadata_error(kind, sent.get("metadata"))
     else:
         try:
             read = unmarshal(kind, sent, unknown)
@@ -195,7 +195,7 @@ def decode_object(
         problem = _check_unknown(unknown, options)
     if problem is None:
         if kind.custom is None and _metadata_of(sent).get("managedFields") == []:
-            obj["metadata"]["managedFields"] = []  # says to forget the managers, where an absent list says nothing
+            obj["metadata"]["managedFields"] = []  # resets the managers; an absent list does not
         return obj
     if not patched:
         raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
@@ -218,7 +218,7 @@ def _metadata_of(sent: Mapping[str, Any]) -> Mapping[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _metadata_problem(kind: Kind, meta: Any) -> str | None:
+def _metadata_error(kind: Kind, meta: Any) -> str | None:
     if meta is None:
         return None
     if isinstance(meta, dict):

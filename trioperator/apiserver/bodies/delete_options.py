@@ -1,4 +1,4 @@
-"""How a deletion is asked for: by a body, or else by a query; with the real server's refusals. Pure."""
+"""Options of deletions, from the body or else from the query, with the errors of the real server. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .decoding import decode_json
 
 __all__ = ["POLICIES", "DeleteOptions", "parse_delete_options"]
 
-POLICIES: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}  # with the finalizers that stand for them
+POLICIES: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}  # and their finalizers
 _NUMBER: Final = re.compile(r"[-+]?\d+")
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
-# What the options are in JSON, and what Go calls that.
+# Types of the options in JSON and in Go.
 _OPTIONS: Final[Mapping[str, tuple[type, str]]] = {
     "gracePeriodSeconds": (int, "int64"),
     "preconditions": (dict, "v1.Preconditions"),
@@ -32,7 +32,7 @@ _PRECONDITIONS: Final[Mapping[str, tuple[type, str]]] = {"uid": (str, "types.UID
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """The options of a deletion."""
+    """Options of a deletion."""
 
     uid: str = ""
     version: str = ""
@@ -46,7 +46,7 @@ class DeleteOptions:
 
 
 def parse_delete_options(request: Request) -> DeleteOptions:
-    """Read the options; refuse nonsense. Where there is a body, nobody looks at the query."""
+    """Parse the options; the query only counts without a body. Raises ApiError if they are invalid."""
     sent = _read_body(request.body) if request.body else _read_query(request.query)
     policy, orphan = sent.get("propagationPolicy", ""), sent.get("orphanDependents")
     if policy not in {"", "Background", *POLICIES}:
@@ -86,32 +86,32 @@ def _read_body(body: bytes) -> dict[str, Any]:
         found = json_name(sent)
         text = f"json: cannot unmarshal {found} into Go value of type {_HEAD}"
         raise bad_request(f"couldn't get version/kind; json parse error: {text}")
-    options = _typed(sent, _OPTIONS, "DeleteOptions")
+    options = _check_types(sent, _OPTIONS, "DeleteOptions")
     if "preconditions" in options:
-        options["preconditions"] = _typed(options["preconditions"], _PRECONDITIONS, "Preconditions.preconditions")
+        options["preconditions"] = _check_types(options["preconditions"], _PRECONDITIONS, "Preconditions.preconditions")
     for value in options.get("dryRun", ()):
         if not isinstance(value, str):
             raise _mismatch(value, "DeleteOptions.dryRun", "string")
     return options
 
 
-def _typed(sent: Mapping[str, Any], fields: Mapping[str, tuple[type, str]], owner: str) -> dict[str, Any]:
-    """Return the fields that there are, each of its type."""
+def _check_types(sent: Mapping[str, Any], fields: Mapping[str, tuple[type, str]], owner: str) -> dict[str, Any]:
+    """Return the fields that are set. Raises ApiError if one has the wrong type."""
     found = {}
     for name, value in sent.items():
         if name in fields and value is not None:
-            wanted, shown = fields[name]
-            if type(value) is not wanted:
+            expected, shown = fields[name]
+            if type(value) is not expected:
                 raise _mismatch(value, f"{owner}.{name}", shown)
             found[name] = value
     return found
 
 
-def _mismatch(value: Any, field: str, wanted: str) -> Exception:
+def _mismatch(value: Any, field: str, expected: str) -> Exception:
     found = json_name(value)
-    if found == "number" and wanted == "int64":
+    if found == "number" and expected == "int64":
         found = f"number {value}"
-    return bad_request(f"json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
+    return bad_request(f"json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
 
 
 def _read_query(query: Mapping[str, str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The patches of the API: merge (RFC 7386), JSON patch (RFC 6902) and strategic merge; pure.
+"""Patches: JSON patch (RFC 6902) and strategic merge patch. Pure.
 
-A patch never changes what it is applied to: results share the untouched parts with it.
+Objects are never changed in place: results share unchanged parts with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ APPLY: Final = "application/apply-patch+yaml"
 
 
 def check_type(kind: Kind, patch_type: str) -> None:
-    """Refuse a type of patches that objects of the kind do not take."""
+    """Raise ApiError (415) if the kind does not support this type of patch."""
     accepted = (JSON, MERGE, *(() if kind.custom else (STRATEGIC,)), APPLY)
     if patch_type not in accepted:
         raise unsupported_media_type(accepted)
@@ -44,7 +44,7 @@ def check_type(kind: Kind, patch_type: str) -> None:
 def apply_json_patch(raw: bytes, operations: Any) -> Any:
     """Return the document whose JSON is *raw*, changed by the operations.
 
-    Operations that do not fit the document, failed tests among them, are refused with 422 as a whole.
+    Raises ApiError (422) if an operation cannot be applied or a test fails.
     """
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         name = "object" if isinstance(operations, dict) else "value"
@@ -64,36 +64,36 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
 
 
 def apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
-    """Return the document, changed in place by the operation of a JSON patch. Raises ValueError if it does not fit."""
+    """Return the document, changed in place by one JSON patch operation. Raises ValueError if it cannot be applied."""
     import jsonpatch
     import jsonpointer
 
     try:
-        return jsonpatch.apply_patch(document, _as_taken(operation, document), in_place=True)
+        return jsonpatch.apply_patch(document, _lenient_operation(operation, document), in_place=True)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, LookupError) as error:
         raise ValueError(str(error)) from None
 
 
-def _as_taken(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:
-    """Return the operation of a JSON patch as the real server takes it, in terms of the standard.
+def _lenient_operation(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:
+    """Return the operation as the real server understands it, which is more lenient than the standard.
 
-    A value that is left out is null, a field that is not there has the value null, and to replace it is to add it.
+    A missing value is null, a missing field tests equal to null, and replacing a missing field adds it.
     """
-    taken = dict(operation)
-    name = taken.get("op")
+    lenient = dict(operation)
+    name = lenient.get("op")
     if name in {"add", "replace", "test"}:
-        taken.setdefault("value", None)
-    if name == "replace" and _lacks(document, taken.get("path")):
-        taken["op"] = "add"
-    elif name == "test" and taken["value"] is None and _lacks(document, taken.get("path")):
+        lenient.setdefault("value", None)
+    if name == "replace" and _is_missing(document, lenient.get("path")):
+        lenient["op"] = "add"
+    elif name == "test" and lenient["value"] is None and _is_missing(document, lenient.get("path")):
         return []
-    elif name == "copy" and _lacks(document, taken.get("from")):
-        taken |= {"op": "add", "value": None}
-    return [taken]
+    elif name == "copy" and _is_missing(document, lenient.get("from")):
+        lenient |= {"op": "add", "value": None}
+    return [lenient]
 
 
-def _lacks(document: Any, path: Any) -> bool:
-    """Return whether the object that the path leads to is there, and does not have the field."""
+def _is_missing(document: Any, path: Any) -> bool:
+    """Return whether the parent of the path is an object without this field."""
     import jsonpointer
 
     if not path:
@@ -103,7 +103,7 @@ def _lacks(document: Any, path: Any) -> bool:
 
 
 def apply_strategic_patch(target: Any, patch: Any, schema: Node | None) -> Any:
-    """Return *target*, an object of a built-in kind with this schema, changed by the strategic merge patch."""
+    """Return *target*, an object of a built-in kind with this schema, after the strategic merge patch."""
     return _merge_object(target, patch, schema)
 
 
@@ -115,7 +115,7 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
         return {}
     if directive not in {None, "merge"}:
         raise ApiError.of(f"unknown patch type: {directive} in map: {go_text(patch)}", status=500)
-    result = _merge_fields(_retained(target, patch), patch, node)
+    result = _merge_fields(_retain_keys(target, patch), patch, node)
     for key, order in patch.items():
         name = key.partition("/")[2]
         if key.startswith("$setElementOrder/") and isinstance(result.get(name), list) and isinstance(order, list):
@@ -123,12 +123,12 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
             if isinstance(sent := patch.get(name), list):
                 _check_order(sent, order, merge_key)
             old = target.get(name) if isinstance(target, dict) else None
-            result[name] = _ordered(result[name], order, old, merge_key)
+            result[name] = _sort_items(result[name], order, old, merge_key)
     return result
 
 
-def _retained(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the target, with only the fields that the patch retains if it says so."""
+def _retain_keys(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the target, restricted to the ``$retainKeys`` of the patch, if any."""
     result = dict(target) if isinstance(target, dict) else {}
     if (retain := patch.get("$retainKeys")) is not None:
         given = [key for key, value in patch.items() if value is not None and not key.startswith("$")]
@@ -157,7 +157,7 @@ def _merge_fields(result: dict[str, Any], patch: Mapping[str, Any], node: Node |
 
 
 def _field(node: Node | None, name: str) -> Node | None:
-    """Return the schema of the field; None if it is not known."""
+    """Return the schema of the field, or None."""
     if node is None:
         return None
     found = (node.get("properties") or {}).get(name) or node.get("additionalProperties")
@@ -165,7 +165,7 @@ def _field(node: Node | None, name: str) -> Node | None:
 
 
 def _merge_key(node: Node | None) -> str | None:
-    """Return by which field the items of the list are the same: none for plain values; None if they are replaced."""
+    """Return the merge key of the list, empty for scalar items; None if the list is replaced."""
     if node is None or "merge" not in node.get("x-kubernetes-patch-strategy", "").split(","):
         return None
     return str(node.get("x-kubernetes-patch-merge-key", ""))
@@ -178,7 +178,7 @@ def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
         return [item for item in patch if not _is_directive(item, "replace")]
     if not key:
         merged = current + [item for item in patch if item not in current]
-        return _ordered(merged, patch, target, key)
+        return _sort_items(merged, patch, target, key)
     if any(_is_directive(item, "replace") for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and "$patch" in item)]
     items = resolve(node["items"])
@@ -192,7 +192,7 @@ def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
             current.append(_merge_object(None, item, items))
         else:
             current[index] = _merge_object(current[index], item, items)
-    return _ordered(current, patch, target, key)
+    return _sort_items(current, patch, target, key)
 
 
 def _check_item(item: Any, key: str, current: list[Any]) -> None:
@@ -207,8 +207,8 @@ def _is_directive(item: Any, directive: str) -> bool:
     return isinstance(item, dict) and item.get("$patch") == directive
 
 
-def _ordered(items: list[Any], order: list[Any], old: Any, key: str | None) -> list[Any]:
-    """Bring the items into the order asked for; those that it does not name stay before their old followers."""
+def _sort_items(items: list[Any], order: list[Any], old: Any, key: str | None) -> list[Any]:
+    """Sort the items by ``$setElementOrder``; unnamed items stay in front of the items that they preceded."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
@@ -227,7 +227,7 @@ def _ordered(items: list[Any], order: list[Any], old: Any, key: str | None) -> l
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str | None) -> None:
-    """Refuse a patch of a list whose items are in another order than it asks for."""
+    """Raise ApiError if the items of the patch are not in the order of its ``$setElementOrder``."""
     items = [item for item in patch if not _is_directive(item, "delete")]
     left = iter(item.get(key) if key and isinstance(item, dict) else item for item in order)
     if not all((item.get(key) if key and isinstance(item, dict) else item) in left for item in items):

@@ -1,7 +1,7 @@
-"""Objects in protobuf, as Go clients send those of built-in kinds: decoded into what JSON would hold.
+"""Objects of built-in kinds in protobuf, as Go clients send them, decoded into their JSON form.
 
-Only reading: answers are JSON, which such clients take, too. The fields of all messages are in a table that is made of
-Kubernetes' sources (``data/protobuf.json.gz``), and loaded with the first such body.
+Decoding only: responses are JSON, which these clients accept as well. The message descriptors are generated from
+Kubernetes' sources (``data/protobuf.json.gz``), and loaded with the first protobuf body.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["MEDIA_TYPE", "decode_protobuf"]
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"
-_DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 _META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1"
 _RUNTIME: Final = "k8s.io.apimachinery.pkg.runtime"
 _EXTENSIONS: Final = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1"
@@ -31,11 +31,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 Wire: TypeAlias = int | bytes | memoryview
 
 
-class _Table(NamedTuple):
-    """Hold the packages of API versions; and by message and number each field's name, type and flags.
+class _Descriptors(NamedTuple):
+    """Packages by API version; and name, type and flags of each field, by message and field number.
 
-    The flags are ``r`` for repeated fields, ``m`` for maps from strings, ``i`` for messages that JSON shows as part
-    of the outer one, ``z`` for fields that JSON leaves out when they are zero.
+    Flags are ``r`` for repeated fields, ``m`` for maps with string keys, ``i`` for messages that JSON inlines, ``z``
+    for fields that JSON omits when they are zero.
     """
 
     packages: Mapping[str, str]
@@ -43,39 +43,39 @@ class _Table(NamedTuple):
 
 
 @functools.cache
-def _table() -> _Table:
+def _descriptors() -> _Descriptors:
     packed = importlib.resources.files("trioperator.apiserver.bodies") / "data" / "protobuf.json.gz"
     content = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
     messages = {
         message: {int(number): tuple(field) for number, field in fields.items()}
         for message, fields in content["messages"].items()
     }
-    return _Table(content["packages"], messages)
+    return _Descriptors(content["packages"], messages)
 
 
 def decode_protobuf(body: bytes) -> dict[str, Any]:
-    """Decode an object with its envelope. Raises ValueError that says what is wrong with it."""
+    """Decode an object with its envelope. Raises ValueError with the reason."""
     if not body.startswith(_MAGIC):
-        raise ValueError("the body does not begin as Kubernetes' protobuf does")
+        raise ValueError("the body does not start with the magic number of Kubernetes' protobuf")
     envelope = _decode(f"{_RUNTIME}.Unknown", memoryview(body)[len(_MAGIC) :], raw=True)
     version, kind = str(envelope.get("apiVersion") or ""), str(envelope.get("kind") or "")
-    package = _table().packages.get(version, _META)
-    message = next((m for m in (f"{package}.{kind}", f"{_META}.{kind}") if m in _table().messages), None)
+    package = _descriptors().packages.get(version, _META)
+    message = next((m for m in (f"{package}.{kind}", f"{_META}.{kind}") if m in _descriptors().messages), None)
     if message is None:
-        raise ValueError(f"{kind or 'an object without a kind'} of {version or 'no version'} is not known in protobuf")
+        raise ValueError(f"no protobuf message for kind {kind!r} in version {version!r}")
     return {"apiVersion": version, "kind": kind, **_decode(message, envelope.get("raw", b""))}
 
 
 def _decode(message: str, data: bytes | memoryview, *, raw: bool = False, depth: int = 0) -> dict[str, Any]:
-    """Decode one message; ``raw`` leaves its bytes as they are."""
-    if depth > _DEEPEST:
+    """Decode one message; *raw* keeps bytes fields as bytes, instead of base64."""
+    if depth > _MAX_DEPTH:
         raise ValueError("the object is nested too deeply")
-    fields = _table().messages[message]
+    fields = _descriptors().messages[message]
     result: dict[str, Any] = {}
     for number, value in _split(data):
         field = fields.get(number)
         if field is None:
-            continue  # of a newer version
+            continue  # from a newer version
         name, form, flags = field
         if "m" in flags:
             key, item = _decode_entry(form, _expect_bytes(value), depth)
@@ -95,7 +95,7 @@ def _decode_entry(form: str, data: memoryview, depth: int) -> tuple[str, Any]:
     key, item = "", None
     for number, value in _split(data):
         if number == 1:
-            key = _text(value)
+            key = _string(value)
         elif number == 2:
             item = _convert(form, value, False, depth)
     if item is None:
@@ -104,10 +104,10 @@ def _decode_entry(form: str, data: memoryview, depth: int) -> tuple[str, Any]:
 
 
 def _convert(form: str, value: Wire, raw: bool, depth: int) -> Any:
-    """Make of a value on the wire what JSON has in its place."""
+    """Convert a wire value to its JSON form."""
     match form:
         case "string":
-            return _text(value)
+            return _string(value)
         case "bytes":
             return bytes(_expect_bytes(value)) if raw else base64.b64encode(_expect_bytes(value)).decode()
         case "bool":
@@ -138,7 +138,7 @@ def _split(data: bytes | memoryview) -> Iterator[tuple[int, Wire]]:
         else:
             size = {_FIXED64: 8, _FIXED32: 4}.get(wire, len(data) + 1)
         if at + size > len(data):
-            raise ValueError("the protobuf message is cut off, or none at all")
+            raise ValueError("the protobuf message is truncated or malformed")
         part = data[at : at + size]
         yield number, part if wire == _BYTES else int.from_bytes(part, "little")
         at += size
@@ -154,45 +154,45 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return result & 0xFFFF_FFFF_FFFF_FFFF, at
-    raise ValueError("the protobuf message is cut off, or none at all")
+    raise ValueError("the protobuf message is truncated or malformed")
 
 
 def _expect_bytes(value: Wire) -> memoryview:
     if isinstance(value, int):
-        raise ValueError("a number is in the place of a text or an object")
+        raise ValueError("expected a length-delimited field, got a number")
     return memoryview(value)
 
 
 def _expect_number(value: Wire) -> int:
     if not isinstance(value, int):
-        raise ValueError("a text is in the place of a number")
+        raise ValueError("expected a number, got a length-delimited field")
     return value
 
 
-def _text(value: Wire) -> str:
+def _string(value: Wire) -> str:
     try:
         return str(_expect_bytes(value), "utf-8")
     except UnicodeDecodeError:
-        raise ValueError("a text is not UTF-8") from None
+        raise ValueError("a string is not valid UTF-8") from None
 
 
-# What JSON shows in another way than as an object with fields.
+# Messages whose JSON form is not an object with their fields.
 
 
 def _time(value: Mapping[str, Any]) -> str | None:
-    return f"{_moment(value):%Y-%m-%dT%H:%M:%SZ}" if value.get("seconds") else None
+    return f"{_datetime(value):%Y-%m-%dT%H:%M:%SZ}" if value.get("seconds") else None
 
 
 def _micro_time(value: Mapping[str, Any]) -> str | None:
-    return f"{_moment(value):%Y-%m-%dT%H:%M:%S.%fZ}" if value.get("seconds") else None
+    return f"{_datetime(value):%Y-%m-%dT%H:%M:%S.%fZ}" if value.get("seconds") else None
 
 
-def _moment(value: Mapping[str, Any]) -> datetime.datetime:
+def _datetime(value: Mapping[str, Any]) -> datetime.datetime:
     try:
-        moment = datetime.datetime.fromtimestamp(value.get("seconds", 0), datetime.UTC)
+        value_time = datetime.datetime.fromtimestamp(value.get("seconds", 0), datetime.UTC)
     except (OverflowError, OSError):
-        raise ValueError("a time is out of range") from None
-    return moment + datetime.timedelta(microseconds=value.get("nanos", 0) // 1000)
+        raise ValueError("a timestamp is out of range") from None
+    return value_time + datetime.timedelta(microseconds=value.get("nanos", 0) // 1000)
 
 
 def _int_or_string(value: Mapping[str, Any]) -> int | str:
@@ -204,8 +204,8 @@ def _json(value: Mapping[str, Any]) -> Any:
     return msgspec.json.decode(raw) if raw else None
 
 
-def _schema_or(other: str) -> Callable[[Mapping[str, Any]], Any]:
-    """Make the reading of a message that stands for a schema, or for something else."""
+def _union_with_schema(other: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a decoder for the union of a schema and another field."""
     return lambda value: value.get("schema", value.get(other))
 
 
@@ -222,9 +222,9 @@ _SPECIAL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     f"{_META}.FieldsV1": _json,
     f"{_RUNTIME}.RawExtension": _json,
     f"{_EXTENSIONS}.JSON": _json,
-    f"{_EXTENSIONS}.JSONSchemaPropsOrArray": _schema_or("jSONSchemas"),
-    f"{_EXTENSIONS}.JSONSchemaPropsOrBool": _schema_or("allows"),
-    f"{_EXTENSIONS}.JSONSchemaPropsOrStringArray": _schema_or("property"),
+    f"{_EXTENSIONS}.JSONSchemaPropsOrArray": _union_with_schema("jSONSchemas"),
+    f"{_EXTENSIONS}.JSONSchemaPropsOrBool": _union_with_schema("allows"),
+    f"{_EXTENSIONS}.JSONSchemaPropsOrStringArray": _union_with_schema("property"),
     "k8s.io.apimachinery.pkg.api.resource.Quantity": lambda value: value.get("string", "0"),
     "k8s.io.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
     "k8s.io.api.authentication.v1.ExtraValue": _items,

@@ -1,4 +1,4 @@
-"""YAML as the API takes it: what JSON can say, with the complaints of the real server about what it cannot. Pure."""
+"""YAML that the API accepts: the subset that JSON can represent, with the error messages of the real server. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ __all__ = ["YamlError", "load_documents", "load_yaml"]
 
 
 class YamlError(ValueError):
-    """The text is not YAML; says so in the words of the real server."""
+    """Raised when the document is not valid YAML, with the message of the real server."""
 
 
 def load_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """Decode the one document in the body; return it, and what is wrong with it strictly speaking: repeated keys.
+    """Decode the only document in the body; return it, and the errors of strict decoding: duplicate keys.
 
-    The last one of repeated keys counts. JSON is YAML.
+    The last of duplicate keys wins. JSON is YAML.
     """
     if body.lstrip()[:1] in {b"{", b"["}:
         try:
-            return json.loads(body, object_pairs_hook=_without_repetition), []
+            return json.loads(body, object_pairs_hook=_unique_keys), []
         except ValueError:
-            pass  # then it is YAML that looks like JSON, or repeats itself, or is wrong
+            pass  # flow-style YAML, duplicate keys, or invalid
     documents = _decode(body)
     if len(documents) > 1:
         raise YamlError("yaml: expected a single document")
@@ -29,14 +29,14 @@ def load_yaml(body: bytes) -> tuple[Any, list[str]]:
 
 
 def load_documents(text: str) -> list[Any]:
-    """Decode all documents in the text."""
+    """Decode all documents."""
     return [document for document, _ in _decode(text)]
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        raise ValueError("a key is repeated")
+        raise ValueError("duplicate key")
     return result
 
 
@@ -48,7 +48,7 @@ def _decode(text: bytes | str) -> list[tuple[Any, list[str]]]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         while loader.check_node():
             node = loader.get_node()
-            documents.append((_as_json(_without_times(loader, node)), list(_repeated_keys(node))))
+            documents.append((_to_json(_construct(loader, node)), list(_duplicate_keys(node))))
     except yaml.MarkedYAMLError as error:
         raise YamlError(f"yaml: {_line(error)}{error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -57,7 +57,7 @@ def _decode(text: bytes | str) -> list[tuple[Any, list[str]]]:
 
 
 def _line(error: Any) -> str:
-    """Tell in which line the real server would see the error: where its context begins, counted from zero or one."""
+    """Return the line that the real server reports: the start of the context, zero- or one-based."""
     lines = [mark.line for mark in (error.context_mark, error.problem_mark) if mark is not None and mark.line]
     if not lines:
         return ""
@@ -65,11 +65,11 @@ def _line(error: Any) -> str:
     return f"line {lines[0] + is_scanner}: "
 
 
-def _without_times(loader: Any, node: Any) -> Any:
-    """Construct the document; what looks like a time is a text in JSON."""
-    for below in _nodes(node):
-        if below.tag == "tag:yaml.org,2002:timestamp":
-            below.tag = "tag:yaml.org,2002:str"
+def _construct(loader: Any, node: Any) -> Any:
+    """Construct the document; timestamps stay strings, as in JSON."""
+    for descendant in _nodes(node):
+        if descendant.tag == "tag:yaml.org,2002:timestamp":
+            descendant.tag = "tag:yaml.org,2002:str"
     return loader.construct_document(node)
 
 
@@ -84,28 +84,28 @@ def _nodes(node: Any) -> Any:
             yield from _nodes(item)
 
 
-def _repeated_keys(node: Any) -> Any:
-    for below in _nodes(node):
-        if below.id == "mapping":
+def _duplicate_keys(node: Any) -> Any:
+    for descendant in _nodes(node):
+        if descendant.id == "mapping":
             seen = set[str]()
-            for key, _ in below.value:
+            for key, _ in descendant.value:
                 if key.id == "scalar" and key.value in seen:
                     yield f'line {key.start_mark.line + 1}: key "{key.value}" already set in map'
                 if key.id == "scalar":
                     seen.add(key.value)
 
 
-def _as_json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_key_text(key): _as_json(item) for key, item in value.items()}
+        return {_key_string(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_as_json(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
         return int(value)
     return value
 
 
-def _key_text(key: Any) -> str:
+def _key_string(key: Any) -> str:
     if isinstance(key, bool):
         return "true" if key else "false"
     return "null" if key is None else str(key)

@@ -1,6 +1,6 @@
-"""Autoscalers, which the API serves in two versions, and stores in the newer one. Pure.
+"""Conversion of HorizontalPodAutoscalers between ``autoscaling/v1`` and the stored version, v2. Pure.
 
-What ``autoscaling/v1`` has no fields for is in annotations there: metrics but the target of CPU utilization, behavior,
+Fields that ``autoscaling/v1`` does not have become annotations there: all metrics but CPU utilization, behavior,
 conditions and current metrics.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["from_v1", "to_v1"]
 Object = dict[str, Any]
 
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
-# Of each source of metrics: its fields in v2, each as a path, and their names in v1.
+# For each metric source: the paths of its fields in v2, and their names in v1.
 _TARGET: Final = {"target.averageUtilization": "targetAverageUtilization", "target.averageValue": "targetAverageValue"}
 _CURRENT: Final = {
     "current.averageUtilization": "currentAverageUtilization",
@@ -63,20 +63,20 @@ _TARGET_TYPES: Final = {"averageUtilization": "Utilization", "averageValue": "Av
 
 
 def to_v1(obj: Mapping[str, Any]) -> Object:
-    """Return a stored autoscaler as ``autoscaling/v1`` shows it."""
+    """Convert a stored autoscaler to ``autoscaling/v1``."""
     spec, status, notes = dict(obj["spec"]), dict(obj.get("status") or {}), {}
     metrics, behavior = spec.pop("metrics", []), spec.pop("behavior", None)
     cpu = next((metric for metric in metrics if _cpu(metric, "target") is not None), None)
     if cpu is not None:
         spec["targetCPUUtilizationPercentage"] = _cpu(cpu, "target")
-    if others := [_older(metric, _SPEC_FIELDS) for metric in metrics if metric is not cpu]:
+    if others := [_metric_to_v1(metric, _SPEC_FIELDS) for metric in metrics if metric is not cpu]:
         notes["metrics"] = others
     if behavior is not None:
         notes["behavior"] = _capitalized(behavior)
     if conditions := status.pop("conditions", None):
         notes["conditions"] = conditions
     if current := status.pop("currentMetrics", None):
-        notes["current-metrics"] = [_with_value(_older(metric, _STATUS_FIELDS)) for metric in current]
+        notes["current-metrics"] = [_with_value(_metric_to_v1(metric, _STATUS_FIELDS)) for metric in current]
         usage = next((found for found in (_cpu(metric, "current") for metric in current) if found is not None), None)
         status |= {} if usage is None else {"currentCPUUtilizationPercentage": usage}
     meta = dict(obj["metadata"])
@@ -88,10 +88,10 @@ def to_v1(obj: Mapping[str, Any]) -> Object:
 
 
 def from_v1(obj: Mapping[str, Any]) -> Object:
-    """Return an object of ``autoscaling/v1`` as it is stored."""
+    """Convert an ``autoscaling/v1`` object to the stored version."""
     spec, status, meta = dict(obj["spec"]), dict(obj.get("status") or {}), dict(obj.get("metadata") or {})
-    notes = _take_notes(meta)
-    metrics = [_newer(metric, _SPEC_FIELDS) for metric in notes.get("metrics") or ()]
+    notes = _pop_annotations(meta)
+    metrics = [_metric_from_v1(metric, _SPEC_FIELDS) for metric in notes.get("metrics") or ()]
     percentage = spec.pop("targetCPUUtilizationPercentage", None)
     if percentage is not None or not metrics:
         target = {"type": "Utilization", "averageUtilization": 80 if percentage is None else percentage}
@@ -100,7 +100,7 @@ def from_v1(obj: Mapping[str, Any]) -> Object:
     if behavior := notes.get("behavior"):
         spec["behavior"] = _uncapitalized(behavior)
     usage = status.pop("currentCPUUtilizationPercentage", None)
-    current = [_newer(metric, _STATUS_FIELDS) for metric in notes.get("current-metrics") or ()]
+    current = [_metric_from_v1(metric, _STATUS_FIELDS) for metric in notes.get("current-metrics") or ()]
     current = [metric for metric in current if _cpu(metric, "current") is None]
     if usage is not None:
         resource = {"name": "cpu", "current": {"averageUtilization": usage}}
@@ -113,7 +113,7 @@ def from_v1(obj: Mapping[str, Any]) -> Object:
     return {**obj, "metadata": meta, "spec": spec, "status": status}
 
 
-def _take_notes(meta: Object) -> dict[str, Any]:
+def _pop_annotations(meta: Object) -> dict[str, Any]:
     annotations = dict(meta.get("annotations") or {})
     notes = {}
     for name in ("metrics", "behavior", "conditions", "current-metrics"):
@@ -121,7 +121,7 @@ def _take_notes(meta: Object) -> dict[str, Any]:
         try:
             notes[name] = None if text is None else msgspec.json.decode(text)
         except msgspec.DecodeError:
-            continue  # the real server drops what it cannot read, too
+            continue  # the real server drops invalid annotations, too
     if "annotations" in meta:
         meta["annotations"] = annotations
     return notes
@@ -133,7 +133,7 @@ def _cpu(metric: Mapping[str, Any], part: str) -> int | None:
     return value if metric.get("type") == "Resource" and resource.get("name") == "cpu" else None
 
 
-def _older(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -> Object:
+def _metric_to_v1(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -> Object:
     result: Object = {"type": metric["type"]}
     for source, names in fields.items():
         if source in metric:
@@ -143,7 +143,7 @@ def _older(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -
 
 
 def _with_value(metric: Object) -> Object:
-    """Return the current metric of v1 with the value that it always has there."""
+    """Return the current metric of v1 with its required value."""
     for source in {"resource", "containerResource"} & set(metric):
         metric[source].setdefault("currentAverageValue", "0")
     return metric
@@ -155,7 +155,7 @@ def _at(node: Mapping[str, Any], path: str) -> Any:
     return value if not rest or value is None else value.get(rest)
 
 
-def _newer(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -> Object:
+def _metric_from_v1(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -> Object:
     result: Object = {"type": metric.get("type", "")}
     for source, names in fields.items():
         if source in metric:
@@ -174,7 +174,7 @@ def _newer(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -
 
 
 def _capitalized(value: Any) -> Any:
-    """Return the behavior with the names that the real server notes it by."""
+    """Return the behavior with the Go field names that the real server uses in the annotation."""
     if isinstance(value, list):
         return [_capitalized(item) for item in value]
     if not isinstance(value, dict):

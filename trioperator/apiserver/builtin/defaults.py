@@ -1,7 +1,7 @@
-"""The defaults that the API fills into built-in kinds, by the types that hold them: see the API's reference. Pure.
+"""Defaults of built-in kinds, by type: see the API reference. Pure.
 
-What is empty but always shown (``resources: {}``) is in the schemas; here is what has a meaning. A type is named by its
-group, version and name. Functions change the object in place: it has just been read, and is nobody else's.
+Empty fields that are always present (``resources: {}``) come from the schemas, all other defaults from here. Types are
+identified by group, version and name. Functions change the freshly decoded object in place.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def fill_defaults(type_name: str) -> Callable[[Object], None] | None:
-    """Return what fills the defaults of the type into a new object, in place; None if the type has none."""
+    """Return the function that sets the defaults of the type in place; None if the type has none."""
     values, derive = _VALUES.get(type_name, {}), _DERIVED.get(type_name)
     if not values and derive is None:
         return None
@@ -151,7 +151,7 @@ def _pod(pod: Object) -> None:
             port.setdefault("hostPort", port.get("containerPort"))
 
 
-# -- what makes Pods -----------------------------------------------------------------------------------------------
+# -- workloads ----------------------------------------------------------------------------------------------------
 
 
 def _deployment_strategy(strategy: Object) -> None:
@@ -180,7 +180,7 @@ def _stateful_set(spec: Object) -> None:
 
 def _replication_controller(controller: Object) -> None:
     if not controller["spec"].get("minReadySeconds"):
-        controller["spec"].pop("minReadySeconds", None)  # the schema has it, and the API does not show it
+        controller["spec"].pop("minReadySeconds", None)  # in the schema, but not in responses
     labels = (controller["spec"].get("template") or {}).get("metadata", {}).get("labels")
     if labels:
         controller["spec"].setdefault("selector", labels)

@@ -1,6 +1,6 @@
-"""What the API decides about objects of single built-in kinds when they are created or changed. Pure.
+"""Server-set fields of individual built-in kinds, on creation and on update. Pure.
 
-The functions change the new object in place, at its own level: nested parts may be shared, and are replaced.
+Functions change the new object in place, but only at its top level: nested values may be shared, and are replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["assign_addresses", "encode_secret", "prepare_changed", "prepare_new"
 
 Object = dict[str, Any]
 
-# These kinds keep the status that they are created with.
+# Kinds that keep the status of the create request.
 _STATUS_ON_CREATE: Final = frozenset({("", "nodes")})
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION: Final = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
@@ -25,7 +25,7 @@ _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
 def prepare_new(kind: Kind, obj: Object) -> None:
-    """Prepare an object of a built-in kind that is to be created; it has its name and its uid."""
+    """Set the server-set fields of a new object, which already has its name and uid."""
     if "status" in kind.subresources and kind.resource not in _STATUS_ON_CREATE:
         obj["status"] = new_status(kind)
     prepare = _NEW.get(kind.resource)
@@ -34,7 +34,7 @@ def prepare_new(kind: Kind, obj: Object) -> None:
 
 
 def prepare_changed(kind: Kind, new: Object, old: Mapping[str, Any]) -> None:
-    """Prepare the new content of an object of a built-in kind."""
+    """Set the server-set fields of an updated object."""
     prepare = _CHANGED.get(kind.resource)
     if prepare is not None:
         prepare(new, old)
@@ -52,14 +52,14 @@ def _new_definition(obj: Object) -> None:
 
 
 def encode_secret(obj: Object) -> None:
-    """Move the plain texts of a Secret to its data."""
+    """Move ``stringData`` of a Secret to its ``data``."""
     texts = obj.pop("stringData", None) or {}
     if texts:
         encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in texts.items()}
         obj["data"] = {**(obj.get("data") or {}), **encoded}
 
 
-# -- what runs -----------------------------------------------------------------------------------------------------
+# -- workloads ----------------------------------------------------------------------------------------------------
 
 
 def _new_pod(obj: Object) -> None:
@@ -68,7 +68,7 @@ def _new_pod(obj: Object) -> None:
 
 
 def _complete_pod(new: Object, old: Mapping[str, Any]) -> None:
-    """Set what admission sets in Pods, and what therefore nobody manages."""
+    """Set the fields of Pods that built-in admission sets, which have no field manager."""
     kept = {field: old["spec"][field] for field in ("priority", "preemptionPolicy") if field in old["spec"]}
     tolerations = new["spec"].get("tolerations") or []
     tolerated = {item.get("key") for item in tolerations}
@@ -105,7 +105,7 @@ def _annotate(obj: Object, annotations: Mapping[str, str]) -> None:
 
 
 def _new_job(obj: Object) -> None:
-    """Let the Job select its own Pods by its uid, unless it says that it selects by itself."""
+    """Set the selector of a Job, its uid, unless ``manualSelector`` is set."""
     spec, meta = dict(obj["spec"]), obj["metadata"]
     obj["spec"] = spec
     if not spec.setdefault("manualSelector", False):
@@ -126,7 +126,7 @@ def _new_job(obj: Object) -> None:
 
 # -- services ------------------------------------------------------------------------------------------------------
 
-# What only Services of some types have: it goes with the type, unless it is changed at the same time.
+# Fields of some types of Services: dropped when the type changes, unless they are changed at the same time.
 _BALANCED: Final = frozenset({"LoadBalancer"})
 _OUTSIDE: Final = frozenset({"LoadBalancer", "NodePort"})
 _INSIDE: Final = _OUTSIDE | {"ClusterIP"}
@@ -144,7 +144,7 @@ _BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
-    """Keep what was assigned, where the new content leaves it out."""
+    """Keep assigned addresses and ports that the new content omits."""
     spec, before = dict(new["spec"]), old["spec"]
     new["spec"] = spec
     for field, types in _BY_TYPE.items():
@@ -171,7 +171,7 @@ def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
 
 
 def assign_addresses(service: Object, others: Iterable[Mapping[str, Any]]) -> None:
-    """Assign the lowest free cluster IP and node ports to the Service, where it needs them and has none."""
+    """Assign the lowest free cluster IP and node ports to the Service, where they are required and missing."""
     spec = dict(service["spec"])
     service["spec"] = spec
     if spec["type"] == "ExternalName":
@@ -195,7 +195,7 @@ def assign_addresses(service: Object, others: Iterable[Mapping[str, Any]]) -> No
 def _addresses() -> Iterable[str]:
     for high in range(256):
         for low in range(256):
-            if (high, low) not in {(0, 0), (0, 1)}:  # the network, and the API server itself
+            if (high, low) not in {(0, 0), (0, 1)}:  # the network address, and the API server
                 yield f"10.96.{high}.{low}"
 
 

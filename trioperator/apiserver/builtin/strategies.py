@@ -1,6 +1,6 @@
-"""How each kind prepares its objects to be stored: what clients cannot set, what belongs to which subresource. Pure.
+"""Create and update strategies of kinds: fields that clients cannot set, and fields of subresources. Pure.
 
-These rules are the same for every way of writing (create, update, any patch), so the ways know nothing of kinds.
+They are the same for updates and all kinds of patches.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ __all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
 
 
 def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
-    """Bring an object that a client sent into the form to be worked on: version first, known fields, defaults.
+    """Return an object from a client in the stored form: converted, pruned and with defaults.
 
-    Objects of built-in kinds are in the version that is stored, custom ones in that of the kind.
-
-    The paths of fields that were dropped because nobody knows them are added to *unknown*.
+    Built-in objects are in the stored version, custom ones in the version of the kind. The paths of dropped unknown
+    fields are added to *unknown*.
     """
     if kind.api_version == "autoscaling/v1":
         obj = autoscaling.from_v1(obj)
@@ -54,7 +53,7 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
 
 
 def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
-    """Set what the server decides about a new object; *obj* is shaped, has a uid, and is changed in place."""
+    """Set the server-set fields of a new object, in place; it is in the stored form and has a uid."""
     meta = obj["metadata"]
     for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         meta.pop(field, None)
@@ -67,7 +66,7 @@ def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
 
 
 def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, subresource: str) -> dict[str, Any]:
-    """Return *new* with only those changes that this subresource ("" is the main one) may make, and its generation."""
+    """Return *new* with only the changes that the subresource ("" for the main resource) allows, and its generation."""
     if subresource == "status":
         new = _status_only(kind, new, old)
     elif "status" in kind.subresources:
@@ -87,7 +86,7 @@ def _status_only(kind: Kind, new: dict[str, Any], old: Mapping[str, Any]) -> dic
     result = {key: value for key, value in old.items() if key != "status"}
     if "status" in new:
         result["status"] = new["status"]
-    # The API takes metadata through the status subresource for most built-in kinds, and never for custom ones.
+    # Most built-in kinds accept metadata through the status subresource, custom ones never.
     if kind.custom is not None or kind.group == "apiextensions.k8s.io":
         meta = dict(old["metadata"])
         meta.pop("managedFields", None)
@@ -119,9 +118,9 @@ def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any
 def check_object(
     kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
 ) -> list[StatusCause]:
-    """Return what is wrong with the object, or with its change, apart from its metadata.
+    """Return the validation errors of the object or its update, apart from those of metadata.
 
-    What is just to be warned of is added to the warnings.
+    Warnings are added to *warnings*.
     """
     causes: list[StatusCause] = []
     if kind.custom is not None:

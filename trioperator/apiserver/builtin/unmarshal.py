@@ -1,10 +1,9 @@
-"""Objects of built-in kinds, read by their schemas as the real server reads them into its types. Pure.
+"""Decoding of built-in objects by their schemas, as the real server decodes them into Go types. Pure.
 
-Unknown fields are dropped and told; what has another type than it must have is refused with the words of the real
-server. Nulls, empty lists and maps, and zeros where the type is no pointer, are as good as absent. Quantities and
-times get their one spelling.
+Unknown fields are dropped and reported; values of the wrong type are errors, with the messages of the real server.
+Nulls, empty lists and maps, and zeros of non-pointer fields count as absent. Quantities and times are normalized.
 
-What the API fills in is filled in: what is always there by the schema, and what :mod:`.defaults` knows.
+Defaults are set: those of the schema, and those in :mod:`.defaults`.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ __all__ = ["UnmarshalError", "new_status", "unmarshal"]
 
 
 class UnmarshalError(Exception):
-    """A value is not what it must be; the message is that of the real server."""
+    """Raised when a value cannot be decoded, with the message of the real server."""
 
     def converted(self) -> str:
-        """Return the message of the real server where it converts a merged object, and does not decode JSON."""
+        """Return the message of the real server for merged objects, which it converts instead of decoding."""
         return str(self)
 
 
 class _MismatchError(UnmarshalError):
-    """A value has another JSON type than its field. The fields that lead to it are added on the way up."""
+    """Raised when a value has the wrong JSON type. Enclosing fields are added as it propagates."""
 
-    def __init__(self, value: Any, wanted: str, *, is_struct: bool = False) -> None:
+    def __init__(self, value: Any, expected: str, *, is_struct: bool = False) -> None:
         super().__init__()
         self.value = value
-        self.wanted = wanted
+        self.expected = expected
         self.is_struct = is_struct
         self.owner = ""
         self.fields: list[str] = []
@@ -45,21 +44,21 @@ class _MismatchError(UnmarshalError):
     def __str__(self) -> str:
         field = ".".join([self.owner, *reversed(self.fields)])
         found = json_name(self.value)
-        if found == "number" and self.wanted in {"int32", "int64"}:
+        if found == "number" and self.expected in {"int32", "int64"}:
             found = f"number {self.value}"
-        return f"json: cannot unmarshal {found} into Go struct field {field} of type {self.wanted}"
+        return f"json: cannot unmarshal {found} into Go struct field {field} of type {self.expected}"
 
     def converted(self) -> str:
-        """Return the message of the real server where it converts a merged object, and does not decode JSON."""
+        """Return the message of the real server for merged objects, which it converts instead of decoding."""
         found = _GO_KINDS[type(self.value)]
         if self.is_struct:
             return f"cannot restore struct from: {found}"
         for prefix, name in (("[]", "slice"), ("map[", "map")):
-            if self.wanted.startswith(prefix):
+            if self.expected.startswith(prefix):
                 return f"cannot restore {name} from {found}"
-        if self.wanted == "string" and found == "int64":
+        if self.expected == "string" and found == "int64":
             return "cannot convert int64 to string"
-        return f"unrecognized type: {self.wanted}"
+        return f"unrecognized type: {self.expected}"
 
 
 _GO_KINDS: Final[Mapping[type, str]] = {
@@ -71,12 +70,12 @@ _GO_KINDS: Final[Mapping[type, str]] = {
     dict: "map",
 }
 
-Reader = Callable[[Any, str, list[str]], Any]  # of a value, its path, and the unknown fields found so far
+Reader = Callable[[Any, str, list[str]], Any]  # takes a value, its path, and the list of unknown fields
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Type:
-    """How values of one type are read; what null is among them; whether empty ones are as good as absent."""
+    """Decoder of one type; the value of null in lists and maps; whether empty values are dropped."""
 
     name: str
     read: Reader
@@ -85,9 +84,9 @@ class _Type:
 
 
 def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
-    """Return the object of a built-in kind as it is read; add the paths of unknown fields to *unknown*.
+    """Decode an object of a built-in kind; add the paths of unknown fields to *unknown*.
 
-    Raises :class:`UnmarshalError`. An object of a kind without a schema is returned as it is.
+    Raises :class:`UnmarshalError`. Objects of kinds without a schema are returned unchanged.
     """
     name = definition_of(kind)
     if name is None:
@@ -130,7 +129,7 @@ def _node_type(node: Node) -> _Type:
 
 
 class _Struct:
-    """A type with fields. The types of its fields are made as fields are met: definitions may hold themselves."""
+    """Decoder of a struct. Decoders of its fields are created on first use, as definitions may be recursive."""
 
     def __init__(self, name: str, source: str, fill: Callable[[dict[str, Any]], None] | None) -> None:
         schema = definition(source)
@@ -142,7 +141,7 @@ class _Struct:
 
     @functools.cached_property
     def _always(self) -> dict[str, tuple[Any, _Type]]:
-        """Return the fields that are always there, if only as something empty."""
+        """Return the defaults of the fields that are always present, and the types of these fields."""
         nodes = self._nodes.items()
         return {field: (node["default"], _node_type(node)) for field, node in nodes if "default" in node}
 
@@ -226,7 +225,7 @@ def _integer_type(name: str, limit: int) -> _Type:
     return _Type(name, read, 0, drops_empty=True)
 
 
-def _text_type(name: str, spell: Callable[[str], str]) -> _Type:
+def _string_type(name: str, spell: Callable[[str], str]) -> _Type:
     def read(value: Any, path: str, unknown: list[str]) -> str:
         if type(value) is not str:
             raise _MismatchError(value, name)
@@ -273,12 +272,12 @@ _SCALARS: Final[Mapping[str, _Type]] = {
     "int64": _integer_type("int64", 2**63),
     "number": _Type("float64", _read_number, 0.0, drops_empty=True),
     "double": _Type("float64", _read_number, 0.0, drops_empty=True),
-    "byte": _text_type("[]uint8", canonical_bytes),
+    "byte": _string_type("[]uint8", canonical_bytes),
 }
 _SPECIAL: Final[Mapping[str, _Type]] = {
     "FieldsV1": _ANYTHING,
     "IntOrString": _Type("intstr.IntOrString", _read_int_or_string, 0),
-    "MicroTime": _text_type("string", canonical_micro_time),
+    "MicroTime": _string_type("string", canonical_micro_time),
     "Quantity": _QUANTITY,
-    "Time": _text_type("string", canonical_time),
+    "Time": _string_type("string", canonical_time),
 }

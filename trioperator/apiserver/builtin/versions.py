@@ -1,4 +1,4 @@
-"""Versions of built-in kinds: stored objects as the version that a client asks for shows them. Pure."""
+"""Conversion of stored built-in objects to the requested version. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["as_served"]
 
 
 def as_served(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the stored object in the version (and the vocabulary) of the kind."""
+    """Convert the stored object to the version of the kind."""
     if kind.is_event_alias:
         return events.from_core(obj, kind.api_version)
     if kind.api_version == "autoscaling/v1":

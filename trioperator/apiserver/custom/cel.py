@@ -1,7 +1,7 @@
-"""Expressions in CEL with Kubernetes' own functions, evaluated by the library of the language's makers.
+"""CEL expressions with the functions of Kubernetes, evaluated by the official CEL library.
 
-``pip install 'trioperator[cel]'`` brings that library. Without it webhooks with match conditions are refused, for
-nothing would be worse than conditions that are not looked at.
+``pip install 'trioperator[cel]'`` installs it. Without it, webhooks with match conditions are rejected, as ignoring
+conditions silently would be worse.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _EXTENSIONS: Final = ("lists", "optional", "sets", "strings", "two-var-comprehen
 
 
 class Expression:
-    """One compiled expression."""
+    """Compiled expression."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
 
     @property
     def result_type(self) -> str:
-        """The type of the result as far as it is known: BOOL, STRING, ..., or DYN."""
+        """The static type of the result: BOOL, STRING, ..., or DYN."""
         return str(self._compiled.return_type().name())
 
     def evaluate(self, data: Mapping[str, Any]) -> Any:
-        """Return the result; raise ValueError if there is none."""
+        """Return the result. Raises ValueError if the evaluation fails."""
         result = self._compiled.eval(data=data)
         value = result.plain_value()
         if result.type().name() == "ERROR":
@@ -43,7 +43,7 @@ class Expression:
 
 
 def _reason_of(text: str) -> str:
-    """Return why there is no result, in the words of the real server for the most frequent reasons."""
+    """Return the error message of the real server, for the most frequent errors."""
     text = text.partition(": ")[2] or text  # without the code
     if text.startswith("Key not found in map : "):
         return "no such key: " + text.removeprefix("Key not found in map : ").strip('"')
@@ -56,13 +56,13 @@ def _reason_of(text: str) -> str:
 
 
 def is_installed() -> bool:
-    """Return whether the library is there."""
+    """Return whether the CEL library is installed."""
     return importlib.util.find_spec("cel_expr_python") is not None
 
 
 @functools.lru_cache(maxsize=4096)
 def compile_expression(text: str, variables: tuple[str, ...]) -> Expression:
-    """Compile the expression; raise ValueError if it is wrong, or asks for what the library does not have."""
+    """Compile the expression. Raises ValueError if it is invalid, or requires features that the library lacks."""
     try:
         return Expression(_environment(variables).compile(text))
     except RuntimeError as error:
@@ -94,15 +94,15 @@ def problem_of(expression: str) -> str | None:
 
 
 class Conditions:
-    """The match conditions of webhooks."""
+    """Match conditions of webhooks."""
 
     def are_met(
         self, conditions: Iterable[tuple[str, str]], request: Mapping[str, Any], *, ignores_failures: bool
     ) -> bool:
-        """Return whether all conditions hold for the request of a review.
+        """Return whether the request of a review meets all conditions.
 
-        One that does not hold decides; else errors do, by the failure policy: they raise ValueError, or are as good as
-        not met.
+        It is False if one is not met. Otherwise errors count by the failure policy: they raise ValueError, or the
+        conditions are not met.
         """
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
         errors = []

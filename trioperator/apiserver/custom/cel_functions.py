@@ -1,7 +1,7 @@
-"""The functions that Kubernetes adds to CEL, on plain values. Pure.
+"""The CEL functions of Kubernetes, on plain values. Pure.
 
-What is neither text, number nor list (quantities, versions, URLs, addresses) is a map with one key that names its type
-and a value that is the same for equal things: such maps are what ``==`` of the language can compare.
+Opaque types (quantities, versions, URLs, addresses) are maps with one key, the name of the type, and a normalized
+value, so that ``==`` compares them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ __all__ = [
     "QUANTITY",
     "SEMVER",
     "URL",
-    "added",
+    "add",
     "as_integer",
-    "compared",
+    "compare",
     "contains_address",
     "contains_network",
     "find",
     "find_all",
-    "holds",
     "is_sorted",
+    "is_valid",
     "networks_of",
-    "parsed_address",
-    "parsed_network",
-    "parsed_quantity",
-    "parsed_semver",
-    "parsed_url",
+    "parse_address",
+    "parse_network",
+    "parse_quantity",
+    "parse_semver",
+    "parse_url",
     "semver_part",
     "sign",
     "url_part",
 ]
 
-Thing = Mapping[str, str]
+Opaque = Mapping[str, str]
 
 QUANTITY: Final = "kubernetes.Quantity"
 SEMVER: Final = "kubernetes.Semver"
@@ -61,8 +61,8 @@ _SEMVER: Final = re.compile(
 )
 
 
-def holds(parse: Callable[..., Any], *arguments: Any) -> bool:
-    """Return whether the function has a result for these arguments."""
+def is_valid(parse: Callable[..., Any], *arguments: Any) -> bool:
+    """Return whether the arguments can be parsed."""
     try:
         parse(*arguments)
     except ValueError:
@@ -70,7 +70,7 @@ def holds(parse: Callable[..., Any], *arguments: Any) -> bool:
     return True
 
 
-# -- lists and texts -------------------------------------------------------------------------------------------------
+# -- lists and strings -----------------------------------------------------------------------------------------------
 
 
 def is_sorted(items: list[Any]) -> bool:
@@ -78,13 +78,13 @@ def is_sorted(items: list[Any]) -> bool:
 
 
 def find(text: str, pattern: str) -> str:
-    """Return the first match of the pattern, or nothing."""
+    """Return the first match of the pattern, or an empty string."""
     match = re.search(pattern, text)
     return match.group() if match else ""
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """Return the matches of the pattern, all of them if the limit is negative."""
+    """Return the matches of the pattern up to the limit, all of them if it is negative."""
     found = [match.group() for match in re.finditer(pattern, text)]
     return found if limit < 0 else found[:limit]
 
@@ -92,39 +92,39 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 # -- quantities and versions -----------------------------------------------------------------------------------------
 
 
-def parsed_quantity(text: str) -> Thing:
+def parse_quantity(text: str) -> Opaque:
     return _quantity(quantity_value(text))
 
 
-def _quantity(value: Decimal) -> Thing:
+def _quantity(value: Decimal) -> Opaque:
     return {QUANTITY: format(value.normalize(), "f") if value else "0"}
 
 
-def _number(thing: Thing) -> Decimal:
-    if QUANTITY not in thing:
+def _number(opaque: Opaque) -> Decimal:
+    if QUANTITY not in opaque:
         raise ValueError("no such overload")
-    return Decimal(thing[QUANTITY])
+    return Decimal(opaque[QUANTITY])
 
 
-def sign(thing: Thing) -> int:
-    value = _number(thing)
+def sign(opaque: Opaque) -> int:
+    value = _number(opaque)
     return (value > 0) - (value < 0)
 
 
-def as_integer(thing: Thing) -> int:
-    """Return the quantity as an integer; raise ValueError if it is none of 64 bits."""
-    value = _number(thing)
+def as_integer(opaque: Opaque) -> int:
+    """Return the quantity as a 64-bit integer. Raises ValueError if it is none."""
+    value = _number(opaque)
     if value != value.to_integral_value() or not -(2**63) <= value < 2**63:
         raise ValueError("cannot convert value to integer")
     return int(value)
 
 
-def added(thing: Thing, other: Thing | int, *, factor: int = 1) -> Thing:
-    return _quantity(_number(thing) + factor * (Decimal(other) if isinstance(other, int) else _number(other)))
+def add(opaque: Opaque, other: Opaque | int, *, factor: int = 1) -> Opaque:
+    return _quantity(_number(opaque) + factor * (Decimal(other) if isinstance(other, int) else _number(other)))
 
 
-def parsed_semver(text: str, normalize: bool = False) -> Thing:
-    """Return the version; with *normalize*, missing parts are 0 and a "v" in front and zeros are dropped."""
+def parse_semver(text: str, normalize: bool = False) -> Opaque:
+    """Return the version; *normalize* fills missing parts with 0, and drops a leading "v" and leading zeros."""
     if normalize:
         core, dash, rest = text.removeprefix("v").partition("-")
         numbers = [part.lstrip("0") or "0" for part in core.split(".")]
@@ -136,18 +136,18 @@ def parsed_semver(text: str, normalize: bool = False) -> Thing:
     return {SEMVER: f"{release}-{match[4]}" if match[4] else release}
 
 
-def _precedence(thing: Thing) -> tuple[Any, ...]:
-    release, _, stage = thing[SEMVER].partition("-")
+def _precedence(opaque: Opaque) -> tuple[Any, ...]:
+    release, _, stage = opaque[SEMVER].partition("-")
     words = [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in stage.split(".")] if stage else []
     return (*(int(part) for part in release.split(".")), not stage, words)
 
 
-def semver_part(thing: Thing, at: int) -> int:
+def semver_part(opaque: Opaque, at: int) -> int:
     """Return the major (0), minor (1) or patch (2) number."""
-    return int(thing[SEMVER].partition("-")[0].split(".")[at])
+    return int(opaque[SEMVER].partition("-")[0].split(".")[at])
 
 
-def compared(one: Thing, other: Thing) -> int:
+def compare(one: Opaque, other: Opaque) -> int:
     """Compare two quantities or two versions: -1, 0 or 1."""
     if SEMVER in one and SEMVER in other:
         left, right = _precedence(one), _precedence(other)
@@ -159,19 +159,19 @@ def compared(one: Thing, other: Thing) -> int:
 # -- URLs ------------------------------------------------------------------------------------------------------------
 
 
-def parsed_url(text: str) -> Thing:
-    """Check that the text is an absolute URI or an absolute path."""
+def parse_url(text: str) -> Opaque:
+    """Return the URL, which must be an absolute URI or an absolute path."""
     parts = urllib.parse.urlsplit(text)
     is_bad = " " in parts.netloc or re.search(r"[\x00-\x1f\x7f]|%(?![0-9a-fA-F]{2})", parts.netloc + parts.path)
     if is_bad or not (parts.scheme or text.startswith("/")):
         raise ValueError(f"URL parse error during conversion from string: {text}")
-    assert parts.port is None or parts.port >= 0  # reading it raises ValueError for what is no port
+    assert parts.port is None or parts.port >= 0  # raises ValueError for an invalid port
     return {URL: text}
 
 
-def url_part(thing: Thing, name: str) -> Any:
-    """Return the part of the URL that the function of this name gives."""
-    parts = urllib.parse.urlsplit(thing[URL])
+def url_part(opaque: Opaque, name: str) -> Any:
+    """Return the result of the URL function with this name."""
+    parts = urllib.parse.urlsplit(opaque[URL])
     host = parts.netloc.rpartition("@")[2]
     match name:
         case "getScheme":
@@ -190,8 +190,8 @@ def url_part(thing: Thing, name: str) -> Any:
 # -- addresses -------------------------------------------------------------------------------------------------------
 
 
-def parsed_address(text: str) -> Thing:
-    """Return the address; those with zones, and IPv4 in the form of IPv6, are refused as everywhere in Kubernetes."""
+def parse_address(text: str) -> Opaque:
+    """Return the address; zones and IPv4-mapped IPv6 addresses are invalid, as everywhere in Kubernetes."""
     return {IP: str(_address(text))}
 
 
@@ -202,8 +202,8 @@ def _address(text: str) -> _Address:
     return address
 
 
-def parsed_network(text: str) -> Thing:
-    """Return the network with its address as it was given, which may have bits behind the prefix."""
+def parse_network(text: str) -> Opaque:
+    """Return the network; its address may have host bits."""
     address, slash, length = text.partition("/")
     if not slash or not length.isdigit() or (length != "0" and length.startswith("0")):
         raise ValueError(f"network address parse error during conversion from string: {text}")
@@ -214,25 +214,25 @@ def _network(text: str) -> _Network:
     return ipaddress.ip_network(text, strict=False)
 
 
-def contains_address(thing: Thing, other: Thing | str) -> bool:
-    return _address(other if isinstance(other, str) else other[IP]) in _network(thing[CIDR])
+def contains_address(opaque: Opaque, other: Opaque | str) -> bool:
+    return _address(other if isinstance(other, str) else other[IP]) in _network(opaque[CIDR])
 
 
-def contains_network(thing: Thing, other: Thing | str) -> bool:
-    outer, inner = _network(thing[CIDR]), _network((parsed_network(other) if isinstance(other, str) else other)[CIDR])
+def contains_network(opaque: Opaque, other: Opaque | str) -> bool:
+    outer, inner = _network(opaque[CIDR]), _network((parse_network(other) if isinstance(other, str) else other)[CIDR])
     return outer.version == inner.version and inner.network_address in outer and inner.prefixlen >= outer.prefixlen
 
 
-def networks_of(thing: Thing, name: str) -> Any:
-    """Return what the function of this name gives for an address or a network."""
-    if CIDR in thing:
-        address, _, length = thing[CIDR].partition("/")
+def networks_of(opaque: Opaque, name: str) -> Any:
+    """Return the result of the function with this name for an address or a network."""
+    if CIDR in opaque:
+        address, _, length = opaque[CIDR].partition("/")
         return {
             "ip": {IP: address},
-            "masked": {CIDR: str(_network(thing[CIDR]))},
+            "masked": {CIDR: str(_network(opaque[CIDR]))},
             "prefixLength": int(length),
         }[name]
-    ip = _address(thing[IP])
+    ip = _address(opaque[IP])
     if name == "family":
         return ip.version
     is_link_local = ip in _network("169.254.0.0/16" if ip.version == 4 else "fe80::/10")

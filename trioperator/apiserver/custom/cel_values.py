@@ -1,4 +1,4 @@
-"""Custom objects as expressions see them: numbers of their types, names that the language can spell. Pure."""
+"""Conversion of custom objects to CEL values: numbers by their schema types, and escaped property names. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/"
 
 @functools.lru_cache(maxsize=4096)
 def escaped(name: str) -> str:
-    """Return the name of the property in expressions."""
+    """Return the escaped name of the property."""
     if name in _RESERVED:
         return f"__{name}__"
     return re.sub(r"__|[-./]", lambda match: _ESCAPES[match.group()], name)
 
 
 def shown(node: Structure, value: Any) -> Any:
-    """Return the value for expressions. Properties that are null are as good as not there."""
+    """Convert the value for expressions. Null properties are dropped."""
     if isinstance(value, dict):
         if node.properties:
             return {escaped(key): _below(node, key, item) for key, item in value.items() if item is not None}

@@ -22,7 +22,7 @@ def initial_status(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def updated_status(obj: Mapping[str, Any], catalog: Catalog, *, now: str) -> dict[str, Any]:
-    """Return the status of the definition next to the kinds that are served, at the time *now*."""
+    """Return the status of the definition, given the kinds that are served, at the time *now*."""
     status: dict[str, Any] = dict(obj.get("status") or {})
     versions = [item["name"] for item in obj["spec"]["versions"] if item.get("storage")]
     old_versions = status.get("storedVersions") or []
@@ -41,7 +41,7 @@ def is_established(status: Mapping[str, Any]) -> bool:
 
 
 def _conditions(status: Mapping[str, Any], conflict: str | None, *, is_terminating: bool) -> Iterable[Condition]:
-    """Yield the conditions that are to be set."""
+    """Yield the conditions to set."""
     if conflict is None:
         text = "no conflicts found"
         yield {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": text}
@@ -58,7 +58,7 @@ def _conditions(status: Mapping[str, Any], conflict: str | None, *, is_terminati
 
 
 def _naming_conflict(obj: Mapping[str, Any], catalog: Catalog) -> str | None:
-    """Return the message for a name that another resource of the group has, if there is one."""
+    """Return the message for a name that another resource of the group already has, or None."""
     spec, names = obj["spec"], obj["spec"]["names"]
     mine = (spec["group"], names["plural"])
     others = [

@@ -1,4 +1,4 @@
-"""Custom resource definitions: their defaults and validity, the kinds that they add, and their conditions. Pure."""
+"""Custom resource definitions: defaults, validation, and the kinds that they define. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _AGE: Final = Column(name="Age", type="date", path=".metadata.creationTimestamp"
 
 
 def fill_definition(obj: dict[str, Any]) -> None:
-    """Fill the defaults into a definition, in place (nested parts are replaced, not changed)."""
+    """Set the defaults of a definition in place; nested values are replaced, not changed."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return
@@ -48,7 +48,7 @@ def versions_of(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def check_definition(obj: Mapping[str, Any]) -> list[StatusCause]:
-    """Return what is wrong with the definition."""
+    """Return the validation errors of the definition."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return [StatusCause("spec", "Required value", "FieldValueRequired")]
@@ -66,7 +66,7 @@ def check_definition(obj: Mapping[str, Any]) -> list[StatusCause]:
 
 def _check_versions(spec: Mapping[str, Any]) -> Iterable[StatusCause]:
     seen = set[str]()
-    # The real server speaks of one validation where all versions have the same schema.
+    # The real server reports spec.validation if all versions have the same schema.
     schemas = [version.get("schema") for version in versions_of(spec)]
     is_shared = all(schema == schemas[0] for schema in schemas)
     for at, version in enumerate(versions_of(spec)):
@@ -82,7 +82,7 @@ def _check_versions(spec: Mapping[str, Any]) -> Iterable[StatusCause]:
 
 
 def check_changed_definition(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[StatusCause]:
-    """Return what the definition must not change: what is stored depends on it as soon as it is established."""
+    """Return the validation errors of an update: immutable fields, and versions that may have stored objects."""
     wanted, found = new.get("spec") or {}, old["spec"]
     names = {version.get("name") for version in versions_of(wanted)}
     for at, name in enumerate((old.get("status") or {}).get("storedVersions") or ()):
@@ -140,7 +140,7 @@ def _check_schema(version: Mapping[str, Any], path: str, own_path: str) -> Itera
 
 
 def _check_rules(schema: Mapping[str, Any], path: str, uncorrelatable: str) -> Iterable[StatusCause]:
-    """Check the rules in CEL, which make sense only in schemas that are right otherwise."""
+    """Check the CEL rules of an otherwise valid schema."""
     yield from check_rules_of(schema, path, uncorrelatable=uncorrelatable)
     for name, sub in (schema.get("properties") or {}).items():
         yield from _check_rules(sub, f"{path}.properties[{name}]", uncorrelatable)
@@ -177,7 +177,7 @@ def _check_structural(schema: Mapping[str, Any], path: str) -> Iterable[StatusCa
 
 
 def kinds_of(obj: Mapping[str, Any]) -> list[Kind]:
-    """Return the kinds that the definition makes served."""
+    """Return the served kinds of the definition."""
     spec = obj["spec"]
     stored = next((_kind_of(obj, version, None) for version in versions_of(spec) if version.get("storage")), None)
     return [

@@ -1,4 +1,4 @@
-"""The string formats that schemas of custom resources check; those not listed are taken as they are."""
+"""String formats that schemas of custom resources validate; other formats are not checked."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _STEP: Final = re.compile(
 
 
 def find_all(value: Any, path: str) -> list[Any]:
-    """Return all values that the path leads to, none where it leads nowhere."""
+    """Return all values at the path."""
     found = [value]
     path = path.strip().removeprefix("{").removesuffix("}")
     at = 1 if path.startswith("$") else 0
@@ -35,7 +35,7 @@ def find_all(value: Any, path: str) -> list[Any]:
 
 
 def find_first(value: Any, path: str, default: Any = None) -> Any:
-    """Return the first value that the path leads to."""
+    """Return the first value at the path, or the default."""
     found = find_all(value, path)
     return found[0] if found else default
 
@@ -66,7 +66,7 @@ def _plain(value: Any) -> str:
 
 
 def put_at(target: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return the object with the value at a path of plain fields; shares the rest with *target*."""
+    """Return the object with the value set at a path of plain fields; the rest is shared with *target*."""
     head, _, rest = path.lstrip(".").partition(".")
     if not rest:
         return {**target, head: value}

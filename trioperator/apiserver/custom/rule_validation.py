@@ -1,4 +1,4 @@
-"""Rules in CEL in custom resource definitions: what is wrong with them, and what is known not to be evaluated. Pure."""
+"""Validation of CEL rules in custom resource definitions, and warnings for rules that are not evaluated. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .validation_rules import compile_message, compile_rule, normal_field_path, 
 __all__ = ["check_rules_of", "unevaluated_rules"]
 
 _REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
-_MISSING: Final = "the rules in CEL are not evaluated (pip install 'trioperator[cel]')"
-# What the real server has and the library has not: rules that ask for it cannot be told from wrong ones but by this.
-_LACKING: Final = re.compile(r"undeclared reference to '(?:format|validate)'|overload for '(?:lastI|i)ndexOf'")
-_MOMENTS: Final = frozenset({"date", "date-time", "duration"})
+_NOT_INSTALLED: Final = "CEL rules are not evaluated (pip install 'trioperator[cel]')"
+# Functions that the CEL library lacks: rules that call them must not be rejected as invalid.
+_UNSUPPORTED: Final = re.compile(r"undeclared reference to '(?:format|validate)'|overload for '(?:lastI|i)ndexOf'")
+_TIME_FORMATS: Final = frozenset({"date", "date-time", "duration"})
 _GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[StatusCause]:
-    """Return what is wrong with the rules of one node; *uncorrelatable* is a list around it with no keys."""
+    """Return the validation errors of the rules of one node; *uncorrelatable* is an enclosing list without map keys."""
     items = schema.get("x-kubernetes-validations")
     if not isinstance(items, list):
         return
     places = [(item, f"{path}.x-kubernetes-validations[{at}]") for at, item in enumerate(items)]
-    causes = [cause for item, place in places for cause in _check_words(schema, item, place)]
+    causes = [cause for item, place in places for cause in _check_fields(schema, item, place)]
     yield from causes
     if causes or not is_installed():
         return
@@ -44,7 +44,7 @@ def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str 
             yield invalid_value(f"{place}.optionalOldSelf", item["optionalOldSelf"], text)
 
 
-def _check_words(schema: Mapping[str, Any], item: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
+def _check_fields(schema: Mapping[str, Any], item: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
     rule, message = str(item.get("rule") or "").strip(), str(item.get("message") or "")
     if not rule:
         yield required(f"{place}.rule", "rule is not specified")
@@ -72,12 +72,12 @@ def _check_words(schema: Mapping[str, Any], item: Mapping[str, Any], place: str)
 def _check_expressions(rule: ValidationRule, item: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
     problem, message_problem = _problems(rule)
     for word, text in (("rule", problem), ("messageExpression", message_problem)):
-        if text and not _LACKING.search(text):
-            yield StatusCause(f"{place}.{word}", f"Invalid value: {_as_go_shows(item)}: {text}")
+        if text and not _UNSUPPORTED.search(text):
+            yield StatusCause(f"{place}.{word}", f"Invalid value: {_format_as_go(item)}: {text}")
 
 
 def _problems(rule: ValidationRule) -> tuple[str, str]:
-    """Return why the rule and its message cannot be evaluated; nothing for what can be."""
+    """Return the errors of the rule and of its message expression; empty strings if they are valid."""
     problem = message_problem = ""
     try:
         if compile_rule(rule).result_type not in {"BOOL", "DYN"}:
@@ -92,7 +92,7 @@ def _problems(rule: ValidationRule) -> tuple[str, str]:
     return problem, message_problem
 
 
-def _as_go_shows(item: Mapping[str, Any]) -> str:
+def _format_as_go(item: Mapping[str, Any]) -> str:
     shown = {
         "Rule": item.get("rule") or "",
         "Message": item.get("message") or "",
@@ -105,25 +105,25 @@ def _as_go_shows(item: Mapping[str, Any]) -> str:
 
 
 def unevaluated_rules(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Return warnings of the rules in a valid definition that objects are not held to."""
+    """Yield warnings for the rules of a valid definition that are not evaluated, or not correctly."""
     for version in definition["spec"].get("versions") or ():
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         place = f"version {version.get('name')}"
         nodes = [node for node in _nodes(schema) if node.get("x-kubernetes-validations")]
         if nodes and not is_installed():
-            yield f"{place}: {_MISSING}"
+            yield f"{place}: {_NOT_INSTALLED}"
             continue
         for rule, owner in ((rule, node) for node in nodes for rule in rules_of(node)):
-            for problem in filter(None, (*_problems(rule), _moment_problem(rule, owner))):
-                yield f"{place}: the rule {rule.text!r} is not evaluated as it should be: {problem.splitlines()[0]}"
+            for problem in filter(None, (*_problems(rule), _time_problem(rule, owner))):
+                yield f"{place}: the rule {rule.text!r} is not evaluated correctly: {problem.splitlines()[0]}"
 
 
-def _moment_problem(rule: ValidationRule, node: Mapping[str, Any]) -> str:
-    """Return the warning for a rule on times or durations, which are strings for expressions, or an empty string."""
+def _time_problem(rule: ValidationRule, node: Mapping[str, Any]) -> str:
+    """Return the warning for a rule on times or durations, which expressions see as strings, or an empty string."""
     unconverted = r"(?<![\w.])(?<!timestamp\()(?<!duration\()(?:\w+\.)*"
     for name, sub in (("self", node), *(item for part in _nodes(node) for item in _properties(part))):
-        if sub.get("format") in _MOMENTS and re.search(rf"{unconverted}{re.escape(name)}\b", rule.text):
-            return f"{name} of format {sub['format']} is a text here; timestamp() and duration() make more of it"
+        if sub.get("format") in _TIME_FORMATS and re.search(rf"{unconverted}{re.escape(name)}\b", rule.text):
+            return f"{name} of format {sub['format']} is a string here; convert it with timestamp() or duration()"
     return ""
 
 

@@ -1,6 +1,6 @@
-"""Structural schemas of custom resources: compiled once, then pruning and defaulting of objects; pure.
+"""Structural schemas of custom resources: compilation, pruning and defaulting. Pure.
 
-Values are never changed in place: what a function returns shares its untouched parts with what it was given.
+Values are never changed in place: results share unchanged parts with the arguments.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _list_keys(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def prune(node: Structure, value: Any, unknown: list[str], path: str = "") -> Any:
-    """Return the value without the fields that the schema does not know; add their paths to *unknown*."""
+    """Return the value without fields that the schema does not declare; add their paths to *unknown*."""
     if isinstance(value, dict):
         return _prune_object(node, value, unknown, path)
     if isinstance(value, list) and node.items is not None:
@@ -119,7 +119,7 @@ def _prune_object(node: Structure, value: dict[str, Any], unknown: list[str], pa
 
 
 def default(node: Structure, value: Any) -> Any:
-    """Return the value with the schema's defaults filled in, and without the nulls of fields that may not be null."""
+    """Return the value with the schema's defaults, and without nulls of non-nullable fields."""
     if not node.defaults_below:
         return value
     if isinstance(value, dict):

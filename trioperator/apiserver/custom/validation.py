@@ -1,6 +1,6 @@
-"""Validity of custom objects by the structural schemas of their kinds, in the words of the real server. Pure.
+"""Validation of custom objects by structural schemas, with the messages of the real server. Pure.
 
-Changes are ratcheted: what is wrong with a part that a change leaves as it was does not stand in the change's way.
+Updates are ratcheted: errors in unchanged parts of an object are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from ..model.status_causes import StatusCause, invalid_value, required
 from ..model.structure import Structure
-from .correlation import correlated, is_same, part
+from .correlation import correlate, is_unchanged, part
 from .validation_rules import check_rules
 from .value_validation import text_of, type_name
 
@@ -34,9 +34,9 @@ _UNCHECKED: Final = (
 def check(
     node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
 ) -> list[StatusCause]:
-    """Return why the object is not valid as a new one, or as the successor of *old*.
+    """Return the validation errors of the object, new or as an update of *old*.
 
-    What an object is not refused for because it has been so before is added to the warnings.
+    Errors of rules that are ignored as the value is unchanged are added to *warnings*.
     """
     causes: list[StatusCause] = []
     validate(node, obj, causes, old=old)
@@ -53,10 +53,10 @@ def check(
 
 
 def validate(node: Structure, value: Any, causes: list[StatusCause], path: str = "", *, old: Any = None) -> None:
-    """Add to *causes* why the value is not valid by itself; nothing if it is what it was."""
+    """Add the validation errors of the value to *causes*, unless it is unchanged."""
     start = len(causes)
     _validate(node, value, causes, path, old)
-    if old is not None and len(causes) > start and is_same(node, value, old):
+    if old is not None and len(causes) > start and is_unchanged(node, value, old):
         del causes[start:]
 
 
@@ -80,7 +80,7 @@ def _validate(node: Structure, value: Any, causes: list[StatusCause], path: str,
 
 
 def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[Structure, Any, str, Any]]:
-    """Return what the value consists of: schema, value, path, and what it was before (None if that is not known)."""
+    """Yield schema, value, path and old value (None if it cannot be correlated) of each part of the value."""
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
         for key, item in value.items():
@@ -88,7 +88,7 @@ def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[S
             if sub is not None:
                 yield sub, item, f"{path}.{key}" if path else key, before.get(key)
     elif isinstance(value, list) and node.items is not None:
-        before_of = correlated(node, old)
+        before_of = correlate(node, old)
         for at, item in enumerate(value):
             yield node.items, item, f"{path}[{at}]", before_of(item)
 
@@ -124,7 +124,7 @@ def _duplicate_causes(node: Structure, value: Any, path: str) -> Iterator[Status
 
 
 def null_causes(node: Structure, value: Any, path: str = "") -> Iterable[StatusCause]:
-    """Return which fields are null that may not be, and have no default in the place of null."""
+    """Return the errors for null fields that are neither nullable nor have a default."""
     if isinstance(value, dict):
         for key, item in value.items():
             sub = part(node, key)

@@ -1,4 +1,4 @@
-"""Rules in CEL in the schemas of custom resources (``x-kubernetes-validations``): read, compiled, and asked. Pure."""
+"""CEL rules in schemas of custom resources (``x-kubernetes-validations``): parsing, compilation, evaluation. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..model.status_causes import StatusCause
 from ..model.structure import Structure, ValidationRule
 from .cel import Expression, compile_expression, is_installed
 from .cel_values import shown
-from .correlation import correlated, in_order_of, is_same, part
+from .correlation import correlate, in_order_of, is_unchanged, part
 from .value_validation import text_of
 
 __all__ = ["check_rules", "compile_message", "compile_rule", "normal_field_path", "rules_of"]
@@ -46,7 +46,7 @@ def rules_of(schema: Mapping[str, Any]) -> tuple[ValidationRule, ...]:
 
 
 def normal_field_path(schema: Mapping[str, Any], text: str) -> str | None:
-    """Return the path of a field below the schema as causes show it; None if the schema knows no such field."""
+    """Return the normalized path of a field; None if the schema does not declare it."""
     shown, at = "", 0
     for match in _FIELD.finditer(text):
         name = match[1] if match[1] is not None else re.sub(r"\\(.)", r"\1", match[2])
@@ -65,32 +65,32 @@ def normal_field_path(schema: Mapping[str, Any], text: str) -> str | None:
 def check_rules(
     node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
 ) -> Iterator[StatusCause]:
-    """Return which rules the object breaks, as a new one or as the successor of *old*."""
+    """Yield the violated rules of the object, new or as an update of *old*."""
     if is_installed():
-        yield from _Visit(warnings).visit(node, obj, old, path="", unchanged=(node, obj, old))
+        yield from _Visitor(warnings).visit(node, obj, old, path="", correlated=(node, obj, old))
 
 
-class _Visit:
-    """One walk through an object."""
+class _Visitor:
+    """Visitor that evaluates the rules of one object."""
 
     def __init__(self, warnings: list[str]) -> None:
         self._warnings = warnings
 
     def visit(
-        self, node: Structure, value: Any, old: Any, *, path: str, unchanged: tuple[Structure, Any, Any]
+        self, node: Structure, value: Any, old: Any, *, path: str, correlated: tuple[Structure, Any, Any]
     ) -> Iterator[StatusCause]:
-        """Visit the value and all below it.
+        """Yield the violated rules of the value and of its parts.
 
-        *unchanged* is the nearest part around it whose old value is known: what is wrong in it is no reason for a
-        refusal if it is what it was.
+        *correlated* is the nearest enclosing part with an old value: if that part is correlated, violations in it are
+        only warnings.
         """
         if value is None or not node.rules_below:
             return
         for rule in node.rules:
-            cause = _broken(rule, node, value, old, path)
+            cause = _violation(rule, node, value, old, path)
             if cause is None:
                 continue
-            if rule.uses_old or unchanged[2] is None or not is_same(*unchanged):
+            if rule.uses_old or correlated[2] is None or not is_unchanged(*correlated):
                 yield cause
             else:
                 self._warnings.append(f"{cause.field}: {cause.message}")
@@ -100,24 +100,24 @@ class _Visit:
                 sub, was = part(node, key), before.get(key)
                 if sub is not None:
                     place = f"{path}[{key}]" if key not in node.properties else f"{path}.{key}" if path else key
-                    known = (sub, item, was) if key in before else unchanged
-                    yield from self.visit(sub, item, was, path=place, unchanged=known)
+                    known = (sub, item, was) if key in before else correlated
+                    yield from self.visit(sub, item, was, path=place, correlated=known)
         elif isinstance(value, list) and node.items is not None:
-            before_of = correlated(node, old)
+            before_of = correlate(node, old)
             for at, item in enumerate(value):
                 was = before_of(item)
-                known = unchanged if was is None else (node.items, item, was)
-                yield from self.visit(node.items, item, was, path=f"{path}[{at}]", unchanged=known)
+                known = correlated if was is None else (node.items, item, was)
+                yield from self.visit(node.items, item, was, path=f"{path}[{at}]", correlated=known)
 
 
-def _broken(rule: ValidationRule, node: Structure, value: Any, old: Any, path: str) -> StatusCause | None:
-    """Return why the rule refuses the value, if it does."""
+def _violation(rule: ValidationRule, node: Structure, value: Any, old: Any, path: str) -> StatusCause | None:
+    """Return the validation error if the value violates the rule."""
     if rule.uses_old and old is None and not rule.has_optional_old:
         return None
     try:
         expression = compile_rule(rule)
     except ValueError:
-        return None  # the creation of the definition has been warned of it
+        return None  # a warning was logged when the definition was created
     before = None if old is None else shown(node, in_order_of(node, value, old))
     data = {"self": shown(node, value), "oldSelf": before}
     try:
@@ -126,7 +126,7 @@ def _broken(rule: ValidationRule, node: Structure, value: Any, old: Any, path: s
             return None
     except ValueError as error:
         return StatusCause(path or "<nil>", f'Invalid value: "{_type_of(node)}": {_failure(rule, str(error))}')
-    return _refusal(rule, node, value, _message(rule, data), path)
+    return _violation_cause(rule, node, value, _message(rule, data), path)
 
 
 def _type_of(node: Structure) -> str:
@@ -152,7 +152,7 @@ def _message(rule: ValidationRule, data: Mapping[str, Any]) -> str:
     return rule.message or f"failed rule: {rule.text}"
 
 
-def _refusal(rule: ValidationRule, node: Structure, value: Any, message: str, path: str) -> StatusCause:
+def _violation_cause(rule: ValidationRule, node: Structure, value: Any, message: str, path: str) -> StatusCause:
     field = ".".join(filter(None, (path, rule.field_path)))
     is_simple = _type_of(node) not in {"object", "array"}
     match rule.reason:

@@ -1,4 +1,4 @@
-"""What schemas ask of single values: enums, limits, patterns, formats; with the words of the real server. Pure."""
+"""Validation of single values: enums, limits, patterns, formats; with the messages of the real server. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["text_of", "type_name", "value_checks"]
 
 
 def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
-    """Return the checks that the words of the schema ask for."""
+    """Yield the checks for the keywords of the schema."""
     yield from _size_checks(schema)
     if pattern := schema.get("pattern"):
         yield _pattern_check(pattern)
@@ -28,7 +28,7 @@ def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
 
 
 def type_name(value: Any) -> str:
-    """Return the JSON type of the value, as schemas call it."""
+    """Return the JSON type of the value, as in schemas."""
     match value:
         case None:
             return "null"
@@ -46,7 +46,7 @@ def type_name(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return the value as messages show it."""
+    """Return the value as formatted in messages."""
     return msgspec.json.encode(value).decode()
 
 
@@ -122,7 +122,7 @@ def _size_check(word: str, kind: type, limit: int, text: str) -> Check:
 def _pattern_check(pattern: str) -> Check:
     try:
         compiled = re.compile(pattern)
-    except re.error:  # written for another dialect: it cannot be checked here
+    except re.error:  # not a Python regular expression: not checked
         return lambda value, path: None
 
     def check(value: Any, path: str) -> StatusCause | None:

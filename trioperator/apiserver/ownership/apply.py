@@ -1,7 +1,7 @@
-"""Server-side apply: what an applier wants becomes part of the object, and the applier its manager. Pure.
+"""Server-side apply: merging a configuration into an object, and its ownership. Pure.
 
-The order of what happens is that of the real server: what is wanted is merged in, what the applier has wanted before
-and nobody has now is taken out, and what others have set to other values is a conflict, unless it is forced.
+The steps are those of the real server: merge the configuration, remove fields that the applier applied before and that
+nobody owns now, and report conflicts with other managers unless the apply is forced.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..model.metadata import ANNOTATIONS_LIMIT
 from .comparison import Comparison, Scope, compare, fields_of
 from .field_sets import FieldSet, contains, difference, exclude, union
 from .field_types import FieldType, UntypedItemError, typing_problems
-from .managed_fields import Conflict, Entry, Manager, conflicts_with, take_by_apply
+from .managed_fields import Conflict, Entry, Manager, conflicts_with, entries_after_apply
 from .merge import merge, prune
 
-__all__ = ["Application", "apply", "check_wanted"]
+__all__ = ["Application", "apply", "check_configuration"]
 
 _KUBECTL: Final = "kubectl"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -32,34 +32,34 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """One apply: what is wanted, by whom, of an object of which type."""
+    """One apply: the configuration, its manager, and the type of the object."""
 
     root: FieldType
     scope: Scope
     manager: Manager
-    wanted: dict[str, Any]
+    configuration: dict[str, Any]
     force: bool
     time: str
 
 
-def check_wanted(kind: Kind, root: FieldType, wanted: Any) -> None:
-    """Refuse what cannot be applied to an object of the kind."""
-    title = _title(wanted)
-    if kind_of(wanted) != (kind.api_version, kind.kind):
+def check_configuration(kind: Kind, root: FieldType, configuration: Any) -> None:
+    """Raise ApiError if the configuration cannot be applied to objects of the kind."""
+    title = _title(configuration)
+    if kind_of(configuration) != (kind.api_version, kind.kind):
         raise bad_request(f"invalid object type: {title}")
-    meta = wanted.get("metadata")
+    meta = configuration.get("metadata")
     meta = meta if isinstance(meta, dict) else {}
     if meta.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
-    problems = list(typing_problems(root, wanted))
+    problems = list(typing_problems(root, configuration))
     if problems:
         text = problems[0] if len(problems) == 1 else "\n  ".join(["errors:", *problems])
         place = f"{meta.get('namespace') or ''}/{meta.get('name') or ''}"
         raise ApiError.of(f"failed to create typed patch object ({place}; {title}): {text}", status=500)
 
 
-def _title(wanted: Mapping[str, Any]) -> str:
-    api_version, name = kind_of(wanted)
+def _title(configuration: Mapping[str, Any]) -> str:
+    api_version, name = kind_of(configuration)
     group, _, version = api_version.rpartition("/")
     return f"{group}/{version}, Kind={name}"
 
@@ -67,17 +67,17 @@ def _title(wanted: Mapping[str, Any]) -> str:
 def apply(
     application: Application, live: dict[str, Any], entries: Sequence[Entry]
 ) -> tuple[dict[str, Any], list[Entry]]:
-    """Return the live object with what is wanted in it, and the entries of its managers; refuse conflicts with 409.
+    """Return the merged object and its managed fields. Raises ApiError (409) for conflicts.
 
-    The live object itself comes back if nothing has changed.
+    If nothing changes, the merged object is the live object itself.
     """
     try:
-        merged = merge(application.root, live, application.wanted)
-        fields = exclude(fields_of(application.root, application.wanted), application.scope.fields)
+        merged = merge(application.root, live, application.configuration)
+        fields = exclude(fields_of(application.root, application.configuration), application.scope.fields)
         last: FieldSet = {}
         owned = fields
         for entry in entries:
-            if application.manager.has(entry):
+            if application.manager.owns(entry):
                 last = entry["fieldsV1"]
             else:
                 owned = union(owned, entry["fieldsV1"])
@@ -89,7 +89,7 @@ def apply(
         _check_conflicts(application, live, entries, comparison)
     is_same = merged == live
     time = None if is_same else application.time
-    entries = take_by_apply(entries, application.manager, fields, comparison, time)
+    entries = entries_after_apply(entries, application.manager, fields, comparison, time)
     return _with_last_applied(application, live if is_same else merged), entries
 
 
@@ -101,10 +101,10 @@ def _check_conflicts(
         allowed = _fields_last_applied(application, live)
         conflicts = [conflict for conflict in conflicts if not contains(allowed, conflict.path)]
     if conflicts:
-        raise _refusal(conflicts)
+        raise _conflict_error(conflicts)
 
 
-def _refusal(conflicts: list[Conflict]) -> ApiError:
+def _conflict_error(conflicts: list[Conflict]) -> ApiError:
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {item.manager}", "field": item.field}
         for item in conflicts
@@ -120,13 +120,13 @@ def _refusal(conflicts: list[Conflict]) -> ApiError:
     return ApiError.of(text, status=409, reason="Conflict", details={"causes": causes})
 
 
-# -- kubectl's own record ------------------------------------------------------------------------------------------
-# kubectl's client-side apply notes in an annotation what it has applied. Who goes over to server-side apply shall not
-# get conflicts with oneself, and who goes back shall find the annotation as it would have been.
+# -- kubectl's annotation -------------------------------------------------------------------------------------------
+# kubectl's client-side apply stores the last applied configuration in an annotation. Users who switch to server-side
+# apply must not get conflicts with their own changes, and users who switch back need an up-to-date annotation.
 
 
 def _fields_last_applied(application: Application, live: Mapping[str, Any]) -> FieldSet:
-    """Return the fields that client-side apply has set and nobody has changed since."""
+    """Return the fields that client-side apply has set and that have not changed since."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(_LAST_APPLIED)
     try:
         applied = msgspec.json.decode(text) if text else None
@@ -144,12 +144,12 @@ def _with_last_applied(application: Application, obj: dict[str, Any]) -> dict[st
     annotations = meta.get("annotations") or {}
     if application.manager.name != _KUBECTL or not annotations.get(_LAST_APPLIED):
         return obj
-    wanted = application.wanted
-    wanted_meta = wanted.get("metadata") or {}
-    kept = {key: value for key, value in (wanted_meta.get("annotations") or {}).items() if key != _LAST_APPLIED}
-    wanted_meta = {key: value for key, value in wanted_meta.items() if key != "annotations"}
-    noted = {**wanted, "metadata": {**wanted_meta, **({"annotations": kept} if kept else {})}}
-    annotations = {**annotations, _LAST_APPLIED: _encode(noted).decode() + "\n"}
+    configuration = application.configuration
+    config_meta = configuration.get("metadata") or {}
+    kept = {key: value for key, value in (config_meta.get("annotations") or {}).items() if key != _LAST_APPLIED}
+    config_meta = {key: value for key, value in config_meta.items() if key != "annotations"}
+    last_applied = {**configuration, "metadata": {**config_meta, **({"annotations": kept} if kept else {})}}
+    annotations = {**annotations, _LAST_APPLIED: _encode(last_applied).decode() + "\n"}
     if sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items()) > ANNOTATIONS_LIMIT:
         del annotations[_LAST_APPLIED]
     return {**obj, "metadata": {**meta, "annotations": annotations}}

@@ -1,6 +1,6 @@
-"""Which fields of an object a write has changed, and which fields an object has. Pure.
+"""Comparison of two versions of an object, and the field set of an object. Pure.
 
-What both versions of an object share is passed by, so a small change of a large object costs little.
+Parts that both versions share are skipped, so a small change of a large object is cheap.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 from .field_sets import SELF, FieldSet
 from .field_types import FieldType
 
-__all__ = ["OWNERLESS", "Comparison", "Scope", "compare", "fields_of"]
+__all__ = ["UNMANAGED", "Comparison", "Scope", "compare", "fields_of"]
 
 _LEAF: Final[FieldSet] = {}
 _ABSENT: Final = object()
 
-# Nobody owns these: clients cannot set them, or they tell which object it is.
-OWNERLESS: Final[FieldSet] = {
+# Fields without managers: clients cannot set them, or they identify the object.
+UNMANAGED: Final[FieldSet] = {
     "f:apiVersion": {},
     "f:kind": {},
     "f:metadata": {
@@ -34,11 +34,11 @@ OWNERLESS: Final[FieldSet] = {
     },
 }
 _HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})
-_OWNERLESS_META: Final = frozenset(element[2:] for element in OWNERLESS["f:metadata"])
+_UNMANAGED_META: Final = frozenset(element[2:] for element in UNMANAGED["f:metadata"])
 
 
 class Scope:
-    """What one way of writing an object cannot change: whole parts of it, and fields of its metadata."""
+    """Fields that a subresource cannot change: top-level fields, and fields of metadata."""
 
     __slots__ = ("fields", "has_metadata", "metadata", "parts")
 
@@ -46,21 +46,21 @@ class Scope:
         self.fields: FieldSet = {f"f:{name}": _LEAF for name in parts}
         if metadata:
             self.fields["f:metadata"] = {f"f:{name}": _LEAF for name in metadata}
-        # What nobody owns is left out, too; metadata has a comparison of its own.
+        # Fields without managers are excluded, too; metadata is compared separately.
         self.parts = _HEAD.union(parts)
-        self.metadata = _OWNERLESS_META.union(metadata)
+        self.metadata = _UNMANAGED_META.union(metadata)
         self.has_metadata = "metadata" not in parts
 
 
 class Comparison(NamedTuple):
-    """What is in the newer object only or differs, and what is in the older one only."""
+    """Fields that were added or changed, and fields that were removed."""
 
     changed: FieldSet
     removed: FieldSet
 
 
 def compare(root: FieldType, old: Mapping[str, Any], new: Mapping[str, Any], scope: Scope) -> Comparison:
-    """Compare two versions of an object as far as its fields can be owned."""
+    """Compare two versions of an object, without fields that have no managers."""
     changed: FieldSet = {}
     removed: FieldSet = {}
     _compare_maps(root, old, new, changed, removed, scope.parts)
@@ -81,18 +81,18 @@ def _compare_maps(
     new: Mapping[str, Any],
     changed: FieldSet,
     removed: FieldSet,
-    fixed: frozenset[str] = frozenset(),
+    excluded: frozenset[str] = frozenset(),
 ) -> None:
-    """Compare the fields of two maps but the *fixed* ones, and add to the sets what was changed and removed."""
+    """Add the changed and removed fields of a map to the sets, except the *excluded* ones."""
     for name, after in new.items():
         before = old.get(name, _ABSENT)
-        if before is not after and name not in fixed:
+        if before is not after and name not in excluded:
             if before is _ABSENT:
                 changed[f"f:{name}"] = _whole(node.field(name), after)
             else:
                 _compare_values(node.field(name), f"f:{name}", (before, after), changed, removed)
     for name in old:
-        if name not in new and name not in fixed:
+        if name not in new and name not in excluded:
             removed[f"f:{name}"] = _whole(node.field(name), old[name])
 
 
@@ -104,7 +104,7 @@ def _compare_values(node: FieldType, element: str, pair: tuple[Any, Any], change
     if (not old and not new) or not _is_granular(node, old, new):
         changed[element] = _LEAF
         if type(old) is not type(new):
-            # A container that gives way to something else takes its fields along, and the other way round.
+            # When a container replaces a scalar or vice versa, the fields of the container change as well.
             for value, target in ((old, removed), (new, changed)):
                 if value and isinstance(value, (dict, list)) and (whole := _whole(node, value)):
                     target[element] = whole
@@ -120,7 +120,7 @@ def _compare_values(node: FieldType, element: str, pair: tuple[Any, Any], change
 
 
 def _is_granular(node: FieldType, old: Any, new: Any) -> bool:
-    """Return whether both values are maps, or both lists, whose entries are fields; null is as good as an empty one."""
+    """Return whether both values are granular maps or lists; null counts as empty."""
     if (isinstance(old, dict) or old is None) and (isinstance(new, dict) or new is None):
         return not node.is_atomic
     return node.keys is not None and isinstance(old, list | None) and isinstance(new, list | None)
@@ -141,7 +141,7 @@ def _compare_lists(node: FieldType, old: list[Any], new: list[Any], changed: Fie
         elif len(left) > 1 and len(right) > 1:
             if left != right:
                 changed[element] = _LEAF
-        elif len(left) > 1:  # double items are one field, whatever is in them
+        elif len(left) > 1:  # duplicate items are one field
             removed[element] = _LEAF
             if right:
                 changed[element] = _whole(item, right[0])
@@ -159,7 +159,7 @@ def _by_element(node: FieldType, items: list[Any]) -> dict[str, list[Any]]:
 
 
 def _whole(node: FieldType, value: Any) -> FieldSet:
-    """Return the node of a value that was not there before: it is a member itself, and all that is below it."""
+    """Return the node of an added value: all fields, including the value itself."""
     if not value:
         return _LEAF
     if isinstance(value, dict):
@@ -184,7 +184,7 @@ def _whole(node: FieldType, value: Any) -> FieldSet:
 
 
 def fields_of(node: FieldType, value: Any) -> FieldSet:
-    """Return the fields of a value: leaves, empty maps, items of lists, and entries of maps that are not declared."""
+    """Return the field set of a value: leaves, empty maps, list items, and undeclared map entries."""
     result: FieldSet = {}
     if isinstance(value, dict):
         for name, item in value.items():
@@ -200,7 +200,7 @@ def fields_of(node: FieldType, value: Any) -> FieldSet:
 
 
 def _fields_below(node: FieldType, value: Any) -> FieldSet | None:
-    """Return the node of the value: empty for a leaf, None if it has no fields."""
+    """Return the node of a value: empty for a leaf, None if it has no fields."""
     if value is None:
         return None
     if isinstance(value, dict):

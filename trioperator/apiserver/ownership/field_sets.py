@@ -1,10 +1,10 @@
-"""Sets of fields of an object, in the very form in which ``managedFields`` show them (``FieldsV1``). Pure.
+"""Sets of fields of an object, in the format of ``managedFields`` (``FieldsV1``). Pure.
 
 A set is a tree of dicts. Its keys are elements of paths: ``f:<name>`` for a field, ``k:<keys as JSON>`` for an item of
 a list that is a map, ``v:<value as JSON>`` for an item of a list that is a set, ``i:<index>`` for one of any list. A
-path is in the set if its node is empty, or has the key ``.`` beside those of the paths below it. So nothing is
-converted when sets are read or written. Sets are never changed: what a function returns may share parts with what it
-was given. They have no order: only :func:`paths` has.
+path is in the set if its node is empty, or has the key ``.`` besides those of the paths below it. So nothing is
+converted when sets are read or written. Sets are never changed in place: results may share parts with the arguments.
+They have no order: only :func:`paths` has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 FieldSet = dict[str, Any]
 Path = tuple[str, ...]
 
-SELF: Final = "."  # the key that tells that a node with children is a member itself
+SELF: Final = "."  # marks a node with children as a member itself
 _NAMED: Final = "f:"
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -50,7 +50,7 @@ def value_element(value: Any) -> str:
     return f"v:{_encode(value).decode()}"
 
 
-# -- the algebra ---------------------------------------------------------------------------------------------------
+# -- operations ----------------------------------------------------------------------------------------------------
 # In each function the roots are sets, where an empty dict is the empty set; below, an empty dict is a member.
 
 
@@ -66,11 +66,11 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
         if own is None:
             result[key] = node
         elif own is not node and key != SELF:
-            result[key] = _joined(own, node)
+            result[key] = _union_nodes(own, node)
     return result
 
 
-def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
+def _union_nodes(one: FieldSet, other: FieldSet) -> FieldSet:
     if not one or not other:
         larger = one or other
         return larger if not larger or SELF in larger else {SELF: {}, **larger}
@@ -78,7 +78,7 @@ def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Return the paths of the first set that are not in the second; what is below such a path stays."""
+    """Return the paths of the first set that are not in the second; paths below those stay."""
     if not one or not other:
         return one
     result = one
@@ -86,7 +86,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
         own = one.get(key)
         if own is None or key == SELF:
             continue
-        left = _lessened(own, node)
+        left = _subtract_node(own, node)
         if left is not own:
             result = dict(result) if result is one else result
             if left is None:
@@ -96,19 +96,19 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     return result
 
 
-def _lessened(one: FieldSet, other: FieldSet) -> FieldSet | None:
-    """Return the node without the paths of the other one; None if nothing is left."""
+def _subtract_node(one: FieldSet, other: FieldSet) -> FieldSet | None:
+    """Return the node without the paths of the other node; None if nothing remains."""
     is_member_of_other = not other or SELF in other
     if not one:
         return None if is_member_of_other else one
     children = difference(one, other)
     if is_member_of_other and SELF in children:
         children = {key: node for key, node in children.items() if key != SELF}
-    return _settled(children)
+    return _normalize_node(children)
 
 
-def _settled(node: FieldSet) -> FieldSet | None:
-    """Bring a node that was not empty into the form of nodes: a member alone is an empty dict, nothing is None."""
+def _normalize_node(node: FieldSet) -> FieldSet | None:
+    """Normalize a node that was not empty: a member without children is an empty dict, an empty node is None."""
     if not node:
         return None
     return {} if len(node) == 1 and SELF in node else node
@@ -121,7 +121,7 @@ def exclude(one: FieldSet, other: FieldSet) -> FieldSet:
         own = one.get(key)
         if own is None or key == SELF:
             continue
-        left = None if not node or SELF in node else own if not own else _settled(exclude(own, node))
+        left = None if not node or SELF in node else own if not own else _normalize_node(exclude(own, node))
         if left is not own:
             result = dict(result) if result is one else result
             if left is None:
@@ -168,7 +168,7 @@ def insert(one: FieldSet, path: Path) -> FieldSet:
 
 
 def paths(one: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Return the paths in the set, in order: at each place its own members first, then what is below them."""
+    """Yield the paths in the set in order: on each level the members first, then the paths below them."""
     elements = sorted((key for key in one if key != SELF), key=_rank)
     for key in elements:
         if not one[key] or SELF in one[key]:
@@ -178,15 +178,15 @@ def paths(one: FieldSet, prefix: Path = ()) -> Iterator[Path]:
             yield from paths(one[key], (*prefix, key))
 
 
-# -- texts and order -----------------------------------------------------------------------------------------------
+# -- format and order ----------------------------------------------------------------------------------------------
 
 
 def path_text(path: Path) -> str:
-    """Return the path as messages show it: ``.spec.containers[name="x"].image``."""
-    return "".join(_element_text(element) for element in path)
+    """Return the path as formatted in messages: ``.spec.containers[name="x"].image``."""
+    return "".join(_format_element(element) for element in path)
 
 
-def _element_text(element: str) -> str:
+def _format_element(element: str) -> str:
     content = element[2:]
     match element[0]:
         case "f":
@@ -220,26 +220,26 @@ def _value_rank(value: Any) -> tuple[int, Any]:
 
 
 def normalize(fields: Any) -> FieldSet:
-    """Bring a set that a client sent into the form that all sets have here; raise ValueError if it is none.
+    """Normalize a set from a client. Raises ValueError if it is invalid.
 
     Elements of unknown types are dropped, as a newer client may know them.
     """
-    node = _normal_node(fields)
+    node = _parse_node(fields)
     return {key: below for key, below in node.items() if key != SELF}
 
 
-def _normal_node(fields: Any) -> FieldSet:
+def _parse_node(fields: Any) -> FieldSet:
     if not isinstance(fields, Mapping):
         raise ValueError("a set of fields must be an object")
     result = {}
     for key, below in fields.items():
-        element = SELF if key == SELF else _normal_element(key)
+        element = SELF if key == SELF else _parse_element(key)
         if element:
-            result[element] = {} if key == SELF else _normal_node(below)
+            result[element] = {} if key == SELF else _parse_node(below)
     return {} if len(result) == 1 and SELF in result else result
 
 
-def _normal_element(key: str) -> str:
+def _parse_element(key: str) -> str:
     mark, content = key[:2], key[2:]
     if len(mark) < 2 or mark[1] != ":":
         raise ValueError(f"missing colon: {key}")

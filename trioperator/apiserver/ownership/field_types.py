@@ -1,8 +1,8 @@
-"""What counts as one field in the objects of a kind: the part of its schema that ownership and merging depend on. Pure.
+"""Field types: the part of schemas that ownership and merging depend on. Pure.
 
 Objects are made of granular maps and lists, whose entries are fields of their own, and of leaves: plain values, and
 maps and lists that are atomic. A list is atomic unless its schema says that it is a set or a map, a map is granular
-unless its schema says that it is atomic, and where there is no schema, the values themselves tell.
+unless its schema says that it is atomic. Without a schema, types are deduced from the values.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _ATOMIC: Final[Node] = {"x-kubernetes-map-type": "atomic"}
 
 
 class UntypedItemError(ValueError):
-    """An item of a list has no identity: it lacks all keys, or cannot be in a set."""
+    """Raised when a list item has no identity: it lacks all map keys, or is not allowed in a set."""
 
 
 class FieldType:
-    """The type at one place, compiled from its schema when it is first looked at, as schemas may contain themselves."""
+    """Type of a value, compiled lazily from its schema, as schemas may be recursive."""
 
     def __init__(self, schema: Node, *, is_loose: bool = False) -> None:
         if reference(schema) == _RAW_EXTENSION:
             schema = _ATOMIC
         self._schema = schema = resolve(schema)
         self._is_loose = is_loose or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-        self.is_atomic = schema.get("x-kubernetes-map-type") == "atomic"  # of maps; lists tell by their keys
+        self.is_atomic = schema.get("x-kubernetes-map-type") == "atomic"  # of maps; for lists see keys
         self.keys = _list_keys(schema)  # of a list that is a map; () if it is a set, None if it is atomic
         self.default: Any = schema.get("default")
 
@@ -46,7 +46,7 @@ class FieldType:
 
     @functools.cached_property
     def extra(self) -> FieldType | None:
-        """Return the type of the fields that are not declared, or None if there must be none."""
+        """Return the type of undeclared fields, or None if they are not allowed."""
         schema = self._schema.get("additionalProperties")
         if isinstance(schema, Mapping):
             return self._below(schema)
@@ -65,7 +65,7 @@ class FieldType:
         return self.fields.get(name) or self.extra or DEDUCED
 
     def element(self, item: Any) -> str:
-        """Return the path element of an item of a list that is not atomic; raise UntypedItemError if it has none."""
+        """Return the path element of an item of a granular list. Raises UntypedItemError if it has none."""
         if self.keys:
             return self._keyed_element(item)
         if isinstance(item, dict):
@@ -99,7 +99,7 @@ class FieldType:
 
     @functools.cached_property
     def blank(self) -> dict[str, Any]:
-        """Return what an object has before anything is set: the fields that are never left out, as zero or null."""
+        """Return an object with only the fields that are always present, as zero or null."""
         result: dict[str, Any] = {}
         required = self._schema.get("required") or ()
         for name, declared in self.fields.items():
@@ -117,7 +117,7 @@ class FieldType:
     # -- plain types ----------------------------------------------------------------------------------------------
 
     def type_problem(self, value: Any) -> str | None:
-        """Return why the value itself is not of the type, or None. Null is of any type."""
+        """Return the error if the value does not have this type, or None. Null has any type."""
         if value is None:
             return None
         match self._schema.get("type"):
@@ -161,19 +161,19 @@ def type_of_kind(kind: Kind) -> FieldType:
     return FieldType(schema_of(kind) or {})
 
 
-# -- whether an object is of its type ------------------------------------------------------------------------------
+# -- type checks ---------------------------------------------------------------------------------------------------
 
 
 def typing_problems(node: FieldType, value: Any, path: Path = ()) -> Iterator[str]:
-    """Return what keeps the value from being merged as one of the type: wrong types, unknown fields, double items."""
+    """Yield the errors that prevent merging the value: wrong types, unknown fields, duplicate items."""
     problem = node.type_problem(value)
     if problem is not None:
-        yield _located(path, problem)
+        yield _at_path(path, problem)
     elif isinstance(value, dict):
         for name, item in value.items():
             below = node.fields.get(name) or node.extra
             if below is None:
-                yield _located((*path, f"f:{name}"), "field not declared in schema")
+                yield _at_path((*path, f"f:{name}"), "field not declared in schema")
                 return
             yield from typing_problems(below, item, (*path, f"f:{name}"))
     elif isinstance(value, list):
@@ -189,15 +189,15 @@ def _list_problems(node: FieldType, value: Iterable[Any], path: Path) -> Iterato
             try:
                 element = node.element(item)
             except UntypedItemError as error:
-                yield _located(path, f"element {at}: {error}")
+                yield _at_path(path, f"element {at}: {error}")
                 return
             if element in seen:
-                yield _located(path, f"duplicate entries for key {path_text((element,))}")
+                yield _at_path(path, f"duplicate entries for key {path_text((element,))}")
             seen.add(element)
         yield from typing_problems(node.item, item, (*path, element))
 
 
-def _located(path: Path, problem: str) -> str:
+def _at_path(path: Path, problem: str) -> str:
     return f"{path_text(path)}: {problem}" if path else problem
 
 
@@ -207,7 +207,7 @@ def _go_type(value: Any) -> str:
 
 
 def _go_source(value: Any) -> str:
-    """Return the value as Go writes it in source code."""
+    """Return the value in Go syntax."""
     if isinstance(value, dict):
         items = ", ".join(f'"{key}":{_go_source(item)}' for key, item in value.items())
         return f"map[string]interface {{}}{{{items}}}"

@@ -1,6 +1,6 @@
-"""Who manages which fields of an object: the entries of ``metadata.managedFields``. Pure.
+"""Entries of ``metadata.managedFields``. Pure.
 
-An entry is kept as it is served. Entries are never changed: a write makes others, and shares what it leaves alone.
+Entries are stored as they are served, and never changed in place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from .comparison import OWNERLESS, Comparison
+from .comparison import UNMANAGED, Comparison
 from .field_sets import FieldSet, Path, difference, intersection, normalize, path_text, paths, union
 
 __all__ = [
@@ -20,29 +20,29 @@ __all__ = [
     "Entry",
     "Manager",
     "conflicts_with",
+    "entries_after_apply",
+    "entries_after_update",
+    "equal_except_times",
     "parse_entries",
-    "same_but_for_times",
-    "take_by_apply",
-    "take_by_update",
 ]
 
-ANCIENT: Final = "ancient-changes"  # has what too many managers had
-BEFORE_APPLY: Final = "before-first-apply"  # has what nobody was noted for
+ANCIENT: Final = "ancient-changes"  # owns the fields of merged entries
+BEFORE_APPLY: Final = "before-first-apply"  # owns the fields of objects without managers
 _UPDATERS_LIMIT: Final = 10
 
 Entry = dict[str, Any]
 
 
 class Manager(NamedTuple):
-    """Who writes, how, and in which version."""
+    """Field manager: name, operation and version."""
 
     name: str
     operation: str  # Update or Apply
     api_version: str
     subresource: str = ""
 
-    def has(self, entry: Entry) -> bool:
-        """Return whether the entry is this manager's: an applier has one for all versions."""
+    def owns(self, entry: Entry) -> bool:
+        """Return whether the entry belongs to this manager; an applier has one entry for all versions."""
         return bool(
             entry.get("manager") == self.name
             and entry["operation"] == self.operation
@@ -51,7 +51,7 @@ class Manager(NamedTuple):
         )
 
     def entry(self, fields: FieldSet, time: str | None) -> Entry:
-        """Make the manager's entry."""
+        """Return the entry of this manager."""
         entry: Entry = {
             "manager": self.name,
             "operation": self.operation,
@@ -69,30 +69,30 @@ class Manager(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Conflict:
-    """A field that somebody wants to set to another value than its manager has set it to."""
+    """Field whose new value differs from the one that its manager has set."""
 
     entry: Entry
     path: Path
 
     @property
     def field(self) -> str:
-        """Return the path of the field as messages show it."""
+        """The path of the field as formatted in messages."""
         return path_text(self.path)
 
     @property
     def manager(self) -> str:
-        """Return the manager as messages show it."""
+        """The manager as formatted in messages."""
         shown = f'"{self.entry.get("manager", "")}"'
         if subresource := self.entry.get("subresource"):
             shown += f' with subresource "{subresource}"'
         return f"{shown} using {self.entry['apiVersion']}" if self.entry["operation"] == "Update" else shown
 
 
-# -- what clients send ---------------------------------------------------------------------------------------------
+# -- parsing ------------------------------------------------------------------------------------------------------
 
 
 def parse_entries(sent: Iterable[Any]) -> list[Entry]:
-    """Bring the entries that a client has sent into the form of entries; raise ValueError if they make no sense."""
+    """Parse the entries from a client. Raises ValueError if they are invalid."""
     return [_parse_entry(at, entry) for at, entry in enumerate(sent)]
 
 
@@ -121,15 +121,15 @@ def _parse_entry(at: int, sent: Any) -> Entry:
 def _check_time(time: Any) -> None:
     if time is not None:
         if not isinstance(time, str):
-            raise ValueError("time must be a text")
+            raise ValueError("time must be a string")
         datetime.datetime.fromisoformat(time)
 
 
-# -- what writes do ------------------------------------------------------------------------------------------------
+# -- writes -------------------------------------------------------------------------------------------------------
 
 
-def take_by_update(entries: Sequence[Entry], manager: Manager, comparison: Comparison, time: str) -> list[Entry]:
-    """Return the entries after a create, update or patch: what was changed is the manager's alone."""
+def entries_after_update(entries: Sequence[Entry], manager: Manager, comparison: Comparison, time: str) -> list[Entry]:
+    """Return the entries after a create, update or patch: changed fields belong to this manager only."""
     changed, removed = comparison.changed, comparison.removed
     if not changed and not removed:
         return list(entries)
@@ -137,36 +137,36 @@ def take_by_update(entries: Sequence[Entry], manager: Manager, comparison: Compa
     own: FieldSet = changed
     for entry in entries:
         fields = difference(entry["fieldsV1"], removed)
-        if changed and manager.has(entry):
+        if changed and manager.owns(entry):
             own = union(fields, changed)
         else:
-            _add_lessened(result, entry, difference(fields, changed))
+            _append_reduced(result, entry, difference(fields, changed))
     if changed:
         result.append(manager.entry(own, time))
-    return in_order(_capped(result))
+    return sort_entries(_limit_updates(result))
 
 
-def take_by_apply(
-    entries: Sequence[Entry], manager: Manager, wanted: FieldSet, comparison: Comparison, time: str | None
+def entries_after_apply(
+    entries: Sequence[Entry], manager: Manager, applied: FieldSet, comparison: Comparison, time: str | None
 ) -> list[Entry]:
-    """Return the entries after an apply: the manager has what it wants, beside others where the values are the same.
+    """Return the entries after an apply: the manager owns the applied fields, shared if the values are unchanged.
 
-    *time* is None where the apply has changed nothing: then the manager's entry keeps its time.
+    *time* is None if the apply has changed nothing: then the manager's entry keeps its time.
     """
     result: list[Entry] = []
     for entry in entries:
-        if manager.has(entry):
+        if manager.owns(entry):
             time = time or entry.get("time")
         else:
             fields = difference(entry["fieldsV1"], comparison.changed)
-            _add_lessened(result, entry, difference(fields, comparison.removed))
-    own = difference(wanted, OWNERLESS)
+            _append_reduced(result, entry, difference(fields, comparison.removed))
+    own = difference(applied, UNMANAGED)
     if own:
         result.append(manager.entry(own, time))
-    return in_order(result)
+    return sort_entries(result)
 
 
-def _add_lessened(result: list[Entry], entry: Entry, fields: FieldSet) -> None:
+def _append_reduced(result: list[Entry], entry: Entry, fields: FieldSet) -> None:
     if fields is entry["fieldsV1"]:
         result.append(entry)
     elif fields:
@@ -174,38 +174,38 @@ def _add_lessened(result: list[Entry], entry: Entry, fields: FieldSet) -> None:
 
 
 def conflicts_with(entries: Iterable[Entry], manager: Manager, comparison: Comparison) -> list[Conflict]:
-    """Return what the changes would take from other managers."""
+    """Return the changed fields that belong to other managers."""
     return [
         Conflict(entry, path)
         for entry in entries
-        if not manager.has(entry)
+        if not manager.owns(entry)
         for path in paths(intersection(entry["fieldsV1"], comparison.changed))
     ]
 
 
-def same_but_for_times(one: Sequence[Entry], other: Sequence[Entry]) -> bool:
-    """Return whether the entries differ in nothing but their times."""
+def equal_except_times(one: Sequence[Entry], other: Sequence[Entry]) -> bool:
+    """Return whether the entries are equal except for their times."""
     return len(one) == len(other) and all(
         left is right or {**left, "time": None} == {**right, "time": None}
         for left, right in zip(one, other, strict=True)
     )
 
 
-# -- order and number ----------------------------------------------------------------------------------------------
+# -- order and limit -----------------------------------------------------------------------------------------------
 
 
-def in_order(entries: list[Entry]) -> list[Entry]:
+def sort_entries(entries: list[Entry]) -> list[Entry]:
     return entries if len(entries) < 2 else sorted(entries, key=_rank)
 
 
 def _rank(entry: Entry) -> tuple[str, str, str, str, str]:
-    """Return the sorting key: appliers first, then by time; the texts of times in UTC sort as the times do."""
+    """Return the sort key: appliers first, then by time, as UTC times sort as strings."""
     name, version = entry.get("manager", ""), entry["apiVersion"]
     return entry["operation"], entry.get("time", ""), name, version, entry.get("subresource", "")
 
 
-def _capped(entries: list[Entry]) -> list[Entry]:
-    """Return the entries with the oldest updates put together, for each version, until there are few enough."""
+def _limit_updates(entries: list[Entry]) -> list[Entry]:
+    """Merge the oldest updates of each version until the limit is met."""
     if len(entries) <= _UPDATERS_LIMIT:
         return entries
     updates = [entry for entry in entries if entry["operation"] == "Update"]
@@ -213,7 +213,7 @@ def _capped(entries: list[Entry]) -> list[Entry]:
     if surplus <= 0:
         return entries
     buckets: dict[str, Entry] = {}
-    gone: list[Entry] = []
+    merged: list[Entry] = []
     for entry in sorted(updates, key=_rank):
         if surplus <= 0:
             break
@@ -225,6 +225,6 @@ def _capped(entries: list[Entry]) -> list[Entry]:
             surplus -= 1
         else:
             buckets[version] = entry
-        gone.append(entry)
-    kept = [entry for entry in entries if not any(entry is other for other in gone)]
+        merged.append(entry)
+    kept = [entry for entry in entries if not any(entry is other for other in merged)]
     return kept + list(buckets.values())

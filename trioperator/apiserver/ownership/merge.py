@@ -1,6 +1,6 @@
-"""Merging what an applier wants into an object, and taking out what it wants no more. Pure.
+"""Merging an applied configuration into an object, and pruning fields that are no longer applied. Pure.
 
-Values are never changed in place: what a function returns shares its untouched parts with what it was given.
+Values are never changed in place: results share unchanged parts with the arguments.
 """
 
 from __future__ import annotations
@@ -15,84 +15,84 @@ from .field_types import FieldType
 
 __all__ = ["merge", "prune"]
 
-_DOUBLE: Final = object()  # in the place of items that a list has more than once
+_DUPLICATE: Final = object()  # for items that a list contains more than once
 
 
 # -- merging -------------------------------------------------------------------------------------------------------
 
 
-def merge(node: FieldType, live: Any, wanted: Any) -> Any:
-    """Return the live value with the wanted one merged into it: maps by fields, lists by items, leaves as wanted."""
-    if not live and not wanted:
-        return wanted
-    if isinstance(wanted, dict) or (wanted is None and isinstance(live, dict)):
+def merge(node: FieldType, live: Any, applied: Any) -> Any:
+    """Return the live value merged with the applied one: maps by fields, lists by items, leaves as applied."""
+    if not live and not applied:
+        return applied
+    if isinstance(applied, dict) or (applied is None and isinstance(live, dict)):
         if node.is_atomic:
-            return wanted
-        return _merge_maps(node, live if isinstance(live, dict) else {}, wanted or {})
-    if isinstance(wanted, list) or (wanted is None and isinstance(live, list)):
+            return applied
+        return _merge_maps(node, live if isinstance(live, dict) else {}, applied or {})
+    if isinstance(applied, list) or (applied is None and isinstance(live, list)):
         if node.keys is None:
-            return wanted
-        return _merge_lists(node, live if isinstance(live, list) else [], wanted or [])
-    return wanted
+            return applied
+        return _merge_lists(node, live if isinstance(live, list) else [], applied or [])
+    return applied
 
 
-def _merge_maps(node: FieldType, live: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+def _merge_maps(node: FieldType, live: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
     result = dict(live)
-    for name, item in wanted.items():
+    for name, item in applied.items():
         result[name] = merge(node.field(name), live[name], item) if name in live else item
     return result
 
 
-def _merge_lists(node: FieldType, live: list[Any], wanted: list[Any]) -> list[Any]:
-    """Merge the items in the order wanted; items that are only in the live list stay behind their old neighbours."""
+def _merge_lists(node: FieldType, live: list[Any], applied: list[Any]) -> list[Any]:
+    """Merge the items in the applied order; items that are only in the live list stay behind their neighbors."""
     live_elements = [node.element(item) for item in live]
-    wanted_items = {node.element(item): item for item in wanted}
+    applied_items = {node.element(item): item for item in applied}
     live_items: dict[str, Any] = {}
     for element, item in zip(live_elements, live, strict=True):
-        live_items[element] = _DOUBLE if element in live_items else item
+        live_items[element] = _DUPLICATE if element in live_items else item
     result: list[Any] = []
-    for place in _order(live_elements, list(wanted_items)):
+    for place in _order(live_elements, list(applied_items)):
         if isinstance(place, int):
             result.append(live[place])
         else:
-            before, item = live_items.get(place, _DOUBLE), wanted_items[place]
-            result.append(item if before is _DOUBLE else merge(node.item, before, item))
+            before, item = live_items.get(place, _DUPLICATE), applied_items[place]
+            result.append(item if before is _DUPLICATE else merge(node.item, before, item))
     return result
 
 
-def _order(live: Sequence[str], wanted: Sequence[str]) -> Iterator[int | str]:
-    """Yield the order of the merged list: indices of items that are only in the live list, elements of wanted ones."""
-    places = {element: place for place, element in enumerate(wanted)}
+def _order(live: Sequence[str], applied: Sequence[str]) -> Iterator[int | str]:
+    """Yield the order of the merged list: indices of live-only items, elements of applied items."""
+    places = {element: place for place, element in enumerate(applied)}
     common = set(live)
-    shared = collections.deque(element for element in wanted if element in common)
-    at = wanted_at = 0
-    while at < len(live) or wanted_at < len(wanted):
+    shared = collections.deque(element for element in applied if element in common)
+    at = applied_at = 0
+    while at < len(live) or applied_at < len(applied):
         if at < len(live):
             element = live[at]
             if element not in places:
                 yield at
                 at += 1
                 continue
-            is_next = places[element] == wanted_at
-            if wanted_at < len(wanted) and not is_next and shared and shared[0] != element:
-                at += 1  # follows with the wanted item
+            is_next = places[element] == applied_at
+            if applied_at < len(applied) and not is_next and shared and shared[0] != element:
+                at += 1  # comes with the applied item
                 continue
-            if places[element] <= wanted_at:
+            if places[element] <= applied_at:
                 at += 1
-        if wanted_at < len(wanted):
-            if shared and shared[0] == wanted[wanted_at]:
+        if applied_at < len(applied):
+            if shared and shared[0] == applied[applied_at]:
                 shared.popleft()
-            yield wanted[wanted_at]
-            wanted_at += 1
+            yield applied[applied_at]
+            applied_at += 1
 
 
 # -- pruning -------------------------------------------------------------------------------------------------------
 
 
 def prune(node: FieldType, merged: dict[str, Any], *, last: FieldSet, owned: FieldSet) -> dict[str, Any]:
-    """Return the merged object without the fields that its applier had (*last*) and nobody has now (*owned*).
+    """Return the merged object without the fields that its applier owned (*last*) and nobody owns now (*owned*).
 
-    What is not a field of its own goes with the last of the fields in it.
+    A container without a manager of its own is removed with the last of its fields.
     """
     if not last:
         return merged
@@ -106,7 +106,7 @@ def prune(node: FieldType, merged: dict[str, Any], *, last: FieldSet, owned: Fie
 
 
 def _with_structs(node: FieldType | None, fields: FieldSet) -> FieldSet:
-    """Return the set with those declared fields as members that have members below them."""
+    """Return the set, with declared fields as members if they have members below them."""
     result: FieldSet = {}
     for element, below in fields.items():
         if element == SELF or not below:
@@ -124,7 +124,7 @@ def _with_structs(node: FieldType | None, fields: FieldSet) -> FieldSet:
 
 
 def _removed(node: FieldType, value: Any, fields: FieldSet) -> Any:
-    """Return the value without the fields; None if nothing is left of it."""
+    """Return the value without the fields; None if it becomes empty."""
     if isinstance(value, dict):
         return None if node.is_atomic else _without_fields(node, value, fields) or None
     if isinstance(value, list):

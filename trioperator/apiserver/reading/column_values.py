@@ -1,4 +1,4 @@
-"""What cells have in common: values by their paths, and ages. Pure."""
+"""Helpers for the cells of tables: values by path, ages and durations. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Object: TypeAlias = Mapping[str, Any]
 
 
 def find(obj: Any, path: str) -> Any:
-    """Give the value at a path with dots, or None."""
+    """Return the value at a dotted path, or None."""
     for part in path.split("."):
         obj = obj.get(part) if isinstance(obj, Mapping) else None
     return obj
 
 
 def age(obj: Object, now: datetime.datetime) -> str:
-    """Show how long the object has been there."""
+    """Return the age of the object."""
     return since(obj["metadata"].get("creationTimestamp"), now)
 
 
 def since(timestamp: Any, now: datetime.datetime) -> str:
-    """Tell how long ago the API's timestamp was, as people read it."""
+    """Return how long ago the timestamp was, in human-readable form."""
     try:
         moment = datetime.datetime.fromisoformat(str(timestamp))
     except ValueError:
@@ -33,7 +33,7 @@ def since(timestamp: Any, now: datetime.datetime) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """Write a duration with two or three significant digits, as kubectl does: 42s, 7m9s, 3h5m, 2d4h, 400d, 3y40d."""
+    """Format a duration with two or three significant digits, as kubectl does: 42s, 7m9s, 3h5m, 2d4h, 400d, 3y40d."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"
@@ -42,21 +42,21 @@ def human_duration(seconds: float) -> str:
         return f"{total}s"
     minutes, hours, days = total // 60, total // 3600, total // 86400
     if minutes < 10:
-        return _two(minutes, "m", total % 60, "s")
+        return _join_units(minutes, "m", total % 60, "s")
     if minutes < 180:
         return f"{minutes}m"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
+        return _join_units(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
     if days < 8:
-        return _two(days, "d", hours % 24, "h")
+        return _join_units(days, "d", hours % 24, "h")
     if days < 730:
         return f"{days}d"
     if days < 8 * 365:
-        return _two(days // 365, "y", days % 365, "d")
+        return _join_units(days // 365, "y", days % 365, "d")
     return f"{days // 365}y"
 
 
-def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
+def _join_units(big: int, big_unit: str, small: int, small_unit: str) -> str:
     return f"{big}{big_unit}{small}{small_unit}" if small else f"{big}{big_unit}"

@@ -21,7 +21,7 @@ BuiltinColumn: TypeAlias = tuple[Column, Cell]
 
 
 def builtin_columns(resource: tuple[str, str]) -> tuple[BuiltinColumn, ...]:
-    """Return the columns of a built-in kind, by its group and plural name, and how their cells are filled."""
+    """Return the columns of a built-in kind (group and plural name), with the functions that compute the cells."""
     if resource in {("", "events"), ("events.k8s.io", "events")}:
         return _EVENT
     return (_NAME, *_COLUMNS.get(resource, ()), _AGE)
@@ -36,24 +36,24 @@ def _count(path: str) -> Cell:
 
 
 def _ready_replicas(obj: Object, now: datetime.datetime) -> str:
-    """Return how many replicas are ready of those that are wanted."""
+    """Return the numbers of ready and of desired replicas."""
     return f"{find(obj, 'status.readyReplicas') or 0}/{find(obj, 'spec.replicas') or 0}"
 
 
 def _node_status(obj: Object, now: datetime.datetime) -> str:
-    """Return whether a node is ready, and whether Pods are scheduled to it."""
+    """Return whether a node is ready, and whether it is schedulable."""
     ready = next((c for c in find(obj, "status.conditions") or () if c.get("type") == "Ready"), None)
     status = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
     return f"{status},SchedulingDisabled" if find(obj, "spec.unschedulable") else status
 
 
 def _phase(obj: Object, now: datetime.datetime) -> str:
-    """Return the phase of an object that is not being deleted."""
+    """Return the phase of an object, or that it is being deleted."""
     return "Terminating" if "deletionTimestamp" in obj["metadata"] else str(find(obj, "status.phase") or "")
 
 
 def _job_status(obj: Object, now: datetime.datetime) -> str:
-    """Return what a Job has come to."""
+    """Return the most significant condition of a Job."""
     order = {"Complete": 0, "Failed": 0, "Suspended": 1, "FailureTarget": 2, "SuccessCriteriaMet": 3}
     found = [c["type"] for c in find(obj, "status.conditions") or () if c.get("status") == "True"]
     known = sorted((kind for kind in found if kind in order), key=lambda kind: order[kind])

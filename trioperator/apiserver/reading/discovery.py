@@ -1,4 +1,4 @@
-"""The documents that tell what the API serves: discovery plain and aggregated, versions, paths. Pure."""
+"""Discovery documents: groups, versions and resources (plain and aggregated), the server version, paths. Pure."""
 
 from __future__ import annotations
 

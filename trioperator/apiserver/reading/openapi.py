@@ -1,6 +1,6 @@
-"""OpenAPI documents: which resources take which options, and the schemas of all kinds. Pure.
+"""OpenAPI documents: the query parameters of each resource, and the schemas of all kinds. Pure.
 
-Descriptions are those of custom kinds; those of built-in kinds are not known here.
+Only custom kinds have descriptions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _OPTIONS: Final = {
     "put": ("dryRun", "fieldManager", "fieldValidation"),
 }
 _INFO: Final = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
-_OLD_REFERENCE: Final = "#/definitions/"
-# What version 2 of OpenAPI has no words for, or what the API does not say in it.
-_NEW_WORDS: Final = frozenset({"allOf", "anyOf", "default", "not", "nullable", "oneOf"})
-_LOOSE: Final = "x-kubernetes-preserve-unknown-fields"
+_VERSION_2_REFERENCE: Final = "#/definitions/"
+# Keywords that OpenAPI version 2 does not have, or that the API omits in it.
+_VERSION_3_KEYWORDS: Final = frozenset({"allOf", "anyOf", "default", "not", "nullable", "oneOf"})
+_PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 def _group_path(group: str, version: str) -> str:
@@ -44,7 +44,7 @@ def index(catalog: Catalog) -> dict[str, Any]:
 def version_3(catalog: Catalog, group: str, version: str) -> dict[str, Any]:
     """Return ``/openapi/v3/apis/<group>/<version>``."""
     kinds = catalog.kinds(group, version)
-    paths = dict(_paths(kinds, in_schema=True))
+    paths = dict(_paths(kinds, has_schema=True))
     return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": _schemas(kinds)}}
 
 
@@ -57,7 +57,7 @@ def version_2(catalog: Catalog) -> dict[str, Any]:
         for kind in catalog.kinds(group, version)
     ]
     definitions = {name: _as_version_2(schema) for name, schema in _schemas(kinds).items()}
-    paths = dict(_paths(kinds, in_schema=False))
+    paths = dict(_paths(kinds, has_schema=False))
     return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": definitions}
 
 
@@ -65,14 +65,14 @@ def version_2(catalog: Catalog) -> dict[str, Any]:
 
 
 def _schemas(kinds: Iterable[Kind]) -> dict[str, Node]:
-    """Return the schemas of the kinds, and of all that they refer to."""
+    """Return the schemas of the kinds, and all schemas that they reference."""
     schemas = {_name(kind): _schema(kind) for kind in kinds}
-    open_names = [target for schema in schemas.values() for target in _references(schema)]
-    while open_names:
-        name = open_names.pop()
+    pending = [target for schema in schemas.values() for target in _references(schema)]
+    while pending:
+        name = pending.pop()
         if name not in schemas:
             schemas[name] = definition(name)
-            open_names.extend(_references(schemas[name]))
+            pending.extend(_references(schemas[name]))
     return schemas
 
 
@@ -86,18 +86,18 @@ def _schema(kind: Kind) -> Node:
     if found is not None and kind.custom is None:
         return found
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    return {**(found or {"type": "object", _LOOSE: True}), "x-kubernetes-group-version-kind": [gvk]}
+    return {**(found or {"type": "object", _PRESERVE_UNKNOWN: True}), "x-kubernetes-group-version-kind": [gvk]}
 
 
-def _below(node: Node) -> Iterator[Node]:
-    """Yield the schemas that a schema consists of."""
-    for word in ("properties", "definitions"):
-        yield from (node.get(word) or {}).values()
-    for word in ("items", "additionalProperties", "not"):
-        if isinstance(node.get(word), Mapping):
-            yield node[word]
-    for word in ("allOf", "anyOf", "oneOf"):
-        yield from node.get(word) or ()
+def _subschemas(node: Node) -> Iterator[Node]:
+    """Yield the subschemas of a schema."""
+    for keyword in ("properties", "definitions"):
+        yield from (node.get(keyword) or {}).values()
+    for keyword in ("items", "additionalProperties", "not"):
+        if isinstance(node.get(keyword), Mapping):
+            yield node[keyword]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        yield from node.get(keyword) or ()
 
 
 def _references(node: Node) -> Iterator[str]:
@@ -105,41 +105,41 @@ def _references(node: Node) -> Iterator[str]:
     if target is not None:
         yield target
     else:
-        for part in _below(node):
+        for part in _subschemas(node):
             yield from _references(part)
 
 
 def _as_version_2(node: Node) -> dict[str, Any]:
     target = reference(node)
     if target is not None:
-        return {"$ref": f"{_OLD_REFERENCE}{target}"}
-    old = {word: value for word, value in node.items() if word not in _NEW_WORDS}
+        return {"$ref": f"{_VERSION_2_REFERENCE}{target}"}
+    old = {keyword: value for keyword, value in node.items() if keyword not in _VERSION_3_KEYWORDS}
     if "oneOf" in node and "type" not in node:
         old["type"] = "string"  # quantities, and integers or strings
     if "properties" in node:
         old["properties"] = {name: _as_version_2(part) for name, part in node["properties"].items()}
-    for word in ("items", "additionalProperties"):
-        if isinstance(node.get(word), Mapping):
-            old[word] = _as_version_2(node[word])
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(node.get(keyword), Mapping):
+            old[keyword] = _as_version_2(node[keyword])
     return old
 
 
 # -- paths ---------------------------------------------------------------------------------------------------------
 
 
-def _paths(kinds: Iterable[Kind], *, in_schema: bool) -> Iterable[tuple[str, dict[str, Any]]]:
+def _paths(kinds: Iterable[Kind], *, has_schema: bool) -> Iterable[tuple[str, dict[str, Any]]]:
     for kind in kinds:
         gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
         base = "/" + _group_path(kind.group, kind.version)
         base += f"/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"/{kind.plural}"
         for path, methods in ((base, ("get", "post")), (f"{base}/{{name}}", ("get", "put", "patch"))):
-            yield path, {method: _operation(method, gvk, in_schema=in_schema) for method in methods}
+            yield path, {method: _operation(method, gvk, has_schema=has_schema) for method in methods}
 
 
-def _operation(method: str, gvk: dict[str, str], *, in_schema: bool) -> dict[str, Any]:
+def _operation(method: str, gvk: dict[str, str], *, has_schema: bool) -> dict[str, Any]:
     parameters = []
     for name in _OPTIONS[method]:
-        typed = {"schema": {"type": "string"}} if in_schema else {"type": "string"}
+        typed = {"schema": {"type": "string"}} if has_schema else {"type": "string"}
         parameters.append({"name": name, "in": "query", **typed})
     return {
         "x-kubernetes-action": method,

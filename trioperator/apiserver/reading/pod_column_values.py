@@ -1,4 +1,4 @@
-"""What tables tell of Pods: their status is not their phase, but what their containers make of it. Pure."""
+"""Cells of Pods: the readiness of their containers, and the status that follows from their states. Pure."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Object: TypeAlias = Mapping[str, Any]
 
 
 def pod_ready(obj: Object, now: datetime.datetime) -> str:
-    """Show how many containers are ready."""
+    """Return how many containers are ready."""
     statuses = find(obj, "status.containerStatuses") or ()
     ready = sum(bool(s.get("ready")) and "running" in (s.get("state") or {}) for s in statuses)
     return f"{ready}/{len(find(obj, 'spec.containers') or ())}"
 
 
 def pod_status(obj: Object, now: datetime.datetime) -> str:
-    """Show the phase, or the reason why a container is not running."""
+    """Return the phase, or the reason why a container is not running."""
     status = obj.get("status") or {}
     shown = str(status.get("reason") or status.get("phase") or "")
     if any(c.get("type") == "PodScheduled" and c.get("reason") == "SchedulingGated" for c in _conditions(obj)):
         shown = "SchedulingGated"
-    initializing = _initializing(obj)
-    if initializing is not None:
-        shown = initializing
+    init_status = _init_status(obj)
+    if init_status is not None:
+        shown = init_status
     else:
-        shown = _running(obj, shown)
+        shown = _container_status(obj, shown)
     if "deletionTimestamp" in obj["metadata"]:
         if status.get("reason") == "NodeLost":
             return "Unknown"
@@ -39,32 +39,32 @@ def pod_status(obj: Object, now: datetime.datetime) -> str:
     return shown
 
 
-def _initializing(obj: Object) -> str | None:
-    """Tell how far the init containers have come, if they have not ended."""
+def _init_status(obj: Object) -> str | None:
+    """Return the progress of the init containers, or None if all have completed."""
     statuses: Sequence[Object] = find(obj, "status.initContainerStatuses") or ()
     for index, status in enumerate(statuses):
         state = status.get("state") or {}
-        ended, waiting = state.get("terminated"), state.get("waiting") or {}
-        if ended is not None and not ended.get("exitCode"):
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated is not None and not terminated.get("exitCode"):
             continue
-        if ended is not None:
-            return f"Init:{ended.get('reason') or _how(ended)}"
+        if terminated is not None:
+            return f"Init:{terminated.get('reason') or _exit_reason(terminated)}"
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{len(find(obj, 'spec.initContainers') or ())}"
     return None
 
 
-def _running(obj: Object, shown: str) -> str:
-    """Tell what the first container with something to say says."""
+def _container_status(obj: Object, shown: str) -> str:
+    """Return the state of the first container that waits or has terminated; otherwise *shown*."""
     has_running = False
     for status in reversed(find(obj, "status.containerStatuses") or ()):
         state = status.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
         if waiting.get("reason"):
             shown = waiting["reason"]
-        elif ended is not None:
-            shown = ended.get("reason") or _how(ended)
+        elif terminated is not None:
+            shown = terminated.get("reason") or _exit_reason(terminated)
         elif status.get("ready") and "running" in state:
             has_running = True
     if shown == "Completed" and has_running:
@@ -73,8 +73,10 @@ def _running(obj: Object, shown: str) -> str:
     return shown
 
 
-def _how(ended: Object) -> str:
-    return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode') or 0}"
+def _exit_reason(terminated: Object) -> str:
+    return (
+        f"Signal:{terminated['signal']}" if terminated.get("signal") else f"ExitCode:{terminated.get('exitCode') or 0}"
+    )
 
 
 def _conditions(obj: Object) -> Sequence[Object]:

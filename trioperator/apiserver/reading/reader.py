@@ -1,4 +1,4 @@
-"""Reading: lists in pages, and the beginning of watches; with the rules of ``resourceVersion`` and its match."""
+"""Paginated lists and the start of watches, with the semantics of ``resourceVersion`` and ``resourceVersionMatch``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .watch import Selection, Watch, WatchOptions
 
 __all__ = ["Page", "Reader", "read_flag", "read_version"]
 
-# The fields that lists of built-in kinds can be selected by, beside metadata.name and metadata.namespace.
+# Field selectors of built-in kinds, besides metadata.name and metadata.namespace.
 _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
     ("", "events"): (
         "involvedObject.kind",
@@ -61,18 +61,18 @@ _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
     ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
 }
 _REGARDING: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-# The same objects in the group events.k8s.io: its names of the fields, and where they are in what is stored.
+# Field selectors of Events in the group events.k8s.io, and the paths of these fields in the stored objects.
 _EVENT_FIELDS: Final[Mapping[str, str]] = {
     **{f"regarding.{field}": f"involvedObject.{field}" for field in _REGARDING},
     "reason": "reason",
     "reportingController": "reportingComponent",
     "type": "type",
 }
-_PLACES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+_STORED_PATHS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("source",): ("source", "component"),
     ("status", "successful"): ("status", "succeeded"),
 }
-_ABSENT: Final[Mapping[tuple[str, ...], str]] = {
+_DEFAULTS: Final[Mapping[tuple[str, ...], str]] = {
     ("spec", "hostNetwork"): "false",
     ("spec", "unschedulable"): "false",
     ("status", "replicas"): "0",
@@ -85,7 +85,7 @@ _MATCHES: Final = frozenset({"", "Exact", "NotOlderThan"})
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list, and the metadata of the list."""
+    """One page of a list, with the metadata of the list."""
 
     items: Sequence[Stored]
     meta: dict[str, Any]
@@ -99,8 +99,7 @@ class Reader:
         self._converter = converter
 
     def select(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Selection:
-        """Read from the query which objects are asked for."""
-
+        """Parse the label and field selectors of the query."""
         return Selection(
             prefix=f"{namespace}/" if namespace else "",
             labels=parse_labels(query.get("labelSelector", "")),
@@ -108,42 +107,44 @@ class Reader:
         )
 
     async def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
-        """Return the page that the query asks for."""
+        """Return the page that the query selects."""
         selection = self.select(kind, namespace, query)
-        limit = _number(query, "limit")
-        _number(query, "timeoutSeconds")
+        limit = _parse_number(query, "limit")
+        _parse_number(query, "timeoutSeconds")
         _check_list_options(query)
         table = self._state.table(kind)
         token = query.get("continue", "")
         if query.get("resourceVersion") == "0" and not token:
-            limit = 0  # any version will do: the real server answers from its cache, as a whole
+            limit = 0  # any version will do: the real server returns the whole list from its cache
         if token:
-            objects, revision, start = self._resume(table, token, query)
+            objects, revision, start = self._resume_list(table, token, query)
         else:
-            objects, revision = self._begin(table, query, limited=limit > 0)
+            objects, revision = self._start_list(table, query, limited=limit > 0)
             start = ""
-        # The sorted keys are at hand for the newest state only.
+        # Only the newest state has its keys sorted.
         keys = table.keys(selection.prefix)
         if objects is not table.objects:
             keys = sorted(key for key in objects if key.startswith(selection.prefix))
-        left = keys[bisect.bisect_right(keys, start) if start else 0 :]
-        asked = left[:limit] if limit > 0 and selection.is_everything else left
-        items, examined = _take(await self._shown(kind, [objects[key] for key in asked]), selection, limit)
+        remaining = keys[bisect.bisect_right(keys, start) if start else 0 :]
+        candidates = remaining[:limit] if limit > 0 and selection.matches_everything else remaining
+        items, examined = _select_page(
+            await self._convert(kind, [objects[key] for key in candidates]), selection, limit
+        )
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
-        if 0 < limit == len(items) and examined < len(left):
-            meta["continue"] = _write_token(revision, left[examined - 1])
-            if selection.is_everything:
-                meta["remainingItemCount"] = len(left) - examined
+        if 0 < limit == len(items) and examined < len(remaining):
+            meta["continue"] = _encode_token(revision, remaining[examined - 1])
+            if selection.matches_everything:
+                meta["remainingItemCount"] = len(remaining) - examined
         return Page(items=items, meta=meta)
 
-    async def _shown(self, kind: Kind, found: Sequence[Stored]) -> Sequence[Stored]:
+    async def _convert(self, kind: Kind, found: Sequence[Stored]) -> Sequence[Stored]:
         """Return the stored objects in the version of the kind."""
         if kind.custom is None:
             return found
         await self._converter.prepare(kind, found)
         return [self._converter.shown(kind, stored) for stored in found]
 
-    def _begin(self, table: Table, query: Mapping[str, str], *, limited: bool) -> tuple[dict[str, Stored], int]:
+    def _start_list(self, table: Table, query: Mapping[str, str], *, limited: bool) -> tuple[dict[str, Stored], int]:
         version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
         current = self._state.store.revision
         if version in {"", "0"}:
@@ -157,8 +158,8 @@ class Reader:
             return state, revision
         return table.objects, current
 
-    def _resume(self, table: Table, token: str, query: Mapping[str, str]) -> tuple[dict[str, Stored], int, str]:
-        revision, start = _read_token(token)
+    def _resume_list(self, table: Table, token: str, query: Mapping[str, str]) -> tuple[dict[str, Stored], int, str]:
+        revision, start = _decode_token(token)
         if query.get("resourceVersion", "") not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
         if revision == -1:
@@ -169,12 +170,12 @@ class Reader:
         return state, revision, start
 
     def watch(self, kind: Kind, namespace: str, query: Mapping[str, str], view: View) -> Watch:
-        """Begin the watch that the query asks for."""
+        """Start the watch that the query describes."""
         selection = self.select(kind, namespace, query)
         version = query.get("resourceVersion", "")
         _check_watch_options(query)
         initial = read_flag(query, "sendInitialEvents")
-        timeout = float(_number(query, "timeoutSeconds")) or 1800 + self._state.random.random() * 1800
+        timeout = float(_parse_number(query, "timeoutSeconds")) or 1800 + self._state.random.random() * 1800
         revision: int | None = None
         if version not in {"", "0"}:
             wanted = read_version(version)
@@ -208,24 +209,24 @@ def _parse_fields(kind: Kind, text: str) -> FieldSelector:
     terms = []
     for path, value, equal in parse_fields(text, supported).terms:
         place = tuple(aliases.get(".".join(path), ".".join(path)).split("."))
-        terms.append((_PLACES.get(place, place), value, equal))
-    return FieldSelector(tuple(terms), _ABSENT)
+        terms.append((_STORED_PATHS.get(place, place), value, equal))
+    return FieldSelector(tuple(terms), _DEFAULTS)
 
 
-def _take(found: Sequence[Stored], selection: Selection, limit: int) -> tuple[Sequence[Stored], int]:
-    """Return as many selected objects as fit, and how many were looked at for that."""
-    if selection.is_everything:
+def _select_page(found: Sequence[Stored], selection: Selection, limit: int) -> tuple[Sequence[Stored], int]:
+    """Return the selected objects up to the limit, and how many objects were examined."""
+    if selection.matches_everything:
         return found, len(found)
     items = []
     for examined, stored in enumerate(found, 1):
-        if selection.takes(stored):
+        if selection.matches(stored):
             items.append(stored)
             if len(items) == limit:
                 return items, examined
     return items, len(found)
 
 
-def _number(query: Mapping[str, str], name: str) -> int:
+def _parse_number(query: Mapping[str, str], name: str) -> int:
     text = query.get(name, "")
     if not text:
         return 0
@@ -236,12 +237,12 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 
 def read_flag(query: Mapping[str, str], name: str) -> bool:
-    """Return whether the option is on: it is with any value but ``false`` and ``0``, as in the real server."""
+    """Return whether the option is set: to any value but ``false`` and ``0``, as on the real server."""
     return query.get(name, "false").lower() not in {"false", "0"}
 
 
 def read_version(version: str) -> int:
-    """Return the resource version that a client has sent; refuse what is no number."""
+    """Parse a resource version. Raises ApiError if it is not a number."""
     if not re.fullmatch(r"[0-9]+", version):
         text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
         raise ApiError.of(text, status=500)
@@ -256,7 +257,7 @@ def _revision(version: str) -> int:
 
 
 def _check_list_options(query: Mapping[str, str]) -> None:
-    """Refuse options of a list that make no sense together, as the real server does: all at once."""
+    """Reject invalid combinations of list options; like the real server, report all causes at once."""
     version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     causes = []
     if match and query.get("continue"):
@@ -269,11 +270,11 @@ def _check_list_options(query: Mapping[str, str]) -> None:
         causes.append(_forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
     if "sendInitialEvents" in query:
         causes.append(_forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents"))
-    _refuse(causes)
+    _raise_invalid(causes)
 
 
 def _check_watch_options(query: Mapping[str, str]) -> None:
-    """Refuse options of a watch that make no sense together, as the real server does: all at once."""
+    """Reject invalid combinations of watch options; like the real server, report all causes at once."""
     match, has_initial = query.get("resourceVersionMatch", ""), "sendInitialEvents" in query
     causes = []
     if match and not has_initial:
@@ -282,24 +283,24 @@ def _check_watch_options(query: Mapping[str, str]) -> None:
         causes.append(_forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
     if match not in {"", "NotOlderThan"}:
         causes.append(unsupported(_MATCH, match, ("NotOlderThan",)))
-    _refuse(causes)
+    _raise_invalid(causes)
 
 
 def _forbidden(text: str, field: str = _MATCH) -> StatusCause:
     return StatusCause(field, f"Forbidden: {text}", "FieldValueForbidden")
 
 
-def _refuse(causes: Sequence[StatusCause]) -> None:
+def _raise_invalid(causes: Sequence[StatusCause]) -> None:
     if causes:
         raise invalid("ListOptions", "meta.k8s.io", "", causes)
 
 
-def _write_token(revision: int, last: str) -> str:
+def _encode_token(revision: int, last: str) -> str:
     content = {"v": "meta.k8s.io/v1", "rv": revision, "start": f"/{last}\0"}
     return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
 
 
-def _read_token(token: str) -> tuple[int, str]:
+def _decode_token(token: str) -> tuple[int, str]:
     try:
         content = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         revision, start = int(content["rv"]), str(content["start"])
@@ -315,4 +316,4 @@ def _stale_token(start: str) -> ApiError:
         "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
         "modified, or deleted between the time the first chunk was returned and now may show up in the list."
     )
-    return StalePageError(text, token=_write_token(-1, start))
+    return StalePageError(text, token=_encode_token(-1, start))

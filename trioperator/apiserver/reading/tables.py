@@ -1,4 +1,4 @@
-"""Tables, as ``kubectl get`` asks for them: columns and cells of the built-in kinds and of custom ones. Pure."""
+"""Tables, as ``kubectl get`` requests them: columns and cells of built-in and custom kinds. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def render_table(
     include: str = "Metadata",
     head: bool = True,
 ) -> dict[str, Any]:
-    """Make the ``Table`` of the objects; *include* says what comes with each row: Metadata, Object or None."""
+    """Return the ``Table`` of the objects; *include* is what each row contains: Metadata, Object or None."""
     names, cells = columns_of(kind, now)
     rows = []
     for obj in objects:
@@ -36,7 +36,7 @@ def render_table(
         if include == "Object":
             row["object"] = obj
         elif include != "None":
-            row["object"] = partial(obj)
+            row["object"] = partial_metadata(obj)
         rows.append(row)
     columns = [_definition(column) for column in names] if head else []
     return {
@@ -48,7 +48,7 @@ def render_table(
     }
 
 
-def partial(obj: Object) -> dict[str, Any]:
+def partial_metadata(obj: Object) -> dict[str, Any]:
     """Return the ``PartialObjectMetadata`` of the object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
@@ -64,7 +64,7 @@ def _definition(column: Column) -> dict[str, Any]:
 
 
 def columns_of(kind: Kind, now: datetime.datetime) -> tuple[list[Column], list[Cell]]:
-    """Return the columns of the kind and how their cells are filled."""
+    """Return the columns of the kind, and the functions that compute their cells."""
     if kind.custom is None:
         builtin = builtin_columns(kind.resource)
         return [column for column, _ in builtin], [functools.partial(_builtin_cell, cell, now) for _, cell in builtin]
@@ -92,13 +92,13 @@ def _custom_cell(column: Column, now: datetime.datetime) -> Cell:
         if column.type in {"integer", "number", "boolean"}:
             return value if isinstance(value, (int, float)) else None
         if len(found) > 1:
-            return ",".join(_text(item) for item in found)
-        return _text(value)
+            return ",".join(_format(item) for item in found)
+        return _format(value)
 
     return cell
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list)):

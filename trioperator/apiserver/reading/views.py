@@ -1,4 +1,4 @@
-"""In which form an object or a list leaves the server: whole, as metadata only, as a table; as JSON or YAML. Pure."""
+"""Representations of objects and lists: whole, metadata only, or a table; as JSON or YAML. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trioperator.errors import ApiError
 from ..builtin.versions import as_served
 from ..model.kinds import Kind
 from ..store.storage import Stored
-from .tables import partial, render_table
+from .tables import partial_metadata, render_table
 
 __all__ = ["View", "negotiate"]
 
@@ -23,32 +23,32 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """One form of objects."""
+    """One representation of objects."""
 
     form: str = "object"  # object, table, metadata
-    include: str = "Metadata"  # of tables: what comes with each row
+    include: str = "Metadata"  # of tables: what each row contains
     now: Callable[[], datetime.datetime] | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Return whether objects go out as they are."""
+        """Return whether objects are served whole."""
         return self.form == "object"
 
     def render(self, kind: Kind, stored: Stored, *, head: bool = True) -> bytes:
-        """Return the JSON of the object in this form."""
+        """Return the JSON of the object in this representation."""
         if self.form == "object":
-            return whole(kind, stored)
+            return encode_object(kind, stored)
         if self.form == "metadata":
-            return _encode(partial(stored.obj))
+            return _encode(partial_metadata(stored.obj))
         meta = {"resourceVersion": stored.obj["metadata"]["resourceVersion"]}
         return _encode(self._table(kind, [stored], meta, head=head))
 
     def render_list(self, kind: Kind, items: Sequence[Stored], meta: dict[str, Any]) -> bytes:
-        """Return the JSON of the list in this form."""
+        """Return the JSON of the list in this representation."""
         if self.form == "table":
             return _encode(self._table(kind, items, meta, head=True))
         if self.form == "metadata":
-            metas = [partial(stored.obj) for stored in items]
+            metas = [partial_metadata(stored.obj) for stored in items]
             return _encode(
                 {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": metas}
             )
@@ -61,7 +61,7 @@ class View:
         return render_table(kind, objects, meta=meta, now=self.now(), include=self.include, head=head)
 
 
-def whole(kind: Kind, stored: Stored) -> bytes:
+def encode_object(kind: Kind, stored: Stored) -> bytes:
     """Return the JSON of the object in the version of the kind."""
     if stored.raw.startswith(kind.head):
         return stored.raw
@@ -69,14 +69,14 @@ def whole(kind: Kind, stored: Stored) -> bytes:
 
 
 def _item(kind: Kind, stored: Stored) -> bytes:
-    raw = whole(kind, stored)
+    raw = encode_object(kind, stored)
     if kind.custom is None and raw.startswith(kind.head):
-        return b"{" + raw[len(kind.head) :]  # in lists of built-in kinds the items do not repeat what they are
+        return b"{" + raw[len(kind.head) :]  # items of built-in lists have no apiVersion and kind
     return raw
 
 
 def negotiate(accept: str, *, include: str, now: Callable[[], datetime.datetime]) -> tuple[View, bool]:
-    """Choose the form by the Accept header; return it, and whether YAML is wanted. Refuse with 406 if nothing fits."""
+    """Return the representation that the Accept header requests, and whether as YAML. Raises ApiError (406)."""
     if not accept or accept == "application/json":
         return _PLAIN, False
     for clause in accept.split(","):

@@ -1,7 +1,7 @@
-"""Watches: the changes of one resource from a revision on, as lines.
+"""Watches: the changes of one resource since a revision, as lines of JSON.
 
-A watch keeps no queue: it is a place in the table's history, which is bounded. Who reads too slowly finds its place
-gone, gets an in-stream 410, and the watch ends. Waiting is by the table's parking lot: no polling, no task.
+A watch has no queue of its own: it is a position in the table's bounded history. When a slow client's position has been
+compacted, the watch sends an in-stream 410 and ends. It waits on the table's parking lot: no polling, no task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .views import View
 __all__ = ["BOOKMARK_INTERVAL", "Selection", "Watch"]
 
 BOOKMARK_INTERVAL: Final = 60.0  # seconds
-_CHUNK: Final = 65_536  # bytes; a chunk is as much as that, and may have one line beyond
+_CHUNK: Final = 65_536  # bytes; the last line of a chunk may exceed it
 
 _ALL_LABELS: Final = LabelSelector()
 _ALL_FIELDS: Final = FieldSelector()
@@ -36,19 +36,19 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which objects of a resource are asked for."""
+    """Namespace prefix and selectors of a request."""
 
     prefix: str = ""  # of keys: "namespace/", or empty
     labels: LabelSelector = _ALL_LABELS
     fields: FieldSelector = _ALL_FIELDS
 
     @property
-    def is_everything(self) -> bool:
-        """Return whether only the prefix selects."""
+    def matches_everything(self) -> bool:
+        """Return whether there are no selectors."""
         return not self.labels and not self.fields
 
-    def takes(self, stored: Stored | None) -> bool:
-        """Return whether the object (if there is one) is selected, its prefix aside."""
+    def matches(self, stored: Stored | None) -> bool:
+        """Return whether the selectors match the object, if there is one; the prefix is not checked."""
         return (
             stored is not None
             and (not self.labels or self.labels.matches(stored.obj))
@@ -58,16 +58,16 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """From where a watch begins, how long it lasts, and what it tells beside changes."""
+    """Start, timeout and bookmarks of a watch."""
 
-    revision: int | None  # None: all that exists comes first, as ADDED
+    revision: int | None  # None: existing objects come first, as ADDED
     timeout: float
     bookmarks: bool = False
-    initial_end: bool = False  # mark the end of what comes first by a bookmark
+    initial_end: bool = False  # send a bookmark after the initial events
 
 
 class Watch:
-    """One watch request; :meth:`receive` returns chunks of whole lines, and None at the end."""
+    """One watch request."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Watch:
     ) -> None:
         self._state = state
         self._converter = converter
-        self._found: list[Stored] = []  # what comes first, as long as it may have to be converted
+        self._unconverted: list[Stored] = []  # objects of the initial events, until they are converted
         self._kind = kind
         self._table = state.table(kind)
         self._selection = selection
@@ -91,103 +91,103 @@ class Watch:
         self._deadline = now + options.timeout
         self._bookmark_at = now + BOOKMARK_INTERVAL if options.bookmarks else float("inf")
         self._initial: Iterator[bytes] | None = None
-        self._at = 0
-        self._over = False
-        self._with_head = True  # the first table of a watch tells its columns
+        self._position = 0
+        self._has_ended = False
+        self._needs_columns = True  # only the first table of a watch has column definitions
         self._shared = f"{kind.version}:{view.form}"
-        self._begin()
+        self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         revision = self._options.revision
         if revision is None:
-            self._at = self._table.end
+            self._position = self._table.end
             found = [self._table.objects[key] for key in self._table.keys(self._selection.prefix)]
-            self._found = found
+            self._unconverted = found
             self._initial = self._initial_lines(found)
             return
         index = self._table.index_after(revision)
         if isinstance(index, Expired):
             self._initial = iter([self._error(expired(f"too old resource version: {revision} ({index.oldest})"))])
-            self._over = True
+            self._has_ended = True
         else:
-            self._at = index
+            self._position = index
 
     def _initial_lines(self, stored: list[Stored]) -> Iterator[bytes]:
         revision = self._state.store.revision
         for item in stored:
             shown = self._converter.shown(self._kind, item)
-            if self._selection.takes(shown):
+            if self._selection.matches(shown):
                 yield self._line("ADDED", shown)
         if self._options.initial_end and self._options.bookmarks:
             yield self._bookmark(revision, initial_end=True)
 
     async def receive(self) -> bytes | None:
-        """Return the next lines; wait for them if there are none yet."""
+        """Wait for the next lines and return them in one chunk; return None when the watch has ended."""
         await trio.lowlevel.checkpoint_if_cancelled()
         has_waited = False
-        while not self._over or self._initial is not None:
-            chunk = await self._convert() or self._ready()
+        while not self._has_ended or self._initial is not None:
+            chunk = await self._convert() or self._ready_lines()
             if chunk:
                 await self._state.saved()
                 if not has_waited:
-                    await trio.lowlevel.cancel_shielded_checkpoint()  # what was taken is not to be lost
+                    await trio.lowlevel.cancel_shielded_checkpoint()  # these lines must not be lost
                 return chunk
-            if self._over:
+            if self._has_ended:
                 break
             with trio.move_on_at(min(self._deadline, self._bookmark_at)):
                 await self._table.changed.park()
                 has_waited = True
                 continue
             self._bookmark_at = trio.current_time() + BOOKMARK_INTERVAL
-            self._over = trio.current_time() >= self._deadline
+            self._has_ended = trio.current_time() >= self._deadline
             if self._options.bookmarks:
                 return self._bookmark(self._state.store.revision)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return None
 
     async def _convert(self) -> bytes:
-        """Let everything that is to be told be converted, where it has to be; return the error if that fails."""
+        """Convert all pending objects through the webhook, if there is one; return the error event if that fails."""
         if self._kind.custom is None or self._kind.custom.conversion is None:
             return b""
         try:
             while not self._converter.is_prepared(self._kind, pending := self._pending()):
                 await self._converter.prepare(self._kind, pending)
         except ApiError as error:
-            self._over, self._initial = True, None
+            self._has_ended, self._initial = True, None
             return self._error(error)
-        self._found = []
+        self._unconverted = []
         return b""
 
     def _pending(self) -> list[Stored]:
-        changes = self._table.changes_from(self._at) or ()
+        changes = self._table.changes_from(self._position) or ()
         both = [stored for change in changes for stored in (change.old, change.new) if stored is not None]
-        return [stored for stored in (*self._found, *both) if stored.key.startswith(self._selection.prefix)]
+        return [stored for stored in (*self._unconverted, *both) if stored.key.startswith(self._selection.prefix)]
 
     @property
     def _is_replaced(self) -> bool:
-        """Return whether the kind is not served any more as it was: its definition has changed."""
+        """Return whether the definition of the kind has changed since the watch started."""
         kind = self._kind
         return kind.custom is not None and self._state.catalog.get(kind.group, kind.version, kind.plural) is not kind
 
-    def _ready(self) -> bytes:
+    def _ready_lines(self) -> bytes:
         if self._initial is not None:
-            chunk = _join(self._initial)
+            chunk = _join_chunk(self._initial)
             if chunk:
                 return chunk
             self._initial = None
-            if self._over:
+            if self._has_ended:
                 return b""
-        self._over = self._over or self._table.closed or self._is_replaced
-        changes = self._table.changes_from(self._at)
+        self._has_ended = self._has_ended or self._table.closed or self._is_replaced
+        changes = self._table.changes_from(self._position)
         if changes is None:
-            self._over = True
+            self._has_ended = True
             return self._error(expired(f"too old resource version: the watch is behind ({self._table.oldest})"))
-        self._over = self._over or trio.current_time() >= self._deadline
-        return _join(self._change_lines(changes))
+        self._has_ended = self._has_ended or trio.current_time() >= self._deadline
+        return _join_chunk(self._change_lines(changes))
 
     def _change_lines(self, changes: Iterator[Change]) -> Iterator[bytes]:
         for change in changes:
-            self._at += 1
+            self._position += 1
             found = self._change_line(change)
             if found is not None:
                 yield found
@@ -196,11 +196,11 @@ class Watch:
         selection = self._selection
         if selection.prefix and not change.key.startswith(selection.prefix):
             return None
-        old, new = self._shown(change.old), self._shown(change.new)
-        if selection.is_everything:
+        old, new = self._convert_one(change.old), self._convert_one(change.new)
+        if selection.matches_everything:
             before, after = old is not None, new is not None
         else:
-            before, after = selection.takes(old), selection.takes(new)
+            before, after = selection.matches(old), selection.matches(new)
         if after:
             assert new is not None
             return self._shared_line(change, "MODIFIED" if before else "ADDED", new)
@@ -209,7 +209,7 @@ class Watch:
         assert old is not None
         return self._shared_line(change, "DELETED", change.gone if old is change.old else old.at(change.revision))
 
-    def _shown(self, stored: Stored | None) -> Stored | None:
+    def _convert_one(self, stored: Stored | None) -> Stored | None:
         return None if stored is None else self._converter.shown(self._kind, stored)
 
     def _shared_line(self, change: Change, event: str, stored: Stored) -> bytes:
@@ -220,9 +220,9 @@ class Watch:
         return change.line(event, self._shared, lambda: self._line(event, stored))
 
     def _line(self, event: str, stored: Stored) -> bytes:
-        content = self._view.render(self._kind, stored, head=self._with_head)
+        content = self._view.render(self._kind, stored, head=self._needs_columns)
         if self._view.form == "table":
-            self._with_head = False
+            self._needs_columns = False
         return _frame(event, content)
 
     def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
@@ -241,8 +241,8 @@ def _frame(event: str, content: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (event.encode(), content)
 
 
-def _join(lines: Iterator[bytes]) -> bytes:
-    """Take lines for one chunk; the others stay where they are."""
+def _join_chunk(lines: Iterator[bytes]) -> bytes:
+    """Join the lines of one chunk; the others stay in the iterator."""
     taken = []
     size = 0
     for line in lines:

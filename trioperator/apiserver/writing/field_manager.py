@@ -16,10 +16,17 @@ import msgspec
 from ..bodies.decoding import WriteOptions
 from ..builtin.versions import as_served
 from ..model.kinds import Kind
-from ..ownership.apply import Application, apply, check_wanted
+from ..ownership.apply import Application, apply, check_configuration
 from ..ownership.comparison import Scope, compare
 from ..ownership.field_types import FieldType, UntypedItemError, type_of_kind
-from ..ownership.managed_fields import BEFORE_APPLY, Entry, Manager, parse_entries, same_but_for_times, take_by_update
+from ..ownership.managed_fields import (
+    BEFORE_APPLY,
+    Entry,
+    Manager,
+    entries_after_update,
+    equal_except_times,
+    parse_entries,
+)
 from ..store.state import State
 
 __all__ = ["FieldManager", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]
@@ -111,31 +118,31 @@ class FieldManager:
             return  # like the real server: no managers rather than wrong ones
         if comparison.changed or comparison.removed:
             manager = Manager(options.manager or "unknown", "Update", kind.api_version, subresource)
-            entries = take_by_update(entries, manager, comparison, self._state.timestamp())
+            entries = entries_after_update(entries, manager, comparison, self._state.timestamp())
         if entries:
             new["metadata"]["managedFields"] = as_stored(entries)
 
     # -- apply ----------------------------------------------------------------------------------------------------
 
     def applied(
-        self, kind: Kind, live: Object | None, wanted: Object, options: WriteOptions, *, subresource: str
+        self, kind: Kind, live: Object | None, configuration: Object, options: WriteOptions, *, subresource: str
     ) -> tuple[Object, list[Entry]]:
         """Return the live object (None for a new one) with the configuration applied, and its entries.
 
         The returned object has no entries itself. Raises ConflictError for conflicts with other managers.
         """
         root, scope, time = self.root(kind), _scope_of(kind, subresource), self._state.timestamp()
-        check_wanted(kind, root, wanted)
+        check_configuration(kind, root, configuration)
         blank = {**_blank(kind, root), "apiVersion": kind.api_version, "kind": kind.kind}
         base, entries = _split(blank if live is None else as_served(kind, live))
         if not entries and live is not None:
             first = Manager(BEFORE_APPLY, "Update", kind.api_version, subresource)
-            entries = take_by_update([], first, compare(root, blank, base, scope), time)
+            entries = entries_after_update([], first, compare(root, blank, base, scope), time)
         application = Application(
             root=root,
             scope=scope,
             manager=Manager(options.manager, "Apply", kind.api_version, subresource),
-            wanted=wanted,
+            configuration=configuration,
             force=options.force,
             time=time,
         )
@@ -225,5 +232,5 @@ def reuse_times(new: dict[str, Any], old: Mapping[str, Any]) -> None:
     if entries is None or known is None or entries == known:
         return
     new["metadata"]["managedFields"] = known
-    if new != old or not same_but_for_times(decoded(entries), decoded(known)):
+    if new != old or not equal_except_times(decoded(entries), decoded(known)):
         new["metadata"]["managedFields"] = entries

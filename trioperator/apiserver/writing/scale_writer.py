@@ -11,7 +11,7 @@ from trioperator.errors import ApiError
 from trioperator.model.patch import apply_merge
 
 from ..bodies import patching
-from ..bodies.decoding import WriteOptions, decode_body, decode_json, decode_wanted
+from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_json
 from ..model.errors import bad_request
 from ..model.kinds import Kind
 from ..model.messages import Request
@@ -77,7 +77,7 @@ class ScaleWriter:
         if request.method == "PATCH":
             patching.check_type(kind, request.media_type)
         if request.method == "PATCH" and request.media_type == patching.APPLY:
-            wanted = decode_wanted(request.body, options)
+            wanted = decode_configuration(request.body, options)
             new, entries = field_manager.applied(_SCALE, scale, wanted, options, subresource="scale")
             if kind.custom is not None and new["spec"] != scale["spec"]:
                 raise _unconvertible(scale)

@@ -19,7 +19,7 @@ from trioperator.errors import ApiError, ConflictError
 from trioperator.model.patch import apply_merge
 
 from ..bodies import patching
-from ..bodies.decoding import WriteOptions, decode_object, decode_patch, decode_wanted
+from ..bodies.decoding import WriteOptions, decode_configuration, decode_object, decode_patch
 from ..builtin.preparation import assign_addresses
 from ..builtin.strategies import prepare_create, prepare_update
 from ..builtin.versions import as_served
@@ -230,7 +230,7 @@ class Writer:
     ) -> Written:
         """Apply a configuration to the object, which is created if it does not exist."""
         namespace, name = place
-        wanted = decode_wanted(body, options)
+        wanted = decode_configuration(body, options)
 
         def decode(live: dict[str, Any] | None) -> dict[str, Any]:
             sent, entries = self.field_manager.applied(kind, live, wanted, options, subresource=subresource)

@@ -1,6 +1,6 @@
-"""What the API asks of objects of built-in kinds beyond their types: the rules that users meet. Pure.
+"""Validation of built-in objects beyond their types: the common rules of the real server. Pure.
 
-Each rule answers with the words of the real server, and in its order. A rule that is not here is not checked.
+Messages and order are those of the real server. Rules that are not here are not checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]
 
 
 def check_builtin(kind: Kind, obj: Object, old: Object | None) -> Iterable[StatusCause]:
-    """Return what is wrong with the object of a built-in kind, apart from its metadata, and with its change."""
+    """Return the validation errors of a built-in object and its update, apart from those of metadata."""
     if old is not None and kind.resource == ("", "services"):
         yield from check_changed_addresses(obj, old)
     if (check := _CHECKS.get(kind.resource)) is not None:

@@ -1,7 +1,7 @@
-"""What updates of objects of built-in kinds must not change. Pure.
+"""Validation of updates of built-in objects: immutable fields. Pure.
 
-Each rule gets the new object and the stored one, and answers with the words of the real server. What its messages add
-in Go's terms (differences of specs, whole templates) is left out.
+Each rule takes the new and the stored object. Messages are those of the real server, without the Go structures (diffs
+of specs, whole templates) that it adds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATEFUL_SET_TEXT: Final = (
     "updates to statefulset spec for fields other than "
     f"{', '.join(repr(field) for field in _STATEFUL_SET_FIELDS[:-1])} and 'minReadySeconds' are forbidden"
 )
-# What may be changed in the template of a suspended Job that has not started: where its Pods are to run.
+# Mutable scheduling fields in the template of a suspended Job that has not started.
 _SCHEDULING: Final = ("affinity", "nodeSelector", "schedulingGates", "tolerations")
 _VOLUME_OPTIONS: Final = (
     "accessModes",
@@ -57,8 +57,8 @@ _VOLUME_OPTIONS: Final = (
 )
 
 
-def _fixed(*paths: str) -> Check:
-    """Make the rule that the values at these paths stay as they are."""
+def _immutable(*paths: str) -> Check:
+    """Return the rule that the values at these paths are immutable."""
     places = [(path, path.split(".")) for path in paths]
 
     def check(new: Object, old: Object) -> Iterable[StatusCause]:
@@ -84,7 +84,7 @@ def _without(spec: Object, *fields: str) -> dict[str, Any]:
 
 
 def _check_data(new: Object, old: Object) -> Iterable[StatusCause]:
-    """Check a change of what may be immutable."""
+    """Check an update of an object that may be marked immutable."""
     if old.get("immutable"):
         if not new.get("immutable"):
             yield forbidden_field("immutable", _DATA_TEXT)
@@ -94,11 +94,11 @@ def _check_data(new: Object, old: Object) -> Iterable[StatusCause]:
 
 
 def _check_secret(new: Object, old: Object) -> Iterable[StatusCause]:
-    yield from _fixed("type")(new, old)
+    yield from _immutable("type")(new, old)
     yield from _check_data(new, old)
 
 
-# -- what runs -----------------------------------------------------------------------------------------------------
+# -- workloads ----------------------------------------------------------------------------------------------------
 
 
 def _check_pod(new: Object, old: Object) -> Iterable[StatusCause]:
@@ -116,12 +116,12 @@ def _check_pod(new: Object, old: Object) -> Iterable[StatusCause]:
     tolerations = [_without(item, "tolerationSeconds") for _, item in items(spec, "tolerations", "")]
     if any(_without(item, "tolerationSeconds") not in tolerations for _, item in items(before, "tolerations", "")):
         yield forbidden_field("spec.tolerations", _TOLERATIONS_TEXT)
-    if _lasting(spec, before) != _lasting(before, before):
+    if _immutable_part(spec, before) != _immutable_part(before, before):
         yield forbidden_field("spec", _POD_TEXT)
 
 
-def _lasting(spec: Object, before: Object) -> dict[str, Any]:
-    """Return what of a Pod's spec must stay; who waits at gates may still be told where to run."""
+def _immutable_part(spec: Object, before: Object) -> dict[str, Any]:
+    """Return the immutable part of a Pod's spec; with scheduling gates, scheduling constraints may still change."""
     free = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
     free += ["affinity", "nodeSelector"] if before.get("schedulingGates") else []
     if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
@@ -141,13 +141,13 @@ def _check_job(new: Object, old: Object) -> Iterable[StatusCause]:
     spec, before = new["spec"], old["spec"]
     is_elastic = before.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not is_elastic:
-        yield from _fixed("spec.completions")(new, old)
-    yield from _fixed("spec.selector")(new, old)
+        yield from _immutable("spec.completions")(new, old)
+    yield from _immutable("spec.selector")(new, old)
     is_waiting = before.get("suspend") and "startTime" not in (old.get("status") or {})
     if _template(spec, is_waiting=is_waiting) != _template(before, is_waiting=is_waiting):
         yield invalid_value("spec.template", spec["template"], _FIXED)
     fields = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
-    yield from _fixed(*(f"spec.{field}" for field in fields))(new, old)
+    yield from _immutable(*(f"spec.{field}" for field in fields))(new, old)
 
 
 def _template(spec: Object, *, is_waiting: bool) -> Object:
@@ -178,7 +178,7 @@ def _check_volume(new: Object, old: Object) -> Iterable[StatusCause]:
 
 
 def check_changed_addresses(new: Object, old: Object) -> Iterable[StatusCause]:
-    """Check a change of a Service, which the real server does before anything else of it."""
+    """Check the addresses of an updated Service, which the real server does first."""
     spec, before = new["spec"], old["spec"]
     has_addresses = "ExternalName" not in {spec["type"], before["type"]}
     if has_addresses and (address := before.get("clusterIP")) and spec.get("clusterIP") != address:
@@ -199,7 +199,7 @@ def _check_node(new: Object, old: Object) -> Iterable[StatusCause]:
 def _check_priority_class(new: Object, old: Object) -> Iterable[StatusCause]:
     if new.get("value") != old.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
-    yield from _fixed("preemptionPolicy")(new, old)
+    yield from _immutable("preemptionPolicy")(new, old)
 
 
 CHANGES: Final[Mapping[tuple[str, str], Check]] = {
@@ -209,15 +209,15 @@ CHANGES: Final[Mapping[tuple[str, str], Check]] = {
     ("", "persistentvolumes"): _check_volume,
     ("", "pods"): _check_pod,
     ("", "secrets"): _check_secret,
-    ("apps", "controllerrevisions"): _fixed("data"),
-    ("apps", "daemonsets"): _fixed("spec.selector"),
-    ("apps", "deployments"): _fixed("spec.selector"),
-    ("apps", "replicasets"): _fixed("spec.selector"),
+    ("apps", "controllerrevisions"): _immutable("data"),
+    ("apps", "daemonsets"): _immutable("spec.selector"),
+    ("apps", "deployments"): _immutable("spec.selector"),
+    ("apps", "replicasets"): _immutable("spec.selector"),
     ("apps", "statefulsets"): _check_stateful_set,
     ("batch", "jobs"): _check_job,
-    ("discovery.k8s.io", "endpointslices"): _fixed("addressType"),
-    ("networking.k8s.io", "ingressclasses"): _fixed("spec.controller"),
-    ("node.k8s.io", "runtimeclasses"): _fixed("handler"),
+    ("discovery.k8s.io", "endpointslices"): _immutable("addressType"),
+    ("networking.k8s.io", "ingressclasses"): _immutable("spec.controller"),
+    ("node.k8s.io", "runtimeclasses"): _immutable("handler"),
     ("scheduling.k8s.io", "priorityclasses"): _check_priority_class,
-    ("storage.k8s.io", "storageclasses"): _fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+    ("storage.k8s.io", "storageclasses"): _immutable("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
 }

@@ -1,4 +1,4 @@
-"""The causes that rules answer with, and the rules that many fields have in common. Pure."""
+"""Validation errors and rules that many fields share. Pure."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def duplicate(path: str, value: str) -> StatusCause:
 
 
 def items(obj: Object, field: str, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list, each with its path."""
+    """Yield the items of a list with their paths."""
     for at, item in enumerate(obj.get(field) or ()):
         yield f"{path}.{field}[{at}]" if path else f"{field}[{at}]", item
 
 
 def named(path: str, name: str, seen: set[str]) -> Iterable[StatusCause]:
-    """Check the name of an item: a label, and no other item's."""
+    """Check the name of an item: a DNS label, and unique."""
     if not name:
         yield required(f"{path}.name")
     elif problem := label_problem(name):

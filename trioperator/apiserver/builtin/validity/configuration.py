@@ -1,4 +1,4 @@
-"""What the API asks of data, claims and leases. Pure."""
+"""Validation of ConfigMaps, Secrets, volume claims, storage classes and leases. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_config_map(obj: Object) -> Iterable[StatusCause]:
 
 
 def _decoded_size(data: Mapping[str, str]) -> int:
-    """Return how many bytes the base64 texts stand for."""
+    """Return the total size of the base64-decoded values, in bytes."""
     return sum(len(value) * 3 // 4 - value.count("=") for value in data.values())
 
 

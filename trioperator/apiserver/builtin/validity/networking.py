@@ -1,4 +1,4 @@
-"""What the API asks of Services, Ingresses and network policies. Pure."""
+"""Validation of Services, Ingresses and network policies. Pure."""
 
 from __future__ import annotations
 

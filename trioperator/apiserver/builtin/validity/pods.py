@@ -1,4 +1,4 @@
-"""What the API asks of Pods, and of what Pods are made from. Pure."""
+"""Validation of Pods and Pod templates. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ENVIRONMENT_TEXT: Final = (
 _SOURCES_TEXT: Final = (
     "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 )
-# What sources of volumes must name.
+# Required fields of volume sources.
 _SOURCE_NAMES: Final = {"configMap": "name", "persistentVolumeClaim": "claimName", "secret": "secretName"}
 
 

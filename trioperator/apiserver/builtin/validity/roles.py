@@ -1,4 +1,4 @@
-"""What the API asks of roles and bindings: their defaults, their validity, and what never changes. Pure."""
+"""Validation of roles and bindings. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[StatusCause]:
-    """Yield what is wrong with a role or a binding."""
+    """Yield the validation errors of a role or a binding."""
     if kind.plural in {"roles", "clusterroles"}:
         for at, rule in enumerate(obj.get("rules") or ()):
             yield from _check_rule(f"rules[{at}]", rule, namespaced=kind.namespaced)
@@ -34,7 +34,7 @@ def check_grants(kind: Kind, obj: Mapping[str, Any]) -> Iterable[StatusCause]:
 
 
 def check_grants_update(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[StatusCause]:
-    """Yield what must not be changed: a binding is for one role as long as it lives."""
+    """Yield the validation errors of an update: the role of a binding is immutable."""
     if kind.group == RBAC and new.get("roleRef") != old.get("roleRef"):
         ref = new["roleRef"]
         shown = {"APIGroup": ref["apiGroup"], "Kind": ref["kind"], "Name": ref["name"]}

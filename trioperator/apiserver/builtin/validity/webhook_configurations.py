@@ -1,4 +1,4 @@
-"""Validity of webhook configurations, in the words of the real server. Pure."""
+"""Validation of webhook configurations, with the messages of the real server. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONDITIONS_LIMIT: Final = 64
 
 
 def check_configuration(obj: Mapping[str, Any]) -> list[StatusCause]:
-    """Return what is wrong with the configuration, which has its defaults."""
+    """Return the validation errors of the configuration, whose defaults are set."""
     causes: list[StatusCause] = []
     names: list[str] = []
     for at, hook in enumerate(obj.get("webhooks") or ()):
@@ -105,8 +105,8 @@ def _check_list(items: Sequence[str], path: str, called: str) -> Iterable[Status
 def _check_resources(resources: Sequence[str], path: str) -> Iterable[StatusCause]:
     if not resources:
         yield StatusCause(path, "Required value", "FieldValueRequired")
-    all_below = set[str]()  # resources that stand with all their subresources
-    of_all = set[str]()  # subresources that stand for all resources
+    all_below = set[str]()  # resources with all their subresources: pods/*
+    of_all = set[str]()  # subresources of all resources: */status
     is_bare = False
     for at, resource in enumerate(resources):
         if not resource:

@@ -1,4 +1,4 @@
-"""What the API asks of the kinds that make and count Pods. Pure."""
+"""Validation of workloads, autoscalers and disruption budgets. Pure."""
 
 from __future__ import annotations
 
