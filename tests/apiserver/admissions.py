@@ -1,4 +1,4 @@
-"""A bench for the cases of admission and conversion: a server under test, and webhooks that it can reach."""
+"""Bench for cases of admission and conversion: a server under test, and webhooks that it can reach."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], 
 
 
 class Bench:
-    """Webhooks and a server under test, which asks them about the namespace of the case."""
+    """Webhooks, and a server under test that calls them for the namespace of the case."""
 
     def __init__(self, target: Target, hooks: Hooks) -> None:
         self.target = target
@@ -29,7 +29,7 @@ class Bench:
         hooks.handlers["/probe"] = lambda review: deny(review, status={"message": "it is effective"})
 
     def webhook(self, path: str, **more: Any) -> Object:
-        """Make a webhook that is asked about ConfigMaps of the case's namespace, if it does not say otherwise."""
+        """Return a webhook, by default for ConfigMaps of the case's namespace."""
         selectors = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.target.namespace}},
             "objectSelector": {"matchExpressions": [{"key": "probe", "operator": "DoesNotExist"}]},
@@ -37,7 +37,7 @@ class Bench:
         return webhook(self.hooks, path, **{**selectors, **more})
 
     def rule(self, *resources: str, group: str = "", versions: tuple[str, ...] = ("*",), **more: Any) -> Object:
-        """Make a rule for all operations on the resources."""
+        """Return a rule for all operations on the resources."""
         return {
             "apiGroups": [group],
             "apiVersions": list(versions),
@@ -70,16 +70,16 @@ class Bench:
         return content
 
     async def clear(self) -> None:
-        """Take the configurations away."""
+        """Delete the configurations."""
         for path in self._configured:
             await self.target.delete(path)
 
     def asked(self, path: str) -> list[Object]:
-        """Return the requests of the reviews at the path, without what differs from server to server."""
+        """Return the requests of the reviews at the path, without fields that differ between servers."""
         return [essence(request) for request in self.hooks.requests(path)]
 
     def operations(self, path: str) -> list[str]:
-        """Return which operations the webhook was asked about."""
+        """Return the operations that the webhook reviewed."""
         return [request["operation"] for request in self.hooks.requests(path)]
 
 
@@ -94,7 +94,7 @@ def essence(request: Object) -> Object:
 
 @contextlib.asynccontextmanager
 async def open_bench(target: Target, hooks: Hooks, bench: Bench | None = None) -> AsyncIterator[Bench]:
-    """Make a bench (or take this one), and clean it at the end."""
+    """Yield a new bench (or this one), and delete its configurations afterwards."""
     bench = bench or Bench(target, hooks)
     try:
         yield bench

@@ -1,4 +1,4 @@
-"""Programs that use the client libraries of others as their users do, and print as JSON what they have seen.
+"""Programs that use third-party client libraries, and print what they observed as JSON.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The targets of the conformance cases: the embedded API server, and a real one where its programs are.
+"""Targets of the conformance cases: the embedded API server, and a real one if its programs are installed.
 
 A case that asks for the fixture ``target`` runs against the embedded server and, marked as ``e2e``, against the
 control plane that the tests start where ``KUBEBUILDER_ASSETS`` names its programs. ``TRIOPERATOR_TEST_KUBECONFIG``
@@ -41,7 +41,7 @@ _names = itertools.count()
 def definition(
     plural: str, kind: str, *, scope: str = "Namespaced", group: str = GROUP, **version: Any
 ) -> dict[str, Any]:
-    """Make a definition with one version that takes everything."""
+    """Return a definition with one version that accepts everything."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     first = {"name": "v1", "served": True, "storage": True, "schema": schema, **version}
     return {
@@ -98,7 +98,7 @@ DEFINITIONS = [
 
 @dataclasses.dataclass
 class Answer:
-    """One response: its status code and its content."""
+    """Status code and content of a response."""
 
     code: int
     content: Any
@@ -106,22 +106,22 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Return the reason of a refusal."""
+        """The reason of an error response."""
         return str(self.content.get("reason", ""))
 
     @property
     def message(self) -> str:
-        """Return the message of a refusal."""
+        """The message of an error response."""
         return str(self.content.get("message", ""))
 
     @property
     def version(self) -> int:
-        """Return the resource version of the object or the list."""
+        """The resource version of the object or the list."""
         return int(self.content["metadata"]["resourceVersion"])
 
 
 class Target:
-    """An API server under test, and a namespace of its own for the case."""
+    """An API server under test, with a namespace for the case."""
 
     def __init__(self, client: httpx.AsyncClient, namespace: str, *, is_real: bool) -> None:
         self.client = client
@@ -140,7 +140,7 @@ class Target:
         return "/".join(part for part in (f"{base}{place}/{plural}", name, sub) if part)
 
     async def request(self, method: str, path: str, body: Any = None, content_type: str = "", **params: Any) -> Answer:
-        """Send a request; the body is an object, or bytes to be sent as they are."""
+        """Send a request; the body is an object, or bytes that are sent unchanged."""
         headers = [("Accept", params.pop("accept", "application/json")), *self.headers]
         content: bytes | None = None
         if body is not None:
@@ -155,13 +155,13 @@ class Target:
         return Answer(response.status_code, decoded, response.headers)
 
     def sending(self, *headers: tuple[str, str]) -> Self:
-        """Return the same target, with more headers in each request."""
+        """Return the same target with additional headers in each request."""
         other = copy.copy(self)
         other.headers = (*self.headers, *headers)
         return other
 
     async def get(self, path: str, **params: Any) -> Answer:
-        """Read."""
+        """Send a GET request."""
         return await self.request("GET", path, **params)
 
     async def create(self, plural: str, name: str, *, meta: dict[str, Any] | None = None, **content: Any) -> Answer:
@@ -181,27 +181,27 @@ class Target:
         return await self.request("PATCH", path, operations, JSON, **params)
 
     async def delete(self, path: str, body: Any = None, **params: Any) -> Answer:
-        """Delete."""
+        """Send a DELETE request."""
         return await self.request("DELETE", path, body, **params)
 
     async def lines(self, path: str, count: int, **params: Any) -> list[dict[str, Any]]:
-        """Watch until so many events have come."""
+        """Watch until this many events have arrived."""
         with trio.fail_after(60):
             return [event for _, event in await watch(self.client, path, count, **params)]
 
     async def until(self, path: str, code: int) -> Answer:
-        """Read until the answer has the code: what controllers do takes a real server a while."""
+        """Read until the response has the status code, as controllers of a real server take a while."""
         return await self.eventually(lambda: self.get(path), lambda answer: answer.code == code)
 
     async def eventually(self, ask: Callable[[], Awaitable[Answer]], fits: Callable[[Answer], bool]) -> Answer:
-        """Ask until the answer fits."""
+        """Repeat the request until the response meets the condition."""
         with trio.fail_after(90):
             while not fits(answer := await ask()):  # noqa: ASYNC110 - another process is waited for
                 await trio.sleep(0.1)
         return answer
 
     async def marked(self, path: str) -> Answer:
-        """Read until the object is marked as being deleted."""
+        """Read until the object is being deleted."""
         return await self.eventually(
             lambda: self.get(path), lambda answer: "deletionTimestamp" in answer.content["metadata"]
         )
@@ -210,7 +210,7 @@ class Target:
 async def watch(
     client: httpx.AsyncClient, path: str, count: int | None = None, **params: Any
 ) -> list[tuple[float, dict[str, Any]]]:
-    """Watch until so many events have come, or to the end; return them with their times."""
+    """Watch until this many events have arrived, or to the end; return them with their times."""
     events: list[tuple[float, dict[str, Any]]] = []
     with trio.CancelScope() as scope:
         async with client.stream("GET", path, params={"watch": "1", **params}) as response:
@@ -228,10 +228,10 @@ def summary(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 class Persistent(httpx.AsyncHTTPTransport):
-    """Sends what may be sent twice again when the server hangs up: a real one does so while a definition changes."""
+    """Transport that retries idempotent requests: a real server may close connections while a definition changes."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request, and send it again where the connection was closed before the answer."""
+        """Send the request, and retry it if the connection was closed before the response."""
         for _ in range(5 if request.method != "POST" else 0):
             try:
                 return await super().handle_async_request(request)
@@ -241,7 +241,7 @@ class Persistent(httpx.AsyncHTTPTransport):
 
 
 def real_client(kubeconfig: str) -> httpx.AsyncClient:
-    """Make a client for the API server of the kubeconfig."""
+    """Yield a client for the API server of the kubeconfig."""
     config = yaml.safe_load(pathlib.Path(kubeconfig).read_text(encoding="utf-8"))
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -255,7 +255,7 @@ def real_client(kubeconfig: str) -> httpx.AsyncClient:
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])
 def kubeconfig(request: pytest.FixtureRequest) -> str:
-    """Return the path of a real server's kubeconfig, or an empty text for the embedded server."""
+    """Return the path of a real server's kubeconfig, or an empty string for the embedded server."""
     if request.param == "embedded":
         return ""
     return KUBECONFIG or str(request.getfixturevalue("controlplane").kubeconfig)
@@ -263,7 +263,7 @@ def kubeconfig(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def target(kubeconfig: str) -> AsyncIterator[Target]:
-    """Make a target with the cases' kinds and an empty namespace."""
+    """Yield a target with the cases' kinds and an empty namespace."""
     is_real = bool(kubeconfig)
     client = real_client(kubeconfig) if is_real else Cluster(seed=0).client()
     async with client:
@@ -279,7 +279,7 @@ async def target(kubeconfig: str) -> AsyncIterator[Target]:
 
 
 async def ensure_definition(target: Target, obj: dict[str, Any]) -> None:
-    """Create the definition unless it is there, and wait until its kind is served."""
+    """Create the definition unless it exists, and wait until its kind is served."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     answer = await target.request("POST", path, obj)
     assert answer.code in {201, 409}, answer.content
@@ -292,7 +292,7 @@ async def ensure_definition(target: Target, obj: dict[str, Any]) -> None:
 
 @pytest.fixture
 def unique() -> str:
-    """Make a name that no other case uses."""
+    """Return a name that no other case uses."""
     return f"x{uuid.uuid4().hex[:8]}{next(_names)}"
 
 
@@ -301,23 +301,23 @@ RBAC_PATH = f"/apis/{RBAC}/v1"
 
 
 def rule(verbs: str, resources: str, group: str = "", **more: Any) -> dict[str, Any]:
-    """Make a rule of a role; words are separated by commas."""
+    """Return a policy rule from comma-separated values."""
     return {"verbs": verbs.split(","), "apiGroups": [group], "resources": resources.split(","), **more}
 
 
 class Guarded(Target):
-    """An API server that looks at roles and bindings. Names of users end with the case's namespace."""
+    """An API server with RBAC. Names of users end with the case's namespace."""
 
     def __init__(self, client: httpx.AsyncClient, namespace: str, *, is_real: bool) -> None:
         super().__init__(client, namespace, is_real=is_real)
         self.everywhere: list[str] = []  # paths of what has to be deleted apart from the namespace
 
     def named(self, short: str) -> str:
-        """Return the name of a user, or of something cluster-wide, of the case."""
+        """Return the name of a user or a cluster-scoped object of the case."""
         return f"{short}.{self.namespace}"
 
     def acting(self, short: str, *groups: str) -> Self:
-        """Return the same target for a user."""
+        """Return the same target as a user."""
         return self.sending(
             ("Impersonate-User", self.named(short)), *(("Impersonate-Group", group) for group in groups)
         )
@@ -336,7 +336,7 @@ class Guarded(Target):
     async def bind(
         self, role: str, subject: dict[str, str], *, kind: str = "Role", plural: str = "rolebindings", name: str = ""
     ) -> Answer:
-        """Create a binding of the role to the subject, named like the role if nothing else is said."""
+        """Create a binding of the role to the subject, by default with the name of the role."""
         binding = {"rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding"}[plural]
         obj = {
             "apiVersion": f"{RBAC}/v1",
@@ -353,7 +353,7 @@ class Guarded(Target):
         return await self.request("POST", self.grants(plural), obj)
 
     async def give(self, short: str, *rules: dict[str, Any], everywhere: bool = False) -> Self:
-        """Give the rules to a user, wait until the user has them, and return the target for the user."""
+        """Grant the rules to a user, wait until they are effective, and return the target as the user."""
         prefix = "cluster" if everywhere else ""
         role = self.named(f"{short}-role")
         assert (await self.make_role(role, *rules, plural=f"{prefix}roles")).code == 201
@@ -365,7 +365,7 @@ class Guarded(Target):
         return user
 
     async def until_held(self, *rules: dict[str, Any]) -> None:
-        """Wait until the rules are among those that the user has."""
+        """Wait until the user has the rules."""
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 
         def are_there(answer: Answer) -> bool:
@@ -378,7 +378,7 @@ class Guarded(Target):
 
 @pytest.fixture
 async def guarded(kubeconfig: str) -> AsyncIterator[Guarded]:
-    """Make a target that looks at roles and bindings, with an empty namespace."""
+    """Yield a target with RBAC and an empty namespace."""
     is_real = bool(kubeconfig)
     if is_real:
         client = real_client(kubeconfig)

@@ -1,4 +1,4 @@
-"""Webhooks for tests: functions of reviews, by path; in memory, or as a real HTTPS server on loopback."""
+"""Webhooks for tests: functions of reviews by path; in memory, or on a real HTTPS server on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHERS = {"kube-root-ca.crt", "default"}  # what a real server's controllers ma
 
 @dataclasses.dataclass
 class Reply:
-    """An answer that is not simply an object with the code 200."""
+    """Response that is not just an object with status code 200."""
 
     content: Any = b""
     code: int = 200
@@ -35,25 +35,25 @@ Handler = Callable[[Object], Any]  # of a review; returns an object, a Reply, or
 
 
 def allow(review: Object, **response: Any) -> Object:
-    """Make the answer that allows what is asked about."""
+    """Return a response that allows the request."""
     uid = review["request"]["uid"]
     response = {"uid": uid, "allowed": True, **response}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 def deny(review: Object, **response: Any) -> Object:
-    """Make the answer that refuses what is asked about."""
+    """Return a response that denies the request."""
     return allow(review, **{"allowed": False, **response})
 
 
 def patch(review: Object, *operations: Object, **response: Any) -> Object:
-    """Make the answer that wants the object changed."""
+    """Return a response that patches the object."""
     encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
     return allow(review, patchType="JSONPatch", patch=encoded, **response)
 
 
 class Hooks(httpx.AsyncBaseTransport):
-    """Webhooks by path, and what they were asked. It is a transport, too, for those that are in memory."""
+    """Webhooks by path, and the reviews that they received; also a transport for webhooks in memory."""
 
     def __init__(self, url: str = f"https://{HOST}") -> None:
         self.url = url
@@ -66,7 +66,7 @@ class Hooks(httpx.AsyncBaseTransport):
         return [review["request"] for target, review in self.asked if target.partition("?")[0].endswith(path)]
 
     async def answer(self, target: str, body: bytes) -> Reply:
-        """Ask the webhook."""
+        """Call the webhook."""
         review = msgspec.json.decode(body)
         if review.get("request", {}).get("name") not in _OTHERS:
             self.asked.append((target, review))
@@ -76,7 +76,7 @@ class Hooks(httpx.AsyncBaseTransport):
         return answer if isinstance(answer, Reply) else Reply(answer)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer in memory."""
+        """Handle the request in memory."""
         reply = await self.answer(request.url.raw_path.decode(), await request.aread())
         return httpx.Response(reply.code, content=_bytes(reply), headers={"Content-Type": reply.media})
 
@@ -134,7 +134,7 @@ async def _serve_connection(hooks: Hooks, stream: trio.SSLStream[trio.SocketStre
 
 
 def webhook(hooks: Hooks, path: str, *, name: str = "", **more: Any) -> Object:
-    """Make a webhook of a configuration, which is asked about all writes of ConfigMaps unless it says otherwise."""
+    """Return a webhook of a configuration, by default for all writes of ConfigMaps."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["*"]}
     return {
         "name": name or f"{path.strip('/')}.conformance.dev",
@@ -147,7 +147,7 @@ def webhook(hooks: Hooks, path: str, *, name: str = "", **more: Any) -> Object:
 
 
 def configuration(kind: str, name: str, *webhooks: Object) -> Object:
-    """Make a configuration; *kind* is ``Mutating`` or ``Validating``."""
+    """Return a configuration; *kind* is ``Mutating`` or ``Validating``."""
     api_version = "admissionregistration.k8s.io/v1"
     metadata = {"name": name}
     return {

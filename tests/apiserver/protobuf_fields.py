@@ -1,4 +1,4 @@
-"""Make the table of fields by which the embedded API server reads protobuf bodies, from Kubernetes' own sources.
+"""Generate the protobuf message descriptors of the embedded API server from Kubernetes' sources.
 
 ::
 
@@ -37,7 +37,7 @@ GROUP = re.compile(r'GroupName\s*=\s*"(?P<name>[^"]*)"')
 
 
 def read_go(folder: pathlib.Path) -> dict[tuple[str, int], tuple[str, str]]:
-    """Read what JSON makes of fields: by struct and number, the name and the flags ``i`` (inline), ``z`` (no zero)."""
+    """Parse JSON names and flags by struct and field number: ``i`` (inline), ``z`` (omit zero)."""
     found: dict[tuple[str, int], tuple[str, str]] = {}
     for path in folder.glob("*.go"):
         for struct in STRUCT.finditer(path.read_text(encoding="utf-8")):
@@ -51,7 +51,7 @@ def read_go(folder: pathlib.Path) -> dict[tuple[str, int], tuple[str, str]]:
 
 
 def read_folder(path: pathlib.Path) -> Iterator[tuple[str, dict[str, list[str]]]]:
-    """Read the messages of one package."""
+    """Parse the messages of one package."""
     text = path.read_text(encoding="utf-8")
     found = PACKAGE.search(text)
     assert found is not None, path
@@ -71,14 +71,14 @@ def read_folder(path: pathlib.Path) -> Iterator[tuple[str, dict[str, list[str]]]
 
 
 def read_group(path: pathlib.Path) -> str | None:
-    """Read the name of the API group of a package."""
+    """Parse the name of the API group of a package."""
     register = path.parent / "register.go"
     found = GROUP.search(register.read_text(encoding="utf-8")) if register.exists() else None
     return None if found is None else found["name"]
 
 
 def main(folder: pathlib.Path, version: str) -> None:
-    """Write the table."""
+    """Write the descriptors."""
     packages: dict[str, str] = {}
     messages: dict[str, dict[str, list[str]]] = {}
     for module in MODULES:

@@ -1,4 +1,4 @@
-"""Other people's clients talk to the embedded server: they list, watch, write and delete as on a real one."""
+"""Third-party clients list, watch, write and delete on the embedded server as on a real one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def kubeconfig(cluster: Cluster, cluster_url: str, tmp_path: pathlib.Path)
 
 
 def needs(library: str) -> pytest.MarkDecorator:
-    """Skip the test where the library is not there (`nox -s clients` has them all)."""
+    """Skip the test if the library is not installed (`nox -s clients` installs all)."""
     return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
 
 
@@ -64,7 +64,7 @@ def shape(name: str, **spec: Any) -> dict[str, Any]:
 
 
 async def use(library: str, kubeconfig: pathlib.Path) -> Any:
-    """Have the library's program run in a process of its own; give what it has seen."""
+    """Run the library's program in its own process; return its output."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.apiserver.client_programs", library, str(kubeconfig)]
     with trio.fail_after(60):
         result = await trio.run_process(command, capture_stdout=True, cwd=pathlib.Path(__file__).parents[2])

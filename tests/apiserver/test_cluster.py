@@ -1,4 +1,4 @@
-"""The cluster as tests use it: its helpers, its log of requests, its time and its chance."""
+"""The cluster as tests use it: helpers, request log, time and randomness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def frees(cluster: Cluster) -> Cluster:
     return cluster
 
 
-async def test_the_helpers_do_what_they_say(frees: Cluster) -> None:
+async def test_the_helpers_create_read_change_and_delete(frees: Cluster) -> None:
     created = await frees.create({**FREE, "spec": {"x": 1}})
     assert created["metadata"]["namespace"] == "default"
     patched = await frees.patch("frees", "a", {"spec": {"y": 2}})
@@ -54,7 +54,7 @@ async def test_the_helpers_raise_the_errors_of_the_api(frees: Cluster) -> None:
         await frees.create({**FREE, "kind": "Nothing"})
 
 
-async def test_what_the_helpers_return_is_a_copy(frees: Cluster) -> None:
+async def test_the_helpers_return_copies(frees: Cluster) -> None:
     given = {**FREE, "spec": {"x": [1]}}
     (await frees.create(given))["spec"]["x"].append(2)
     given["spec"]["x"].append(3)
@@ -64,11 +64,11 @@ async def test_what_the_helpers_return_is_a_copy(frees: Cluster) -> None:
 @pytest.mark.parametrize(
     "name", ["pods", "pod", "po", "Pod", "pods.v1", "deployments.apps", "deploy", "deployments.v1.apps", "crd"]
 )
-async def test_kinds_have_all_their_names(cluster: Cluster, name: str) -> None:
+async def test_kinds_are_found_by_all_their_names(cluster: Cluster, name: str) -> None:
     assert isinstance(await cluster.list(name), list)
 
 
-async def test_manifests_are_applied_in_all_forms(frees: Cluster, tmp_path: pathlib.Path) -> None:
+async def test_manifests_of_all_types_are_applied(frees: Cluster, tmp_path: pathlib.Path) -> None:
     text = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n---\nkind: List\nitems:\n- " + str(FREE)
     assert [obj["kind"] for obj in await frees.apply(text)] == ["ConfigMap", "Free"]
     path = tmp_path / "manifest.yaml"
@@ -95,7 +95,7 @@ async def test_manifests_are_applied_in_all_forms(frees: Cluster, tmp_path: path
         ([FREE, 5], "The manifest has a int where an object is expected"),
     ],
 )
-async def test_a_manifest_that_is_none_is_refused(frees: Cluster, manifest: Any, message: str) -> None:
+async def test_invalid_manifests_are_rejected(frees: Cluster, manifest: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         await frees.apply({"apiVersion": "conformance.dev/v1", **manifest} if isinstance(manifest, dict) else manifest)
     if isinstance(manifest, dict) and manifest["kind"] == "Free":
@@ -122,7 +122,7 @@ async def test_requests_are_logged_and_counted(frees: Cluster) -> None:
     assert len(frees.requests) == 0
 
 
-async def test_time_stamps_follow_virtual_time(autojump_clock: trio.testing.MockClock, frees: Cluster) -> None:
+async def test_timestamps_follow_virtual_time(autojump_clock: trio.testing.MockClock, frees: Cluster) -> None:
     first = await frees.create(FREE)
     await trio.sleep(3600)
     second = await frees.create({**FREE, "metadata": {"name": "b"}})
@@ -131,7 +131,7 @@ async def test_time_stamps_follow_virtual_time(autojump_clock: trio.testing.Mock
     assert abs(wall_now() - stamps[1]) < datetime.timedelta(seconds=5)
 
 
-async def test_the_same_seed_makes_the_same_cluster() -> None:
+async def test_the_same_seed_produces_the_same_cluster() -> None:
     found = []
     for _ in range(2):
         cluster = Cluster(seed=7)
@@ -159,7 +159,7 @@ async def test_an_expired_page_is_an_expired_error(frees: Cluster) -> None:
         await reader.list(kind, "", {"continue": token})
 
 
-async def test_a_failure_of_the_server_is_told_as_a_status(
+async def test_an_internal_error_is_returned_as_a_status(
     frees: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*args: object) -> None:

@@ -1,4 +1,4 @@
-"""kubectl talks to the embedded server: what people do with it from day to day."""
+"""Everyday kubectl commands on the embedded server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Kubectl:
         self._kubeconfig = kubeconfig
 
     async def __call__(self, *args: str, text: str = "", edit: str = "") -> str:
-        """Run it; return what it says, or fail with what it says."""
+        """Run a command; return its output, or fail with it."""
         assert KUBECTL is not None
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parent)}
         if edit:
@@ -78,7 +78,7 @@ async def kubectl(cluster: Cluster, cluster_url: str, tmp_path: pathlib.Path) ->
     return Kubectl(path)
 
 
-async def test_a_custom_object_lives_and_dies(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_a_custom_object_is_created_changed_and_deleted(cluster: Cluster, kubectl: Kubectl) -> None:
     assert "shape.conformance.dev/a created" in await kubectl("apply", "-f", "-", text=OBJECT)
     assert "shape.conformance.dev/a unchanged" in await kubectl("apply", "-f", "-", text=OBJECT)
     changed = OBJECT.replace("size: 1", "size: 2")
@@ -101,7 +101,7 @@ async def test_a_custom_object_lives_and_dies(cluster: Cluster, kubectl: Kubectl
     assert "No resources found" in await kubectl("get", "shapes")
 
 
-async def test_a_deployment_is_merged_strategically(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_a_deployment_takes_strategic_merge_patches(cluster: Cluster, kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", text=DEPLOYMENT)
     await kubectl("apply", "-f", "-", text=DEPLOYMENT.replace("second", "third"))
     await kubectl("set", "image", "deployment/d", "one=fourth")
@@ -114,7 +114,7 @@ async def test_a_deployment_is_merged_strategically(cluster: Cluster, kubectl: K
     assert await cluster.list("deployments") == []
 
 
-async def test_discovery_and_schemas_are_understood(kubectl: Kubectl) -> None:
+async def test_discovery_and_schemas_are_readable(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources")
     assert "deployments" in resources
     assert "conformance.dev/v1" in resources
@@ -145,7 +145,7 @@ async def test_custom_kinds_are_explained_with_their_descriptions(cluster: Clust
 
 
 @pytest.mark.parametrize("verb", ["create", "apply"])
-async def test_mistakes_in_built_in_kinds_are_found(cluster: Cluster, kubectl: Kubectl, verb: str) -> None:
+async def test_mistakes_in_built_in_kinds_are_reported(cluster: Cluster, kubectl: Kubectl, verb: str) -> None:
     mistaken = DEPLOYMENT.replace("replicas", "replicsa")
     with pytest.raises(AssertionError, match=r'strict decoding error: unknown field "spec\.replicsa"'):
         await kubectl(verb, "-f", "-", text=mistaken)
@@ -155,7 +155,7 @@ async def test_mistakes_in_built_in_kinds_are_found(cluster: Cluster, kubectl: K
     assert (await cluster.get("deployments", "d"))["spec"]["replicas"] == 1
 
 
-async def test_an_unknown_field_is_refused_as_kubectl_asks_for_it(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_unknown_fields_are_rejected_with_strict_validation(cluster: Cluster, kubectl: Kubectl) -> None:
     strict = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
     await cluster.apply(definition("stricts", "Strict", schema=strict))
     text = OBJECT.replace("Shape", "Strict")
@@ -163,14 +163,14 @@ async def test_an_unknown_field_is_refused_as_kubectl_asks_for_it(cluster: Clust
         await kubectl("apply", "-f", "-", text=text)
 
 
-async def test_a_definition_is_awaited_and_deleted(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_a_definition_can_be_awaited_and_deleted(cluster: Cluster, kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", text=yaml.safe_dump(definition("mores", "More")))
     await kubectl("wait", "--for=condition=Established", "crd/mores.conformance.dev", "--timeout=10s")
     await kubectl("delete", "crd", "mores.conformance.dev")
     assert await cluster.find("crds", "mores.conformance.dev") is None
 
 
-async def test_a_finalizer_holds_up_a_deletion(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_a_finalizer_blocks_a_deletion(cluster: Cluster, kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", text=OBJECT.replace("{name: a,", "{name: a, finalizers: [a.b/c],"))
     await kubectl("delete", "shape", "a", "--wait=false")
     assert "deletionTimestamp" in (await cluster.get("shapes", "a"))["metadata"]
@@ -237,7 +237,7 @@ async def test_rollouts_are_followed(cluster: Cluster, kubectl: Kubectl) -> None
         assert sorted(row[1] for row in rows[1:]) == ["0", "2"]
 
 
-async def test_jobs_and_stateful_sets_are_waited_for(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_jobs_and_stateful_sets_can_be_awaited(cluster: Cluster, kubectl: Kubectl) -> None:
     manifest = DEPLOYMENT.replace("kind: Deployment", "kind: StatefulSet")
     async with cluster.open_controllers(pace=Pace(start=0.1, run=0.1, stop=0.1)):
         await kubectl("apply", "-f", "-", text=manifest)
@@ -250,7 +250,7 @@ async def test_jobs_and_stateful_sets_are_waited_for(cluster: Cluster, kubectl: 
         await kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "sts/d")
 
 
-async def test_objects_are_applied_on_the_server(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_objects_can_be_applied_server_side(cluster: Cluster, kubectl: Kubectl) -> None:
     assert "deployment.apps/d serverside-applied" in await kubectl("apply", "--server-side", "-f", "-", text=DEPLOYMENT)
     changed = DEPLOYMENT.replace("second", "third")
     with pytest.raises(AssertionError, match=r"(?s)conflict with \"kubectl\".*image"):
@@ -264,7 +264,7 @@ async def test_objects_are_applied_on_the_server(cluster: Cluster, kubectl: Kube
     assert [item["image"] for item in containers] == ["first", "third"]
 
 
-async def test_who_goes_over_to_apply_on_the_server_has_no_conflicts(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_switching_to_server_side_apply_causes_no_conflicts(cluster: Cluster, kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", text=OBJECT)
     changed = OBJECT.replace("size: 1", "size: 2")
     assert "shape.conformance.dev/a serverside-applied" in await kubectl(

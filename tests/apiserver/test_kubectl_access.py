@@ -1,4 +1,4 @@
-"""kubectl asks the embedded server about access, and gets it: over TLS, since it sends no tokens without."""
+"""Authentication and authorization of kubectl: over TLS, as it sends no tokens otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or
 
 @pytest.fixture
 async def guarded(nursery: trio.Nursery) -> tuple[Cluster, str]:
-    """Serve a cluster that looks at roles; give its URL, too."""
+    """Serve a cluster with RBAC; yield it with its URL."""
     cluster = Cluster(authorization="rbac")
     return cluster, str(await nursery.start(partial(serve_cluster, cluster, tls=True, anonymous=False)))
 
@@ -29,8 +29,8 @@ def kubectl_of(guarded: tuple[Cluster, str], folder: pathlib.Path, user: User | 
     return Kubectl(path)
 
 
-async def refused(kubectl: Kubectl, *args: str) -> str:
-    """Run kubectl; return what it says when it fails."""
+async def rejected(kubectl: Kubectl, *args: str) -> str:
+    """Run kubectl; return its error message."""
     with pytest.raises(AssertionError) as caught:
         await kubectl(*args)
     return str(caught.value)
@@ -41,7 +41,7 @@ def kubectl(guarded: tuple[Cluster, str], tmp_path: pathlib.Path) -> Kubectl:
     return kubectl_of(guarded, tmp_path, None, False)
 
 
-async def test_it_knows_who_it_is(kubectl: Kubectl) -> None:
+async def test_whoami_shows_the_user(kubectl: Kubectl) -> None:
     said = await kubectl("auth", "whoami")
     assert "kubernetes-admin" in said
     assert "system:masters" in said
@@ -50,29 +50,29 @@ async def test_it_knows_who_it_is(kubectl: Kubectl) -> None:
     assert "[people system:authenticated]" in said
 
 
-async def test_it_asks_what_it_may(guarded: tuple[Cluster, str], kubectl: Kubectl) -> None:
+async def test_can_i_reviews_access(guarded: tuple[Cluster, str], kubectl: Kubectl) -> None:
     assert (await kubectl("auth", "can-i", "delete", "pods")).strip() == "yes"
-    assert "no" in (await refused(kubectl, "auth", "can-i", "delete", "pods", "--as", "anna")).split()
+    assert "no" in (await rejected(kubectl, "auth", "can-i", "delete", "pods", "--as", "anna")).split()
     await kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods,pods/log,deployments.apps")
     await kubectl("create", "rolebinding", "reader", "--role=reader", "--user=anna")
     assert (await kubectl("auth", "can-i", "list", "pods", "--as", "anna")).strip() == "yes"
     assert (await kubectl("auth", "can-i", "get", "pods", "--subresource=log", "--as", "anna")).strip() == "yes"
     assert (await kubectl("auth", "can-i", "get", "/version", "--as", "anna")).strip() == "yes"
-    assert "no" in (await refused(kubectl, "auth", "can-i", "list", "pods", "-A", "--as", "anna")).split()
+    assert "no" in (await rejected(kubectl, "auth", "can-i", "list", "pods", "-A", "--as", "anna")).split()
     table = await kubectl("auth", "can-i", "--list", "--as", "anna")
     assert "deployments.apps" in table
     assert "[get list]" in table
     assert "selfsubjectaccessreviews.authorization.k8s.io" in table
 
 
-async def test_it_is_told_what_it_may_not(kubectl: Kubectl) -> None:
-    said = await refused(kubectl, "get", "pods", "--as", "anna")
+async def test_a_forbidden_command_names_the_missing_permission(kubectl: Kubectl) -> None:
+    said = await rejected(kubectl, "get", "pods", "--as", "anna")
     assert 'Error from server (Forbidden): pods is forbidden: User "anna" cannot list resource "pods"' in said
-    said = await refused(kubectl, "delete", "namespace", "default", "--as", "anna")
+    said = await rejected(kubectl, "delete", "namespace", "default", "--as", "anna")
     assert 'namespaces "default" is forbidden: User "anna" cannot delete resource "namespaces"' in said
 
 
-async def test_roles_are_shown(kubectl: Kubectl) -> None:
+async def test_roles_can_be_described(kubectl: Kubectl) -> None:
     assert "cluster-admin" in await kubectl("get", "clusterroles")
     assert "cluster-admin" in await kubectl("get", "clusterrolebindings", "-o", "wide")
     assert "system:masters" in await kubectl("describe", "clusterrolebinding", "cluster-admin")
@@ -101,7 +101,7 @@ async def test_a_service_account_gets_a_token(
     stranger = kubectl_of(guarded, tmp_path, User(name="stranger"), False)
     said = await stranger("auth", "whoami", f"--token={token}")
     assert "system:serviceaccount:default:robot" in said
-    assert "You must be logged in" in await refused(stranger, "get", "pods", "--token=unknown")
+    assert "You must be logged in" in await rejected(stranger, "get", "pods", "--token=unknown")
 
 
 @pytest.mark.parametrize("certificate", [False, True])
@@ -112,4 +112,4 @@ async def test_a_kubeconfig_is_for_a_user(
     said = await kubectl("auth", "whoami")
     assert "anna" in said
     assert "[people friends system:authenticated]" in said
-    assert 'User "anna" cannot list resource "pods"' in await refused(kubectl, "get", "pods")
+    assert 'User "anna" cannot list resource "pods"' in await rejected(kubectl, "get", "pods")

@@ -1,4 +1,4 @@
-"""Whatever clients send, they get an answer of the API, and the server goes on."""
+"""Whatever clients send, they get a response, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def make_cluster(authorization: str) -> Cluster:
 @pytest.mark.parametrize("authorization", ["always-allow", "rbac"])
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(requests, min_size=1, max_size=6))
-def test_no_request_makes_the_server_fail(authorization: str, sent: list[Request]) -> None:
+def test_no_request_crashes_the_server(authorization: str, sent: list[Request]) -> None:
     async def main() -> None:
         cluster = await make_cluster(authorization)
         for request in sent:
@@ -200,7 +200,7 @@ def test_no_request_makes_the_server_fail(authorization: str, sent: list[Request
         max_size=5,
     )
 )
-def test_nothing_that_comes_by_a_connection_ends_the_server(pieces: list[bytes]) -> None:
+def test_no_bytes_on_a_connection_crash_the_server(pieces: list[bytes]) -> None:
     async def main() -> None:
         cluster = await make_cluster("always-allow")
         ours, theirs = trio.testing.memory_stream_pair()

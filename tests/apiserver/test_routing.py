@@ -1,4 +1,4 @@
-"""Paths and verbs, as pure functions."""
+"""Routing of paths and verbs as pure functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def router() -> Router:
         ("/apis/apps/v1/deployments", ("deployments.apps", "", "", "")),
     ],
 )
-def test_a_path_names_a_kind_and_an_object(router: Router, path: str, target: tuple[str, ...]) -> None:
+def test_a_path_is_routed_to_a_kind_and_an_object(router: Router, path: str, target: tuple[str, ...]) -> None:
     found = router.resolve(path)
     assert found is not None
     assert (found.kind.qualified, found.namespace, found.name, found.subresource) == target
@@ -46,7 +46,7 @@ def test_unknown_resources_of_built_in_groups_are_404(router: Router, path: str)
         router.resolve(path)
 
 
-def test_unknown_groups_have_no_page(router: Router) -> None:
+def test_unknown_groups_are_404_in_plain_text(router: Router) -> None:
     with pytest.raises(PageNotFoundError):
         router.resolve("/apis/example.com/v1/sheep")
 
@@ -67,6 +67,6 @@ def test_unknown_groups_have_no_page(router: Router) -> None:
         ("GET", "/version", {}, ""),
     ],
 )
-def test_methods_are_verbs(router: Router, method: str, path: str, query: dict[str, str], verb: str) -> None:
+def test_methods_map_to_verbs(router: Router, method: str, path: str, query: dict[str, str], verb: str) -> None:
     request = Request(method=method, path=path, query=query)
     assert verb_of(request, router.resolve(path)) == verb

@@ -1,4 +1,4 @@
-"""Clusters that are served on a port."""
+"""Clusters served on a port."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Takes the schemas of the built-in kinds from a real API server, for the embedded one: see README.md."""
+"""Extraction of the schemas of built-in kinds from a real API server: see README.md."""

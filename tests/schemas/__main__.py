@@ -19,7 +19,7 @@ from .sources import pointers
 def main() -> None:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
-        sys.exit(f"There are no programs of a control plane: {HOW}.")
+        sys.exit(f"No control plane binaries: {HOW}.")
     with tempfile.TemporaryDirectory() as folder:
         controlplane = ControlPlane(pathlib.Path(folder), pathlib.Path(assets))
         try:
@@ -31,7 +31,7 @@ def main() -> None:
     modules = subprocess.run(["go", "env", "GOMODCACHE"], check=True, capture_output=True, text=True).stdout.strip()
     data["pointers"] = pointers(data["definitions"], pathlib.Path(modules), version.replace("v1.", "v0."))
     if not data["pointers"]:
-        sys.exit(f"The modules of Kubernetes {version} are not in {modules}: see README.md.")
+        sys.exit(f"The Go modules of Kubernetes {version} are not in {modules}: see README.md.")
     packed = pack(data)
     kind_schemas.DATA.write_bytes(packed)
     sys.stdout.write(f"{kind_schemas.DATA}: {len(packed)} bytes\n")

@@ -1,4 +1,4 @@
-"""Which fields of the API's types can be absent and zero: those that are pointers in the types' sources."""
+"""Scalar pointer fields of the API's Go types, which distinguish zero from absent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCALARS: Final = ("boolean", "integer", "number", "string")
 
 
 def pointers(definitions: Mapping[str, Any], modules: pathlib.Path, version: str) -> dict[str, list[str]]:
-    """Return, for each definition, which of its plain values are pointers; *modules* is the cache of Go's modules."""
+    """Return the scalar pointer fields of each definition; *modules* is the Go module cache."""
     found = {}
     for name, schema in definitions.items():
         scalars = {field for field, node in schema.get("properties", {}).items() if node.get("type") in _SCALARS}

@@ -1,4 +1,4 @@
-"""Access to the embedded cluster: its tokens in time and over restarts, its kubeconfigs, what it costs."""
+"""Access to the embedded cluster: expiry and restarts of tokens, kubeconfigs, caching of decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 async def who_is(client: httpx.AsyncClient, token: str) -> str:
-    """Return the name of the user that the token is for, or what the server says instead."""
+    """Return the name of the token's user, or the error message of the server."""
     response = await client.post(REVIEWS, json={}, headers={"Authorization": f"Bearer {token}"})
     content = response.json()
     return str(content["status"]["userInfo"]["username"] if response.status_code == 201 else content["message"])
@@ -35,7 +35,7 @@ async def request_token(client: httpx.AsyncClient, **spec: Any) -> str:
     return str(response.json()["status"]["token"])
 
 
-async def test_tokens_are_given_to_the_cluster() -> None:
+async def test_static_tokens_authenticate_users() -> None:
     cluster = Cluster(tokens={"secret": User(name="anna", groups=("people",))})
     client = cluster.client(user=ANONYMOUS)
     assert await who_is(client, "secret") == "anna"
@@ -55,7 +55,7 @@ async def test_a_token_expires_in_virtual_time(autojump_clock: trio.testing.Mock
     assert await who_is(client, long) == "system:serviceaccount:default:robot"
 
 
-async def test_a_token_ends_with_its_service_account(cluster: Cluster) -> None:
+async def test_a_token_is_revoked_with_its_service_account(cluster: Cluster) -> None:
     client = cluster.client()
     await cluster.create(ACCOUNT)
     token = await request_token(client)
@@ -65,7 +65,7 @@ async def test_a_token_ends_with_its_service_account(cluster: Cluster) -> None:
     assert await who_is(client, token) == "Unauthorized"  # the new one is another account
 
 
-async def test_a_token_ends_with_what_it_is_bound_to(cluster: Cluster) -> None:
+async def test_a_token_is_revoked_with_its_bound_object(cluster: Cluster) -> None:
     client = cluster.client()
     await cluster.create(ACCOUNT)
     container = {"name": "a", "image": "b"}
@@ -81,7 +81,7 @@ async def test_a_token_ends_with_what_it_is_bound_to(cluster: Cluster) -> None:
     assert await who_is(client, token) == "Unauthorized"
 
 
-async def test_a_forged_token_is_not_taken(cluster: Cluster) -> None:
+async def test_a_forged_token_is_unauthorized(cluster: Cluster) -> None:
     await cluster.create(ACCOUNT)
     token = await request_token(cluster.client())
     head, claims, signature = token.split(".")
@@ -98,13 +98,13 @@ async def test_a_forged_token_is_not_taken(cluster: Cluster) -> None:
         assert response.status_code == 401
 
 
-async def test_another_cluster_does_not_know_the_token(cluster: Cluster) -> None:
+async def test_a_token_of_another_cluster_is_unauthorized(cluster: Cluster) -> None:
     await cluster.create(ACCOUNT)
     token = await request_token(cluster.client())
     assert await who_is(Cluster().client(), token) == "Unauthorized"
 
 
-async def test_the_secret_of_an_account_is_filled_and_goes_with_it(cluster: Cluster) -> None:
+async def test_the_token_secret_of_an_account_is_filled_and_deleted_with_it(cluster: Cluster) -> None:
     await cluster.create(ACCOUNT)
     annotations = {"kubernetes.io/service-account.name": "robot"}
     secret: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}
@@ -114,7 +114,7 @@ async def test_the_secret_of_an_account_is_filled_and_goes_with_it(cluster: Clus
     assert await cluster.find("secrets", "s") is None
 
 
-async def test_keys_are_kept_with_the_objects(tmp_path: pathlib.Path) -> None:
+async def test_keys_are_stored_with_the_objects(tmp_path: pathlib.Path) -> None:
     async with open_cluster(tmp_path / "data", authorization="rbac") as cluster:
         await cluster.create(ACCOUNT)
         config = cluster.kubeconfig("http://x")
@@ -143,7 +143,7 @@ async def test_a_kubeconfig_is_for_a_user() -> None:
     assert await who_is(client, tokens[0]) == "anna"
 
 
-def test_an_unknown_authorization_is_told() -> None:
+def test_an_unknown_authorization_mode_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no authorization 'abac'"):
         Cluster(authorization="abac")
 
@@ -162,7 +162,7 @@ STRANGE = st.none() | st.integers(-1, 2**40) | WORDS | TEXTS
 
 
 def objects(*fields: str, **others: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Make objects with some of the fields, whose values are words if nothing else is said."""
+    """Return a strategy of objects with some of the fields, with words as default values."""
     return st.fixed_dictionaries({}, optional={**dict.fromkeys(fields, WORDS), **others})
 
 
@@ -210,7 +210,7 @@ PATHS = st.sampled_from(
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(PATHS, BODIES), min_size=1, max_size=5))
-def test_whatever_is_asked_has_an_answer(requests: list[tuple[str, dict[str, Any]]]) -> None:
+def test_any_request_gets_a_decision(requests: list[tuple[str, dict[str, Any]]]) -> None:
     async def ask() -> None:
         cluster = Cluster(authorization="rbac")
         await cluster.create(ACCOUNT)

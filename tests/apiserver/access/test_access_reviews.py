@@ -1,4 +1,4 @@
-"""Questions about access, asked as objects. Cases for both API servers."""
+"""Conformance: access reviews."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pods(verb: str, namespace: str, **more: str) -> dict[str, Any]:
     return {"resourceAttributes": {"verb": verb, "resource": "pods", "namespace": namespace, **more}}
 
 
-async def test_may_i(guarded: Guarded) -> None:
+async def test_a_user_can_review_their_own_access(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("get,list", "pods"))
     role, name = guarded.named("anna-role"), guarded.named("anna")
     allowed = await ask(user, "selfsubjectaccessreviews", pods("list", guarded.namespace))
@@ -29,24 +29,24 @@ async def test_may_i(guarded: Guarded) -> None:
     assert allowed.content["spec"] == pods("list", guarded.namespace)
     reason = f'RBAC: allowed by RoleBinding "{role}/{guarded.namespace}" of Role "{role}" to User "{name}"'
     assert allowed.content["status"] == {"allowed": True, "reason": reason}
-    refused = await ask(user, "selfsubjectaccessreviews", pods("delete", guarded.namespace))
-    assert (refused.code, refused.content["status"]) == (201, {"allowed": False})
+    rejected = await ask(user, "selfsubjectaccessreviews", pods("delete", guarded.namespace))
+    assert (rejected.code, rejected.content["status"]) == (201, {"allowed": False})
     for more in ({"subresource": "log"}, {"group": "apps"}, {"namespace": ""}):
-        refused = await ask(user, "selfsubjectaccessreviews", pods("list", **{"namespace": guarded.namespace, **more}))
-        assert refused.content["status"] == {"allowed": False}
+        rejected = await ask(user, "selfsubjectaccessreviews", pods("list", **{"namespace": guarded.namespace, **more}))
+        assert rejected.content["status"] == {"allowed": False}
 
 
-async def test_may_i_have_a_path(guarded: Guarded) -> None:
+async def test_a_user_can_review_their_own_access_to_a_path(guarded: Guarded) -> None:
     user = guarded.acting("anna")
     allowed = await ask(user, "selfsubjectaccessreviews", {"nonResourceAttributes": {"verb": "get", "path": "/apis/x"}})
     role = '"system:discovery"'
     reason = f'RBAC: allowed by ClusterRoleBinding {role} of ClusterRole {role} to Group "system:authenticated"'
     assert allowed.content["status"] == {"allowed": True, "reason": reason}
-    refused = await ask(user, "selfsubjectaccessreviews", {"nonResourceAttributes": {"verb": "get", "path": "/x"}})
-    assert refused.content["status"] == {"allowed": False}
+    rejected = await ask(user, "selfsubjectaccessreviews", {"nonResourceAttributes": {"verb": "get", "path": "/x"}})
+    assert rejected.content["status"] == {"allowed": False}
 
 
-async def test_an_administrator_may_everything(guarded: Guarded) -> None:
+async def test_an_administrator_may_do_everything(guarded: Guarded) -> None:
     allowed = await ask(guarded, "selfsubjectaccessreviews", pods("anything", ""))
     assert allowed.content["status"] == {"allowed": True}
 
@@ -63,7 +63,7 @@ async def test_a_missing_role_is_the_reason(guarded: Guarded) -> None:
     assert rules.content["status"]["evaluationError"] == reason.removeprefix("RBAC: ")
 
 
-async def test_may_they(guarded: Guarded) -> None:
+async def test_the_access_of_others_can_be_reviewed(guarded: Guarded) -> None:
     await guarded.give("anna", rule("list", "pods"))
     who = {"user": guarded.named("anna")}
     place = guarded.namespace
@@ -80,7 +80,7 @@ async def test_extra_values_may_be_null(guarded: Guarded) -> None:
     assert (await ask(guarded, "subjectaccessreviews", spec)).code == 201
 
 
-async def test_may_they_in_this_namespace(guarded: Guarded) -> None:
+async def test_the_access_of_others_can_be_reviewed_in_a_namespace(guarded: Guarded) -> None:
     await guarded.give("anna", rule("list", "pods"))
     plural = f"namespaces/{guarded.namespace}/localsubjectaccessreviews"
     answer = await ask(guarded, plural, {"user": guarded.named("anna")} | pods("list", guarded.namespace))
@@ -88,7 +88,7 @@ async def test_may_they_in_this_namespace(guarded: Guarded) -> None:
     assert answer.content["metadata"]["namespace"] == guarded.namespace
 
 
-async def test_others_must_be_allowed_to_be_asked_about(guarded: Guarded) -> None:
+async def test_reviewing_the_access_of_others_requires_a_permission(guarded: Guarded) -> None:
     user = guarded.acting("anna")
     for plural in ("subjectaccessreviews", f"namespaces/{guarded.namespace}/localsubjectaccessreviews"):
         answer = await ask(user, plural, {"user": "x"} | pods("list", guarded.namespace))
@@ -111,7 +111,7 @@ PATH = {"user": "x", "nonResourceAttributes": {"path": "/x", "verb": "get"}}
         ("{n}localsubjectaccessreviews", {"user": "x"} | pods("list", "x"), "spec.resourceAttributes.namespace", ""),
     ],
 )
-async def test_a_question_without_sense_is_refused(
+async def test_an_inconsistent_review_is_rejected(
     guarded: Guarded, plural: str, spec: Any, field: str, message: str
 ) -> None:
     answer = await ask(guarded, plural.replace("{n}", f"namespaces/{guarded.namespace}/"), spec)
@@ -121,7 +121,7 @@ async def test_a_question_without_sense_is_refused(
 
 
 @pytest.mark.parametrize("spec", ["x", {"resourceAttributes": "x"}, {"resourceAttributes": {"verb": 1}}])
-async def test_a_question_of_wrong_types_is_refused(guarded: Guarded, spec: Any) -> None:
+async def test_a_review_with_wrong_types_is_rejected(guarded: Guarded, spec: Any) -> None:
     answer = await ask(guarded, "selfsubjectaccessreviews", spec)
     assert (answer.code, answer.reason) == (400, "BadRequest")
     assert "cannot unmarshal" in answer.message
@@ -139,13 +139,13 @@ async def test_a_question_of_wrong_types_is_refused(guarded: Guarded, spec: Any)
         ("GET namespaces/{n}/localsubjectaccessreviews", 405),
     ],
 )
-async def test_questions_are_asked_and_not_kept(guarded: Guarded, line: str, code: int) -> None:
+async def test_reviews_are_not_stored(guarded: Guarded, line: str, code: int) -> None:
     method, _, path = line.replace("{n}", guarded.namespace).partition(" ")
     answer = await guarded.request(method, f"{REVIEWS}/{path}", {} if method in {"POST", "PUT"} else None)
     assert answer.code == code
 
 
-async def test_what_may_i(guarded: Guarded) -> None:
+async def test_a_user_can_list_their_own_rules(guarded: Guarded) -> None:
     own = rule("get,list", "pods", resourceNames=["a", "b"])
     user = await guarded.give("anna", own)
     answer = await ask(user, "selfsubjectrulesreviews", {"namespace": guarded.namespace})
@@ -162,14 +162,14 @@ async def test_what_may_i(guarded: Guarded) -> None:
     assert (nowhere.code, nowhere.message) == (400, "no namespace on request")
 
 
-async def test_discovery_knows_the_questions(guarded: Guarded) -> None:
+async def test_discovery_lists_the_reviews(guarded: Guarded) -> None:
     for group in (REVIEWS, WHO):
         answer = await guarded.get(group)
         own = await Cluster(seed=0).client().get(group)
         assert own.json() == answer.content
 
 
-async def test_everything_is_allowed_where_nobody_looks() -> None:
+async def test_everything_is_allowed_without_rbac() -> None:
     client = Cluster().client()
     review = await client.post(f"{REVIEWS}/selfsubjectaccessreviews", json={"spec": pods("list", "")})
     assert review.json()["status"] == {"allowed": True}

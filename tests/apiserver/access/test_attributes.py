@@ -1,4 +1,4 @@
-"""What requests ask to be allowed, read from their paths."""
+"""Authorization attributes of requests, from their paths."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def path(verb: str, path: str) -> Attributes:
         ("GET /api/v1/pods?fieldSelector=metadata.name", resource("list", "pods")),
     ],
 )
-def test_a_path_says_what_is_wanted(line: str, wanted: Attributes) -> None:
+def test_a_path_determines_the_attributes(line: str, wanted: Attributes) -> None:
     method, _, url = line.partition(" ")
     place, _, query = url.partition("?")
     pairs = dict(item.split("=", 1) for item in query.split("&") if item)
@@ -73,15 +73,15 @@ def test_a_path_says_what_is_wanted(line: str, wanted: Attributes) -> None:
     assert found == (dataclasses.replace(wanted, path=found.path) if wanted.is_resource else wanted)
 
 
-def test_a_watch_of_nothing_is_refused() -> None:
+def test_a_legacy_watch_path_without_a_resource_is_rejected() -> None:
     with pytest.raises(ApiError, match="unable to determine kind and namespace"):
         read_attributes(Request(method="GET", path="/api/v1/watch"))
 
 
 @given(st.text(), st.sampled_from(("GET", "POST", "X")), st.text())
-def test_no_path_is_too_strange(rest: str, method: str, selector: str) -> None:
+def test_any_path_has_attributes(rest: str, method: str, selector: str) -> None:
     request = Request(method=method, path=f"/api/v1/{rest}", query={"fieldSelector": selector})
     try:
         read_attributes(request)
     except ApiError as error:
-        assert error.status == 400  # noqa: PT017 - most texts are not refused
+        assert error.status == 400  # noqa: PT017 - most strings are accepted

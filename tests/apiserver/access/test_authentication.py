@@ -1,4 +1,4 @@
-"""Who asks: tokens, and acting as somebody else. Cases for both API servers."""
+"""Conformance: authentication by tokens, and impersonation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bearing(guarded: Guarded, token: str) -> Guarded:
 
 
 async def make_account(guarded: Guarded, name: str = "robot") -> str:
-    """Create a service account; return the path of its tokens."""
+    """Create a service account; return the path of its token subresource."""
     path = f"/api/v1/namespaces/{guarded.namespace}/serviceaccounts"
     answer = await guarded.request("POST", path, {"metadata": {"name": name}})
     assert answer.code == 201
@@ -53,7 +53,7 @@ async def review(guarded: Guarded, token: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/pods", "/healthz", "/nowhere", "/apis/nobody.dev/v1/nothings"])
-async def test_an_unknown_token_is_refused_whatever_it_asks_for(guarded: Guarded, path: str) -> None:
+async def test_an_unknown_token_is_unauthorized_everywhere(guarded: Guarded, path: str) -> None:
     answer = await bearing(guarded, "unknown").get(path)
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     assert answer.code == 401
@@ -61,7 +61,7 @@ async def test_an_unknown_token_is_refused_whatever_it_asks_for(guarded: Guarded
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic YTpi", "Nonsense"])
-async def test_who_shows_no_token_is_anonymous(guarded: Guarded, header: str) -> None:
+async def test_requests_without_a_token_are_anonymous(guarded: Guarded, header: str) -> None:
     answer = await guarded.sending(("Authorization", header)).get("/api/v1/pods")
     assert answer.code == 403
     assert answer.message.startswith('pods is forbidden: User "system:anonymous" cannot list')
@@ -93,16 +93,16 @@ async def test_a_token_has_the_claims_of_the_api(guarded: Guarded) -> None:
     assert claims.keys() == {"aud", "exp", "iat", "iss", "jti", "kubernetes.io", "nbf", "sub"}
 
 
-async def test_a_service_account_has_the_rights_that_it_is_bound_to(guarded: Guarded) -> None:
+async def test_a_service_account_has_the_permissions_of_its_bindings(guarded: Guarded) -> None:
     robot = bearing(guarded, await make_token(guarded, await make_account(guarded)))
     await guarded.make_role("reader", rule("list", "pods"))
     await guarded.bind("reader", {"kind": "ServiceAccount", "name": "robot", "namespace": guarded.namespace})
     await robot.eventually(lambda: robot.get(guarded.path("pods")), lambda answer: answer.code == 200)
-    refused = await robot.get(guarded.path("secrets"))
-    assert (refused.code, f'User "system:serviceaccount:{guarded.namespace}:robot"' in refused.message) == (403, True)
+    rejected = await robot.get(guarded.path("secrets"))
+    assert (rejected.code, f'User "system:serviceaccount:{guarded.namespace}:robot"' in rejected.message) == (403, True)
 
 
-async def test_a_token_for_others_is_not_taken(guarded: Guarded) -> None:
+async def test_a_token_for_other_audiences_is_unauthorized(guarded: Guarded) -> None:
     token = await make_token(guarded, await make_account(guarded), audiences=["x"])
     assert (await bearing(guarded, token).get("/version")).code == 401
     found = await review(guarded, token, audiences=["x", "y"])
@@ -121,7 +121,7 @@ async def test_a_token_can_be_reviewed(guarded: Guarded) -> None:
     assert (nothing.code, nothing.message) == (400, "token is required for TokenReview in authentication")
 
 
-async def test_a_token_ends_with_its_secret(guarded: Guarded) -> None:
+async def test_a_token_expires_with_its_secret(guarded: Guarded) -> None:
     path = await make_account(guarded)
     assert (await guarded.request("POST", guarded.path("secrets"), {"metadata": {"name": "s"}})).code == 201
     token = await make_token(guarded, path, boundObjectRef={"kind": "Secret", "apiVersion": "v1", "name": "s"})
@@ -146,15 +146,15 @@ async def test_a_secret_is_filled_with_a_token(guarded: Guarded) -> None:
     assert "extra" not in info
 
 
-async def test_a_secret_for_no_account_goes(guarded: Guarded) -> None:
+async def test_a_secret_of_a_missing_account_is_deleted(guarded: Guarded) -> None:
     meta = {"name": "s", "annotations": {"kubernetes.io/service-account.name": "nobody"}}
     secret = {"metadata": meta, "type": "kubernetes.io/service-account-token"}
     assert (await guarded.request("POST", guarded.path("secrets"), secret)).code == 201
     await guarded.until(guarded.path("secrets", "s"), 404)
     del meta["annotations"]
-    refused = await guarded.request("POST", guarded.path("secrets"), secret)
+    rejected = await guarded.request("POST", guarded.path("secrets"), secret)
     field = "metadata.annotations[kubernetes.io/service-account.name]"
-    assert (refused.code, refused.message) == (422, f'Secret "s" is invalid: {field}: Required value')
+    assert (rejected.code, rejected.message) == (422, f'Secret "s" is invalid: {field}: Required value')
 
 
 @pytest.mark.parametrize(
@@ -170,13 +170,13 @@ async def test_a_secret_for_no_account_goes(guarded: Guarded) -> None:
         ),
     ],
 )
-async def test_a_request_for_a_token_is_checked(guarded: Guarded, spec: Any, code: int, message: str) -> None:
+async def test_a_token_request_is_validated(guarded: Guarded, spec: Any, code: int, message: str) -> None:
     answer = await guarded.request("POST", await make_account(guarded), {"spec": spec})
     assert answer.code == code
     assert message in answer.message
 
 
-async def test_tokens_are_only_asked_for(guarded: Guarded) -> None:
+async def test_tokens_can_only_be_requested(guarded: Guarded) -> None:
     path = await make_account(guarded)
     assert (await guarded.get(path)).code == 405
     assert (await guarded.request("PUT", path, {})).code == 405
@@ -218,21 +218,21 @@ async def test_tokens_are_only_asked_for(guarded: Guarded) -> None:
         ),
     ],
 )
-async def test_an_administrator_may_act_as_anybody(
+async def test_an_administrator_may_impersonate_anybody(
     guarded: Guarded, headers: list[tuple[str, str]], info: dict[str, Any]
 ) -> None:
     acting = guarded.sending(*((f"Impersonate-{name}", value) for name, value in headers))
     assert await user_info(acting) == info
 
 
-async def test_who_acts_needs_a_user(guarded: Guarded) -> None:
+async def test_impersonation_requires_a_user(guarded: Guarded) -> None:
     answer = await guarded.sending(("Impersonate-Group", "g")).get("/version")
     text = 'requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'
     assert (answer.code, answer.message) == (400, f"{text} without impersonating a user name")
 
 
 async def make_robot(guarded: Guarded, *rules: dict[str, Any]) -> Guarded:
-    """Return the target for a service account that has these rules everywhere."""
+    """Return the target as a service account with these cluster-wide rules."""
     robot = bearing(guarded, await make_token(guarded, await make_account(guarded)))
     name = guarded.named("robot")
     await guarded.make_role(name, *rules, plural="clusterroles")
@@ -242,7 +242,7 @@ async def make_robot(guarded: Guarded, *rules: dict[str, Any]) -> Guarded:
     return robot
 
 
-async def test_acting_as_somebody_is_a_right(guarded: Guarded) -> None:
+async def test_impersonation_requires_a_permission(guarded: Guarded) -> None:
     robot = await make_robot(
         guarded,
         rule("impersonate", "users", resourceNames=["anna"]),
@@ -258,25 +258,25 @@ async def test_acting_as_somebody_is_a_right(guarded: Guarded) -> None:
     account = ("Impersonate-User", f"system:serviceaccount:{guarded.namespace}:one")
     assert (await user_info(robot.sending(account)))["username"] == account[1]
     for header in (("Group", "h"), ("Extra-Scopes", "2"), ("Uid", "1")):
-        refused = await who_am_i(robot.sending(anna, (f"Impersonate-{header[0]}", header[1])))
-        assert (refused.code, refused.reason) == (403, "Forbidden")
+        rejected = await who_am_i(robot.sending(anna, (f"Impersonate-{header[0]}", header[1])))
+        assert (rejected.code, rejected.reason) == (403, "Forbidden")
     for name in ("bob", f"system:serviceaccount:{guarded.namespace}:two"):
         assert (await who_am_i(robot.sending(("Impersonate-User", name)))).code == 403
 
 
-async def test_who_may_not_act_is_told_the_newer_way(guarded: Guarded) -> None:
+async def test_a_forbidden_impersonation_names_the_newer_verb(guarded: Guarded) -> None:
     user = f"system:serviceaccount:{guarded.namespace}:robot"
     robot = bearing(guarded, await make_token(guarded, await make_account(guarded)))
-    refused = await robot.sending(("Impersonate-User", "anna")).get("/api/v1/pods")
+    rejected = await robot.sending(("Impersonate-User", "anna")).get("/api/v1/pods")
     what = 'resource "pods" in API group "" at the cluster scope'
     text = f'pods is forbidden: User "{user}" cannot impersonate-on:user-info:list {what}'
-    assert (refused.code, refused.message) == (403, text)
-    refused = await robot.sending(("Impersonate-User", "system:serviceaccount:x:y")).get("/healthz")
+    assert (rejected.code, rejected.message) == (403, text)
+    rejected = await robot.sending(("Impersonate-User", "system:serviceaccount:x:y")).get("/healthz")
     text = f'forbidden: User "{user}" cannot impersonate-on:serviceaccount:get path "/healthz"'
-    assert (refused.code, refused.message) == (403, text)
+    assert (rejected.code, rejected.message) == (403, text)
 
 
-async def test_acting_can_be_limited_to_verbs(guarded: Guarded) -> None:
+async def test_impersonation_can_be_limited_to_verbs(guarded: Guarded) -> None:
     group = "authentication.k8s.io"
     robot = await make_robot(
         guarded,
@@ -284,12 +284,12 @@ async def test_acting_can_be_limited_to_verbs(guarded: Guarded) -> None:
         rule("impersonate-on:user-info:list", "pods"),
     )
     anna = robot.sending(("Impersonate-User", guarded.named("anna")))
-    refused = await anna.get("/api/v1/pods")
-    assert refused.message.startswith(f'pods is forbidden: User "{guarded.named("anna")}" cannot list')
-    refused = await anna.get("/api/v1/nodes")
-    assert "cannot impersonate-on:user-info:list" in refused.message
-    refused = await robot.sending(("Impersonate-User", guarded.named("bob"))).get("/api/v1/pods")
+    rejected = await anna.get("/api/v1/pods")
+    assert rejected.message.startswith(f'pods is forbidden: User "{guarded.named("anna")}" cannot list')
+    rejected = await anna.get("/api/v1/nodes")
+    assert "cannot impersonate-on:user-info:list" in rejected.message
+    rejected = await robot.sending(("Impersonate-User", guarded.named("bob"))).get("/api/v1/pods")
     text = f'users.{group} "{guarded.named("bob")}" is forbidden: '
-    assert refused.message.startswith(text)
+    assert rejected.message.startswith(text)
     masters = await anna.sending(("Impersonate-Group", "system:masters")).get("/api/v1/pods")
     assert masters.code == 403

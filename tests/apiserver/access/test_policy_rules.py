@@ -1,4 +1,4 @@
-"""Rules of roles: examples from the documentation of the API, and what holds for all rules."""
+"""Policy rules: examples from the documentation of Kubernetes, and properties of all rules."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ requests = resource_requests | url_requests
         ("pods/*", "pods", "log", False),
     ],
 )
-def test_a_subresource_is_a_resource_of_its_own(resources: str, resource: str, subresource: str, allowed: bool) -> None:
+def test_a_subresource_is_a_separate_resource(resources: str, resource: str, subresource: str, allowed: bool) -> None:
     rule = PolicyRule(verbs=("*",), groups=("",), resources=(resources,))
     assert allows(rule, Attributes(verb="get", resource=resource, subresource=subresource)) is allowed
 
@@ -81,19 +81,19 @@ def test_a_subresource_is_a_resource_of_its_own(resources: str, resource: str, s
         ("/api*", "/apis", True),
     ],
 )
-def test_a_path_may_end_with_a_star(url: str, path: str, allowed: bool) -> None:
+def test_a_path_may_end_with_a_wildcard(url: str, path: str, allowed: bool) -> None:
     rule = PolicyRule(verbs=("get",), urls=(url,))
     assert allows(rule, Attributes(verb="get", path=path, is_resource=False)) is allowed
 
 
-def test_names_do_not_allow_what_has_no_name() -> None:
+def test_resource_names_do_not_allow_requests_without_a_name() -> None:
     rule = PolicyRule(verbs=("*",), groups=("",), resources=("pods",), names=("a",))
     assert allows(rule, Attributes(verb="get", resource="pods", name="a"))
     assert not allows(rule, Attributes(verb="get", resource="pods", name="b"))
     assert not allows(rule, Attributes(verb="create", resource="pods"))
 
 
-def test_what_is_missing_is_told_by_resources() -> None:
+def test_missing_permissions_are_listed_by_resource() -> None:
     wanted = PolicyRule(verbs=("get", "list"), groups=("a.dev",), resources=("x", "pods"), names=("n",))
     missing = find_missing([PODS], [PODS, wanted, PolicyRule(verbs=("get",), urls=("/x",))])
     assert describe_missing(missing).splitlines() == [
@@ -103,7 +103,7 @@ def test_what_is_missing_is_told_by_resources() -> None:
     ]
 
 
-def test_rules_without_fields_allow_nothing() -> None:
+def test_empty_rules_allow_nothing() -> None:
     parsed = parse_rules([{}, {"verbs": ["get"], "apiGroups": None}])
     assert parsed == (PolicyRule(), PolicyRule(verbs=("get",)))
     assert not any(allows(rule, Attributes(verb="get", resource="pods")) for rule in parsed)
@@ -111,12 +111,12 @@ def test_rules_without_fields_allow_nothing() -> None:
 
 
 @given(requests)
-def test_everything_allows_everything(request: Attributes) -> None:
+def test_the_wildcard_rule_allows_everything(request: Attributes) -> None:
     assert any(allows(rule, request) for rule in EVERYTHING)
 
 
 @given(rules, requests, st.data())
-def test_the_order_of_words_does_not_matter(rule: PolicyRule, request: Attributes, data: st.DataObject) -> None:
+def test_the_order_of_entries_does_not_matter(rule: PolicyRule, request: Attributes, data: st.DataObject) -> None:
     shuffled = PolicyRule(
         verbs=tuple(data.draw(st.permutations(rule.verbs))),
         groups=tuple(data.draw(st.permutations(rule.groups))),
@@ -128,7 +128,7 @@ def test_the_order_of_words_does_not_matter(rule: PolicyRule, request: Attribute
 
 
 @given(rules, requests)
-def test_more_words_never_allow_less(rule: PolicyRule, request: Attributes) -> None:
+def test_more_entries_never_allow_less(rule: PolicyRule, request: Attributes) -> None:
     larger = PolicyRule(
         verbs=(*rule.verbs, "create"),
         groups=(*rule.groups, "apps"),
@@ -140,19 +140,19 @@ def test_more_words_never_allow_less(rule: PolicyRule, request: Attributes) -> N
 
 
 @given(st.lists(rules, max_size=3), st.lists(rules, max_size=3), requests)
-def test_what_is_covered_allows_no_more(held: list[PolicyRule], given: list[PolicyRule], request: Attributes) -> None:
+def test_covered_rules_allow_no_more(held: list[PolicyRule], given: list[PolicyRule], request: Attributes) -> None:
     if not find_missing(held, given) and any(allows(rule, request) for rule in given):
         assert any(allows(rule, request) for rule in held)
 
 
 @given(st.lists(rules, max_size=3))
-def test_everybody_covers_what_they_have(held: list[PolicyRule]) -> None:
+def test_rules_cover_themselves(held: list[PolicyRule]) -> None:
     assert find_missing(held, held) == []
     assert find_missing(EVERYTHING, held) == []
 
 
 @given(st.lists(rules, max_size=3), st.lists(rules, max_size=3))
-def test_what_is_missing_is_all_that_is_missing(held: list[PolicyRule], given: list[PolicyRule]) -> None:
+def test_missing_rules_are_all_that_is_missing(held: list[PolicyRule], given: list[PolicyRule]) -> None:
     missing = find_missing(held, given)
     assert find_missing([*held, *missing], given) == []
     assert all(find_missing(held, [part]) for part in missing)

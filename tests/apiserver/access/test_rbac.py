@@ -1,4 +1,4 @@
-"""Roles and bindings: who may do what, and who may give it away. Cases for both API servers."""
+"""Conformance: RBAC, and the prevention of privilege escalation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trioperator.apiserver import Cluster, User
 from trioperator.apiserver.access.attributes import Attributes
 from trioperator.apiserver.access.rbac import RbacAuthorizer
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
+# -- forbidden --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ from trioperator.apiserver.access.rbac import RbacAuthorizer
         ("GET /api/v1/namespaces", "list", "namespaces", ""),
     ],
 )
-async def test_who_may_not_is_told_what(guarded: Guarded, line: str, verb: str, full: str, name: str) -> None:
+async def test_a_forbidden_request_names_the_missing_permission(
+    guarded: Guarded, line: str, verb: str, full: str, name: str
+) -> None:
     method, _, url = line.replace("{n}", guarded.namespace).partition(" ")
     path, _, query = url.partition("?")
     params = dict([query.split("=", 1)]) if query else {}
@@ -53,20 +55,20 @@ async def test_who_may_not_is_told_what(guarded: Guarded, line: str, verb: str, 
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/nowhere"), ("GET", "/")])
-async def test_who_may_not_have_a_path_is_told_so(guarded: Guarded, method: str, path: str) -> None:
+async def test_a_forbidden_path_is_named(guarded: Guarded, method: str, path: str) -> None:
     answer = await guarded.acting("nobody").request(method, path)
     user = guarded.named("nobody")
     text = f'forbidden: User "{user}" cannot {method.lower()} path "{path}"'
     assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", text)
 
 
-async def test_everybody_may_look_at_discovery(guarded: Guarded) -> None:
+async def test_authenticated_users_may_read_discovery(guarded: Guarded) -> None:
     user = guarded.acting("nobody")
     for path in ("/api", "/api/v1", "/apis", "/apis/apps/v1", "/version", "/openapi/v3", "/healthz", "/livez/ping"):
         assert (await user.get(path)).code == (403 if path == "/livez/ping" else 200), path
 
 
-async def test_strangers_may_ask_for_health_and_version_only(guarded: Guarded) -> None:
+async def test_anonymous_users_may_read_only_health_and_version(guarded: Guarded) -> None:
     stranger = guarded.sending(("Impersonate-User", "system:anonymous"))
     for path in ("/healthz", "/readyz", "/livez", "/version"):
         assert (await stranger.get(path)).code == 200, path
@@ -78,7 +80,7 @@ async def test_strangers_may_ask_for_health_and_version_only(guarded: Guarded) -
 # -- what is allowed --------------------------------------------------------------------------------------------------
 
 
-async def test_a_role_holds_in_its_namespace(guarded: Guarded) -> None:
+async def test_a_role_applies_to_its_namespace(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("get,list", "pods"))
     assert (await user.get(guarded.path("pods"))).code == 200
     assert (await user.get(guarded.path("pods", "a"))).code == 404
@@ -88,13 +90,13 @@ async def test_a_role_holds_in_its_namespace(guarded: Guarded) -> None:
     assert (await user.delete(guarded.path("pods", "a"))).code == 403
 
 
-async def test_a_cluster_role_holds_everywhere(guarded: Guarded) -> None:
+async def test_a_cluster_role_binding_applies_everywhere(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("list", "pods,nodes"), everywhere=True)
     for path in ("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces/default/pods", guarded.path("pods")):
         assert (await user.get(path)).code == 200, path
 
 
-async def test_a_cluster_role_holds_in_the_namespace_of_a_role_binding(guarded: Guarded) -> None:
+async def test_a_role_binding_to_a_cluster_role_applies_to_its_namespace(guarded: Guarded) -> None:
     subject = {"kind": "User", "name": guarded.named("anna")}
     assert (await guarded.bind("view", subject, kind="ClusterRole")).code == 201
     user = guarded.acting("anna")
@@ -103,7 +105,7 @@ async def test_a_cluster_role_holds_in_the_namespace_of_a_role_binding(guarded: 
     assert (await user.get("/api/v1/namespaces/default/pods")).code == 403
 
 
-async def test_a_rule_may_be_for_names(guarded: Guarded) -> None:
+async def test_a_rule_can_be_limited_to_names(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("get,list,watch,delete", "configmaps", resourceNames=["a"]))
     path = guarded.path("configmaps")
     assert (await user.get(f"{path}/a")).code == 404
@@ -114,7 +116,7 @@ async def test_a_rule_may_be_for_names(guarded: Guarded) -> None:
     assert (await user.delete(path)).code == 403
 
 
-async def test_a_subresource_needs_a_rule_of_its_own(guarded: Guarded) -> None:
+async def test_a_subresource_needs_its_own_rule(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("get", "deployments/scale", "apps"), rule("get", "*/status"))
     assert (await user.get(f"{guarded.path('deployments', 'a')}/scale")).code == 404
     assert (await user.get(guarded.path("deployments", "a"))).code == 403
@@ -122,21 +124,21 @@ async def test_a_subresource_needs_a_rule_of_its_own(guarded: Guarded) -> None:
     assert (await user.get(guarded.path("pods", "a"))).code == 403
 
 
-async def test_stars_are_for_everything(guarded: Guarded) -> None:
+async def test_wildcards_match_everything(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("*", "*", "*"))
     assert (await user.get(guarded.path("deployments"))).code == 200
     assert (await user.get(f"{guarded.path('deployments', 'a')}/scale")).code == 404
     assert (await user.get("/apis/apps/v1/deployments")).code == 403
 
 
-async def test_what_creates_needs_the_right_to_create(guarded: Guarded) -> None:
+async def test_creating_by_update_or_apply_requires_the_create_permission(guarded: Guarded) -> None:
     user = await guarded.give("pat", rule("get,patch,update", "configmaps,services"))
     path, body = guarded.path("configmaps", "a"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     apply = "application/apply-patch+yaml"
-    refused = await user.request("PATCH", path, body, apply, fieldManager="x")
+    rejected = await user.request("PATCH", path, body, apply, fieldManager="x")
     text = f'User "{guarded.named("pat")}" cannot create resource "configmaps" in API group ""'
     where = f'in the namespace "{guarded.namespace}"'
-    assert (refused.code, refused.message) == (403, f'configmaps "a" is forbidden: {text} {where}')
+    assert (rejected.code, rejected.message) == (403, f'configmaps "a" is forbidden: {text} {where}')
     assert (await guarded.request("PATCH", path, body, apply, fieldManager="x")).code == 201
     assert (await user.request("PATCH", path, body, apply, fieldManager="x")).code == 200
     service = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
@@ -144,7 +146,7 @@ async def test_what_creates_needs_the_right_to_create(guarded: Guarded) -> None:
     assert (await guarded.request("PUT", guarded.path("services", "s"), service)).code == 201
 
 
-async def test_a_path_may_be_allowed(guarded: Guarded) -> None:
+async def test_a_rule_can_allow_a_path(guarded: Guarded) -> None:
     rules = {"verbs": ["get"], "nonResourceURLs": ["/nowhere/*"]}
     user = await guarded.give("anna", rules, everywhere=True)
     assert (await user.get("/nowhere/else")).code == 404
@@ -160,7 +162,7 @@ async def test_a_path_may_be_allowed(guarded: Guarded) -> None:
         {"kind": "ServiceAccount", "name": "robot"},
     ],
 )
-async def test_subjects_are_groups_and_service_accounts_too(guarded: Guarded, subject: dict[str, str]) -> None:
+async def test_subjects_can_be_groups_and_service_accounts(guarded: Guarded, subject: dict[str, str]) -> None:
     group = guarded.named("people")
     filled = {key: value.replace("{g}", group).replace("{n}", guarded.namespace) for key, value in subject.items()}
     await guarded.make_role("reader", rule("list", "pods"))
@@ -171,7 +173,7 @@ async def test_subjects_are_groups_and_service_accounts_too(guarded: Guarded, su
     assert (await guarded.acting("anna").get(guarded.path("pods"))).code == 403
 
 
-async def test_what_is_taken_away_is_gone(guarded: Guarded) -> None:
+async def test_removed_permissions_are_revoked(guarded: Guarded) -> None:
     user = await guarded.give("anna", rule("list", "pods"))
     role = guarded.named("anna-role")
     assert (await user.get(guarded.path("pods"))).code == 200
@@ -184,7 +186,7 @@ async def test_what_is_taken_away_is_gone(guarded: Guarded) -> None:
     )
 
 
-async def test_a_role_gathers_the_rules_of_others(guarded: Guarded) -> None:
+async def test_an_aggregated_role_has_the_rules_of_others(guarded: Guarded) -> None:
     label = guarded.namespace
     gathering, parts = guarded.named("all"), [guarded.named("b"), guarded.named("a")]
     selectors = {"clusterRoleSelectors": [{"matchLabels": {label: "yes"}}]}
@@ -203,7 +205,7 @@ async def test_a_role_gathers_the_rules_of_others(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "allowed", "refused"),
+    ("role", "allowed", "rejected"),
     [
         ("view", ["GET pods", "GET services", "GET deployments"], ["GET secrets", "DELETE pods/a", "GET {r}/roles"]),
         ("edit", ["GET secrets", "DELETE pods/a", "DELETE deployments/a"], ["GET {r}/roles", "GET {r}/rolebindings"]),
@@ -211,22 +213,22 @@ async def test_a_role_gathers_the_rules_of_others(guarded: Guarded) -> None:
         ("cluster-admin", ["GET secrets", "GET {r}/roles", "DELETE events/x"], ["GET /api/v1/nodes"]),
     ],
 )
-async def test_the_roles_for_users_are_there(
-    guarded: Guarded, role: str, allowed: list[str], refused: list[str]
+async def test_the_user_facing_roles_exist(
+    guarded: Guarded, role: str, allowed: list[str], rejected: list[str]
 ) -> None:
     await guarded.bind(role, {"kind": "User", "name": guarded.named("anna")}, kind="ClusterRole")
     user = guarded.acting("anna")
     await user.eventually(lambda: user.get(guarded.path("pods")), lambda answer: answer.code == 200)
-    for line in (*allowed, *refused):
+    for line in (*allowed, *rejected):
         method, _, place = line.partition(" ")
         grants = f"{RBAC_PATH}/namespaces/{guarded.namespace}"
         place = place.replace("{r}", grants).replace("{s}", f"/api/v1/namespaces/{guarded.namespace}/status")
         path = place if place.startswith("/") else guarded.path(*place.split("/"))
         answer = await user.request(method, path)
-        assert (answer.code == 403) is (line in refused), (line, answer.content)
+        assert (answer.code == 403) is (line in rejected), (line, answer.content)
 
 
-async def test_the_roles_from_the_beginning_are_those_of_the_real_server(guarded: Guarded) -> None:
+async def test_the_default_roles_are_those_of_the_real_server(guarded: Guarded) -> None:
     names = ["cluster-admin", "admin", "edit", "view", "system:aggregate-to-admin", "system:aggregate-to-edit"]
     names += ["system:aggregate-to-view", "system:basic-user", "system:discovery", "system:public-info-viewer"]
     names += ["system:auth-delegator", "system:monitoring"]
@@ -247,7 +249,7 @@ async def test_the_roles_from_the_beginning_are_those_of_the_real_server(guarded
 
 
 async def make_admin(guarded: Guarded) -> Guarded:
-    """Return the target for an administrator of the case's namespace."""
+    """Return the target as an administrator of the case's namespace."""
     subject = {"kind": "User", "name": guarded.named("carl")}
     await guarded.bind("admin", subject, kind="ClusterRole", name="carl")
     user = guarded.acting("carl")
@@ -261,15 +263,15 @@ def refusal(guarded: Guarded, kind: str, name: str, *lines: str) -> str:
     return "\n".join((f'{kind}.{RBAC} "{name}" is forbidden: {text}', *lines))
 
 
-async def test_nobody_makes_a_role_of_more_than_they_have(guarded: Guarded) -> None:
+async def test_creating_a_role_cannot_escalate_permissions(guarded: Guarded) -> None:
     carl = await make_admin(guarded)
     assert (await carl.make_role("fine", rule("get,list", "pods"))).code == 201
-    refused = await carl.make_role(
+    rejected = await carl.make_role(
         "bad", rule("get", "pods"), rule("get,list", "nodes,x", "a.dev", resourceNames=["n"])
     )
-    assert (refused.code, refused.reason) == (403, "Forbidden")
-    assert refused.content["details"] == {"name": "bad", "group": RBAC, "kind": "roles"}
-    assert refused.message == refusal(
+    assert (rejected.code, rejected.reason) == (403, "Forbidden")
+    assert rejected.content["details"] == {"name": "bad", "group": RBAC, "kind": "roles"}
+    assert rejected.message == refusal(
         guarded,
         "roles",
         "bad",
@@ -278,7 +280,7 @@ async def test_nobody_makes_a_role_of_more_than_they_have(guarded: Guarded) -> N
     )
 
 
-async def test_nobody_changes_a_role_to_more_than_they_have(guarded: Guarded) -> None:
+async def test_changing_a_role_cannot_escalate_permissions(guarded: Guarded) -> None:
     carl = await make_admin(guarded)
     await guarded.make_role("theirs", rule("get", "nodes"))
     path = guarded.grants("roles", "theirs")
@@ -286,29 +288,29 @@ async def test_nobody_changes_a_role_to_more_than_they_have(guarded: Guarded) ->
     assert (await carl.merge(path, {"metadata": {"labels": {"a": "b"}}})).code == 403
     assert (await carl.merge(path, {"metadata": {"finalizers": ["a.dev/b"]}})).code == 200
     assert (await carl.merge(path, {"metadata": {"finalizers": None}})).code == 200
-    refused = await carl.merge(path, {"rules": [rule("get", "x", "a.dev")]})
+    rejected = await carl.merge(path, {"rules": [rule("get", "x", "a.dev")]})
     line = '{APIGroups:["a.dev"], Resources:["x"], Verbs:["get"]}'
-    assert (refused.code, refused.message) == (403, refusal(guarded, "roles", "theirs", line))
+    assert (rejected.code, rejected.message) == (403, refusal(guarded, "roles", "theirs", line))
     assert (await carl.merge(path, {"rules": [rule("get", "pods")]})).code == 200
 
 
-async def test_nobody_binds_a_role_of_more_than_they_have(guarded: Guarded) -> None:
+async def test_binding_a_role_cannot_escalate_permissions(guarded: Guarded) -> None:
     carl = await make_admin(guarded)
     dora = {"kind": "User", "name": guarded.named("dora")}
     assert (await carl.bind("view", dora, kind="ClusterRole")).code == 201
-    refused = await carl.bind("cluster-admin", dora, kind="ClusterRole")
+    rejected = await carl.bind("cluster-admin", dora, kind="ClusterRole")
     lines = ('{APIGroups:["*"], Resources:["*"], Verbs:["*"]}', '{NonResourceURLs:["*"], Verbs:["*"]}')
-    assert (refused.code, refused.message) == (403, refusal(guarded, "rolebindings", "cluster-admin", *lines))
+    assert (rejected.code, rejected.message) == (403, refusal(guarded, "rolebindings", "cluster-admin", *lines))
     missing = await carl.bind("nothing", dora)
     assert (missing.code, missing.message) == (404, f'rolebindings.{RBAC} "nothing" not found')
     assert (await guarded.bind("nothing", dora)).code == 201  # who may do everything may do that
 
 
-async def test_escalate_and_bind_are_verbs(guarded: Guarded) -> None:
+async def test_the_verbs_escalate_and_bind_allow_escalation(guarded: Guarded) -> None:
     fred = await guarded.give("fred", rule("create", "clusterroles,clusterrolebindings", RBAC), everywhere=True)
     name, subject = guarded.named("made"), {"kind": "User", "name": guarded.named("fred")}
-    refused = await fred.make_role(name, rule("get", "x", "a.dev"), plural="clusterroles")
-    assert refused.code == 403
+    rejected = await fred.make_role(name, rule("get", "x", "a.dev"), plural="clusterroles")
+    assert rejected.code == 403
     more = guarded.named("more")
     rules = [rule("escalate", "clusterroles", RBAC), rule("bind", "clusterroles", RBAC, resourceNames=["view"])]
     await guarded.make_role(more, *rules, plural="clusterroles")
@@ -320,12 +322,12 @@ async def test_escalate_and_bind_are_verbs(guarded: Guarded) -> None:
     assert (await fred.bind("edit", subject, name=guarded.named("e"), **options)).code == 403
 
 
-async def test_only_an_administrator_gathers_roles(guarded: Guarded) -> None:
+async def test_only_an_administrator_may_aggregate_roles(guarded: Guarded) -> None:
     fred = await guarded.give("fred", rule("create", "clusterroles", RBAC), everywhere=True)
     selectors = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
-    refused = await fred.make_role(guarded.named("all"), plural="clusterroles", aggregationRule=selectors)
+    rejected = await fred.make_role(guarded.named("all"), plural="clusterroles", aggregationRule=selectors)
     text = "must have cluster-admin privileges to use the aggregationRule"
-    assert (refused.code, refused.message) == (
+    assert (rejected.code, rejected.message) == (
         403,
         f'clusterroles.{RBAC} "{guarded.named("all")}" is forbidden: {text}',
     )
@@ -334,11 +336,11 @@ async def test_only_an_administrator_gathers_roles(guarded: Guarded) -> None:
 # -- validity ---------------------------------------------------------------------------------------------------------
 
 
-async def test_rules_are_checked(guarded: Guarded) -> None:
+async def test_rules_are_validated(guarded: Guarded) -> None:
     url = {"nonResourceURLs": ["/x"], "verbs": ["get"]}
-    refused = await guarded.make_role("bad", {"verbs": []}, {"verbs": ["get"], "apiGroups": [""]}, url)
-    causes = [(item["field"], item["message"]) for item in refused.content["details"]["causes"]]
-    assert (refused.code, causes) == (
+    rejected = await guarded.make_role("bad", {"verbs": []}, {"verbs": ["get"], "apiGroups": [""]}, url)
+    causes = [(item["field"], item["message"]) for item in rejected.content["details"]["causes"]]
+    assert (rejected.code, causes) == (
         422,
         [
             ("rules[0].verbs", "Required value: verbs must contain at least one value"),
@@ -349,11 +351,11 @@ async def test_rules_are_checked(guarded: Guarded) -> None:
         ],
     )
     both = {**url, "apiGroups": [""], "resources": ["pods"]}
-    refused = await guarded.make_role(guarded.named("bad"), both, plural="clusterroles")
-    assert refused.code == 422
-    assert "rules cannot apply to both regular resources and non-resource URLs" in refused.message
-    refused = await guarded.make_role(guarded.named("bad"), plural="clusterroles", aggregationRule={})
-    assert "at least one clusterRoleSelector required" in refused.message
+    rejected = await guarded.make_role(guarded.named("bad"), both, plural="clusterroles")
+    assert rejected.code == 422
+    assert "rules cannot apply to both regular resources and non-resource URLs" in rejected.message
+    rejected = await guarded.make_role(guarded.named("bad"), plural="clusterroles", aggregationRule={})
+    assert "at least one clusterRoleSelector required" in rejected.message
 
 
 @pytest.mark.parametrize(
@@ -368,12 +370,14 @@ async def test_rules_are_checked(guarded: Guarded) -> None:
         ({"operator": "Exists"}, "key", 'Invalid value: "": name part must be non-empty'),
     ],
 )
-async def test_selectors_of_roles_are_checked(guarded: Guarded, term: dict[str, str], field: str, message: str) -> None:
+async def test_aggregation_selectors_are_validated(
+    guarded: Guarded, term: dict[str, str], field: str, message: str
+) -> None:
     selectors = {"clusterRoleSelectors": [{"matchExpressions": [term]}]}
-    refused = await guarded.make_role(guarded.named("bad"), plural="clusterroles", aggregationRule=selectors)
-    causes = [(item["field"], item["message"]) for item in refused.content["details"]["causes"]]
+    rejected = await guarded.make_role(guarded.named("bad"), plural="clusterroles", aggregationRule=selectors)
+    causes = [(item["field"], item["message"]) for item in rejected.content["details"]["causes"]]
     path = "aggregationRule.clusterRoleSelectors[0]"
-    assert refused.code == 422
+    assert rejected.code == 422
     assert causes[0] == (f"{path}.matchExpressions[0].{field}", message)
     assert causes[-1] == (path, "Invalid value: null: invalid label selector.")
 
@@ -387,21 +391,21 @@ async def test_selectors_of_roles_are_checked(guarded: Guarded, term: dict[str, 
         ({"kind": "ServiceAccount", "name": "a", "apiGroup": RBAC}, "apiGroup", RBAC, ("",)),
     ],
 )
-async def test_subjects_are_checked(
+async def test_subjects_are_validated(
     guarded: Guarded, subject: dict[str, str], field: str, value: str | None, supported: tuple[str, ...]
 ) -> None:
-    refused = await guarded.bind("x", subject)
-    causes = [(item["field"], item["message"]) for item in refused.content["details"]["causes"]]
+    rejected = await guarded.bind("x", subject)
+    causes = [(item["field"], item["message"]) for item in rejected.content["details"]["causes"]]
     shown = ", ".join(f'"{word}"' for word in supported)
     message = f'Unsupported value: "{value}": supported values: {shown}' if value else "Required value"
-    assert (refused.code, causes) == (422, [(f"subjects[0].{field}", message)])
+    assert (rejected.code, causes) == (422, [(f"subjects[0].{field}", message)])
 
 
-async def test_references_are_checked(guarded: Guarded) -> None:
+async def test_role_references_are_validated(guarded: Guarded) -> None:
     subject = {"kind": "ServiceAccount", "name": "a"}
     name = guarded.named("bad")
-    refused = await guarded.bind("x", subject, kind="Role", plural="clusterrolebindings", name=name)
-    causes = [(item["field"], item["message"]) for item in refused.content["details"]["causes"]]
+    rejected = await guarded.bind("x", subject, kind="Role", plural="clusterrolebindings", name=name)
+    causes = [(item["field"], item["message"]) for item in rejected.content["details"]["causes"]]
     assert causes == [
         ("roleRef.kind", 'Unsupported value: "Role": supported values: "ClusterRole"'),
         ("subjects[0].namespace", "Required value"),
@@ -409,12 +413,12 @@ async def test_references_are_checked(guarded: Guarded) -> None:
     assert (await guarded.bind("", subject, name="a")).code == 422
 
 
-async def test_a_binding_is_for_one_role_as_long_as_it_lives(guarded: Guarded) -> None:
+async def test_the_role_of_a_binding_is_immutable(guarded: Guarded) -> None:
     await guarded.bind("one", {"kind": "User", "name": "a"})
     path = guarded.grants("rolebindings", "one")
-    refused = await guarded.merge(path, {"roleRef": {"name": "two"}})
-    assert (refused.code, refused.content["details"]["causes"][0]["field"]) == (422, "roleRef")
-    assert refused.message.endswith(f'{{"APIGroup":"{RBAC}","Kind":"Role","Name":"two"}}: cannot change roleRef')
+    rejected = await guarded.merge(path, {"roleRef": {"name": "two"}})
+    assert (rejected.code, rejected.content["details"]["causes"][0]["field"]) == (422, "roleRef")
+    assert rejected.message.endswith(f'{{"APIGroup":"{RBAC}","Kind":"Role","Name":"two"}}: cannot change roleRef')
     assert (await guarded.merge(path, {"subjects": [{"kind": "Group", "name": "b"}]})).code == 200
 
 
@@ -428,7 +432,7 @@ async def test_references_and_subjects_have_defaults(guarded: Guarded) -> None:
 # -- the embedded server alone ----------------------------------------------------------------------------------------
 
 
-async def test_decisions_are_remembered_until_something_changes() -> None:
+async def test_decisions_are_cached_until_roles_change() -> None:
     cluster = Cluster(authorization="rbac")
     roles = cluster.api.gate.access.authorizer
     assert isinstance(roles, RbacAuthorizer)

@@ -1,4 +1,4 @@
-"""Patches as pure functions."""
+"""JSON patches and strategic merge patches as pure functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVICE, DEPLOYMENT = definition("io.k8s.api.core.v1.ServiceSpec"), definition("
 
 class TestJsonPatch:
     @given(objects, st.lists(st.dictionaries(st.sampled_from(["op", "path", "value", "from"]), values), max_size=3))
-    def test_nonsense_is_refused_and_nothing_else(self, target: Any, operations: Any) -> None:
+    def test_only_invalid_operations_are_rejected(self, target: Any, operations: Any) -> None:
         codes = {400, 422}
         try:
             apply_json_patch(msgspec.json.encode(target), operations)
@@ -48,7 +48,7 @@ class TestStrategicPatch:
         patch = {"containers": [{"name": "b", "$patch": "delete"}, {"name": "c"}]}
         assert apply_strategic_patch(target, patch, POD) == {"containers": [{"name": "c"}, {"name": "a", "x": 1}]}
 
-    def test_a_list_is_replaced_where_it_says_so(self) -> None:
+    def test_a_list_is_replaced_by_a_directive(self) -> None:
         target = {"containers": [{"name": "a"}]}
         patch = {"containers": [{"$patch": "replace"}, {"name": "c"}]}
         assert apply_strategic_patch(target, patch, POD) == {"containers": [{"name": "c"}]}
@@ -72,7 +72,7 @@ class TestStrategicPatch:
         of_container = apply_strategic_patch({"ports": ports}, patch, CONTAINER)
         assert of_container == {"ports": [*patch["ports"], *ports]}
 
-    def test_plain_values_are_merged_where_the_schema_says_so(self) -> None:
+    def test_scalar_lists_are_merged_by_the_schema(self) -> None:
         assert apply_strategic_patch({"finalizers": ["a", "b"]}, {"finalizers": ["b", "c"]}, META) == {
             "finalizers": ["a", "b", "c"]
         }
@@ -80,12 +80,12 @@ class TestStrategicPatch:
             {"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"]}, META
         ) == {"finalizers": ["b"]}
 
-    def test_what_no_schema_knows_is_replaced(self) -> None:
+    def test_lists_without_a_schema_are_replaced(self) -> None:
         assert apply_strategic_patch({"containers": [{"name": "a"}]}, {"containers": [{"name": "b"}]}, None) == {
             "containers": [{"name": "b"}]
         }
 
-    def test_an_item_without_its_key_is_refused(self) -> None:
+    def test_an_item_without_its_merge_key_is_rejected(self) -> None:
         with pytest.raises(ApiError, match="does not contain declared merge key: name"):
             apply_strategic_patch({"containers": []}, {"containers": [{"x": 1}]}, POD)
 

@@ -1,4 +1,4 @@
-"""Bodies in protobuf: what is read of them, and that nothing else than a refusal comes of nonsense."""
+"""Decoding of protobuf bodies, and errors for malformed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def varint(number: int) -> bytes:
 
 
 def encode(fields: Fields) -> bytes:
-    """Write a message."""
+    """Encode a message."""
     result = b""
     for number, value in fields:
         if isinstance(value, int):
@@ -41,7 +41,7 @@ def encode(fields: Fields) -> bytes:
 
 
 def envelop(version: str, kind: str, fields: Fields) -> bytes:
-    """Write an object as Go clients send it."""
+    """Encode an object as Go clients do."""
     return b"k8s\x00" + encode([(1, [(1, version), (2, kind)]), (2, encode(fields)), (3, ""), (4, "")])
 
 
@@ -114,7 +114,7 @@ PLAIN_META = {"name": "a", "labels": {"x": "y", "empty": ""}}
         (envelop("v1", "Secret", [(99, "of a newer version"), (98, 5), (3, "Opaque")]), {"type": "Opaque"}),
     ],
 )
-def test_messages_are_read_as_json_would_be(body: bytes, expected: dict[str, Any] | None) -> None:
+def test_messages_are_decoded_to_their_json_form(body: bytes, expected: dict[str, Any] | None) -> None:
     obj = decode_protobuf(body)
     if expected is None:
         expected = {"gracePeriodSeconds": 0, "propagationPolicy": "Foreground"}
@@ -124,7 +124,7 @@ def test_messages_are_read_as_json_would_be(body: bytes, expected: dict[str, Any
 
 
 def _without_empty(value: Any) -> Any:
-    """Leave out empty objects: Go clients send those that are no pointers."""
+    """Return the value without empty objects: Go clients send non-pointer structs."""
     if isinstance(value, dict):
         return {key: _without_empty(item) for key, item in value.items() if item != {}}
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
@@ -143,12 +143,12 @@ def _without_empty(value: Any) -> Any:
         (envelop("v1", "Event", [(6, [(1, 1 << 60)])]), "out of range"),
     ],
 )
-def test_nonsense_is_refused_with_a_reason(body: bytes, problem: str) -> None:
+def test_malformed_bodies_are_rejected_with_a_reason(body: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         decode_protobuf(body)
 
 
-def test_a_message_that_is_nested_too_deeply_is_refused() -> None:
+def test_a_message_that_is_nested_too_deeply_is_rejected() -> None:
     schema: Fields = []
     for _ in range(300):
         schema = [(28, schema)]  # not: {not: ...}
@@ -158,7 +158,7 @@ def test_a_message_that_is_nested_too_deeply_is_refused() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_no_bytes_do_harm(data: bytes, is_inside: bool) -> None:
+def test_any_bytes_are_decoded_or_rejected(data: bytes, is_inside: bool) -> None:
     body = envelop("v1", "Pod", [(1, data), (2, data)]) if is_inside else b"k8s\x00" + data
     try:
         decode_protobuf(body)

@@ -1,4 +1,4 @@
-"""YAML as the API takes it."""
+"""YAML that the API accepts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from trioperator.apiserver.bodies.yaml import YamlError, load_documents, load_ya
         (b"2: a\ntrue: b\nnull: c", {"2": "a", "true": "b", "null": "c"}),
     ],
 )
-def test_what_json_can_say_is_said(body: bytes, value: Any) -> None:
+def test_values_that_json_can_represent_are_decoded(body: bytes, value: Any) -> None:
     assert load_yaml(body) == (value, [])
 
 
-def test_of_repeated_keys_the_last_one_counts() -> None:
+def test_the_last_of_duplicate_keys_wins() -> None:
     assert load_yaml(b'{"a": 1,\n"a": 2}') == ({"a": 2}, ['line 2: key "a" already set in map'])
 
 
-def test_an_alias_is_looked_at_once() -> None:
+def test_an_alias_is_decoded_once() -> None:
     assert load_yaml(b"a: &x {b: 1}\nc: *x") == ({"a": {"b": 1}, "c": {"b": 1}}, [])
 
 
 @pytest.mark.parametrize(
     "body", [b"{x", b"a: b: c", b"\xff", b"!!python/object:os.system {}", b"--- 1\n--- 2", b"\x00"]
 )
-def test_what_is_not_yaml_is_refused(body: bytes) -> None:
+def test_invalid_yaml_is_rejected(body: bytes) -> None:
     with pytest.raises(YamlError, match="yaml: "):
         load_yaml(body)
 
@@ -47,10 +47,10 @@ def test_what_is_not_yaml_is_refused(body: bytes) -> None:
         ('{"a": 1}\n---\n[true]', [{"a": 1}, [True]]),
     ],
 )
-def test_a_text_may_have_several_documents(text: str, documents: list[Any]) -> None:
+def test_a_string_may_contain_several_documents(text: str, documents: list[Any]) -> None:
     assert load_documents(text) == documents
 
 
-def test_one_document_that_is_not_yaml_spoils_them_all() -> None:
+def test_one_invalid_document_makes_all_invalid() -> None:
     with pytest.raises(YamlError, match="yaml: line 3: "):
         load_documents("a: 1\n---\nb: [")

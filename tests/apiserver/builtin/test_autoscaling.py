@@ -1,4 +1,4 @@
-"""Conformance: autoscalers are the same objects in both versions."""
+"""Conformance: autoscalers in both versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def create(target: Target, version: str, **spec: Any) -> Answer:
     return answer
 
 
-async def test_the_target_of_the_older_version_is_a_metric_of_the_newer(target: Target) -> None:
+async def test_the_target_of_v1_is_a_metric_of_v2(target: Target) -> None:
     old = await create(target, "v1", targetCPUUtilizationPercentage=50)
     assert old.content["apiVersion"] == "autoscaling/v1"
     new = await target.get(path(target, "v2", "a"))
@@ -46,13 +46,13 @@ async def test_the_target_of_the_older_version_is_a_metric_of_the_newer(target: 
     assert "annotations" not in new.content["metadata"]
 
 
-async def test_the_older_version_has_a_target_by_default(target: Target) -> None:
+async def test_v1_has_a_default_target(target: Target) -> None:
     await create(target, "v1")
     spec = (await target.get(path(target, "v1", "a"))).content["spec"]
     assert spec == {**SPEC, "minReplicas": 1, "targetCPUUtilizationPercentage": 80}
 
 
-async def test_what_the_older_version_cannot_say_is_in_annotations(target: Target) -> None:
+async def test_fields_that_v1_does_not_have_are_in_annotations(target: Target) -> None:
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 5}}
     new = (await create(target, "v2", metrics=[MEMORY, cpu(30)], behavior=behavior)).content
     old = (await target.get(path(target, "v1", "a"))).content
@@ -74,7 +74,7 @@ async def test_what_the_older_version_cannot_say_is_in_annotations(target: Targe
     assert "annotations" not in after["metadata"]
 
 
-async def test_the_status_is_the_same_too(target: Target) -> None:
+async def test_the_status_is_converted_too(target: Target) -> None:
     await create(target, "v1")
     status = {"currentReplicas": 2, "desiredReplicas": 1, "currentCPUUtilizationPercentage": 7}
     answer = await target.merge(path(target, "v1", "a", "status"), {"status": status})
@@ -90,7 +90,7 @@ async def test_the_status_is_the_same_too(target: Target) -> None:
     }
 
 
-async def test_lists_show_the_version_that_is_asked_for(target: Target) -> None:
+async def test_lists_have_the_requested_version(target: Target) -> None:
     await create(target, "v2")
     for version in ("v1", "v2"):
         page = (await target.get(path(target, version))).content
@@ -129,7 +129,7 @@ metrics = st.one_of(
 
 
 @given(st.lists(metrics, max_size=3))
-def test_nothing_is_lost_on_the_way_there_and_back(found: list[dict[str, Any]]) -> None:
+def test_conversion_round_trips(found: list[dict[str, Any]]) -> None:
     spec = {**SPEC, "metrics": found}
     stored = {"apiVersion": "autoscaling/v2", "metadata": {"name": "a"}, "spec": spec, "status": {}}
     back = from_v1(to_v1(stored))["spec"]["metrics"]

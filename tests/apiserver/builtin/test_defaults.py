@@ -1,4 +1,4 @@
-"""Conformance: what the API makes of minimal objects of the built-in kinds, field by field.
+"""Conformance: defaults of minimal built-in objects, field by field.
 
 ``minimal_objects.json`` holds what is sent, and what a real server stores. Left out is what differs with each object
 (uids, times, addresses), and finalizers: nobody would take those of volumes away in the embedded server.
@@ -18,7 +18,7 @@ CASES: Final = json.loads(pathlib.Path(__file__).with_name("minimal_objects.json
 
 
 def normal(obj: Any, namespace: str) -> Any:
-    """Return the object without what differs with each."""
+    """Return the object without fields that differ between objects."""
     meta = obj["metadata"]
     text = json.dumps({**obj, "metadata": {key: value for key, value in meta.items() if key not in VOLATILE}})
     text = text.replace(meta["uid"], "<uid>").replace(json.dumps(namespace), '"<namespace>"')
@@ -38,7 +38,7 @@ def _without_addresses(node: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_minimal_objects_are_filled_in(target: Target, name: str) -> None:
+async def test_minimal_objects_get_defaults(target: Target, name: str) -> None:
     case = CASES[name]
     sent = json.loads(json.dumps(case["sent"]).replace('"<namespace>"', json.dumps(target.namespace)))
     answer = await target.request("POST", case["path"].format(target.namespace), sent, dryRun="All")
@@ -47,7 +47,7 @@ async def test_minimal_objects_are_filled_in(target: Target, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pod2", "deployment", "statefulset", "job", "cronjob", "service-nodeport", "hpa2b"])
-async def test_an_object_that_is_sent_back_does_not_change(target: Target, name: str) -> None:
+async def test_an_unmodified_update_changes_nothing(target: Target, name: str) -> None:
     case = CASES[name]
     path = case["path"].format(target.namespace)
     created = await target.request("POST", path, case["sent"])
@@ -68,7 +68,7 @@ async def test_an_object_that_is_sent_back_does_not_change(target: Target, name:
 class TestServices:
     SPEC: Final = {"selector": {"a": "b"}, "ports": [{"port": 80}]}
 
-    async def test_have_addresses_of_their_own(self, target: Target) -> None:
+    async def test_have_their_own_addresses(self, target: Target) -> None:
         addresses, ports = set(), set()
         for name in ("a", "b", "c"):
             obj = {"metadata": {"name": name}, "spec": {**self.SPEC, "type": "NodePort"}}
@@ -101,14 +101,14 @@ class TestPods:
             ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
         ],
     )
-    async def test_have_the_quality_that_their_resources_mean(
+    async def test_have_the_qos_class_of_their_resources(
         self, target: Target, resources: dict[str, Any], quality: str
     ) -> None:
         spec = {"containers": [{"name": "a", "image": "b", "resources": resources}]}
         answer = await target.create("pods", "a", spec=spec)
         assert answer.content["status"]["qosClass"] == quality
 
-    async def test_have_empty_directories_where_nothing_else_is_said(self, target: Target) -> None:
+    async def test_have_empty_dir_volumes_by_default(self, target: Target) -> None:
         spec = {"containers": [{"name": "a", "image": "b"}], "volumes": [{"name": "v"}]}
         answer = await target.create("pods", "a", spec=spec)
         assert answer.content["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]

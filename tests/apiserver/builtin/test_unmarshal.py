@@ -1,4 +1,4 @@
-"""Conformance: built-in kinds are read by their types; unknown fields are dropped, wrong values are refused."""
+"""Conformance: decoding of built-in kinds; unknown fields are dropped, invalid values are rejected."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TestWrongTypes:
             ),
         ],
     )
-    async def test_are_refused(self, target: Target, plural: str, content: dict[str, Any], problem: str) -> None:
+    async def test_are_rejected(self, target: Target, plural: str, content: dict[str, Any], problem: str) -> None:
         answer = await target.request("POST", target.path(plural), {"metadata": META, **content})
         kind = {"deployments": "Deployment", "services": "Service", "secrets": "Secret"}.get(plural, "ConfigMap")
         expected = f'{kind} in version "v1" cannot be handled as a {kind}: json: cannot unmarshal {problem}'
@@ -133,7 +133,7 @@ class TestWrongTypes:
             ("secrets", {"metadata": META, "data": {"a": "abcde"}}, "illegal base64 data at input byte 4"),
         ],
     )
-    async def test_texts_that_are_no_values_are_refused(
+    async def test_invalid_strings_are_rejected(
         self, target: Target, plural: str, content: dict[str, Any], problem: str
     ) -> None:
         answer = await target.request("POST", target.path(plural), content)
@@ -141,7 +141,7 @@ class TestWrongTypes:
         expected = f'{kind} in version "v1" cannot be handled as a {kind}: {problem}'
         assert (answer.code, answer.reason, answer.message) == (400, "BadRequest", expected)
 
-    async def test_are_refused_deep_below(self, target: Target) -> None:
+    async def test_are_rejected_deep_below(self, target: Target) -> None:
         container = {"name": "main", "image": "one", "ports": [{"containerPort": "80"}]}
         job = {"template": {"spec": {"containers": [container]}}}
         path = "/apis/batch/v1/namespaces/{}/cronjobs"
@@ -150,7 +150,7 @@ class TestWrongTypes:
         assert answer.code == 400
         assert answer.message.endswith(f"cannot unmarshal string into Go struct field {field} of type int32")
 
-    async def test_times_in_microseconds_are_written_so(self, target: Target) -> None:
+    async def test_micro_times_are_normalized(self, target: Target) -> None:
         path = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
         answer = await send(target, path, {"metadata": META, "spec": {"renewTime": "2020-01-01T10:00:00Z"}})
         layout = "2006-01-02T15:04:05.000000Z07:00"
@@ -181,14 +181,14 @@ class TestValues:
             ("0", "0"),
         ],
     )
-    async def test_quantities_have_one_spelling(self, target: Target, sent: Any, stored: str) -> None:
+    async def test_quantities_are_normalized(self, target: Target, sent: Any, stored: str) -> None:
         obj = deployment(resources={"limits": {"memory": sent}})
         answer = await target.request("POST", target.path("deployments"), obj, dryRun="All")
         assert answer.code == 201, answer.content
         [container] = answer.content["spec"]["template"]["spec"]["containers"]
         assert container["resources"]["limits"] == {"memory": stored}
 
-    async def test_nulls_and_empty_lists_and_maps_are_as_good_as_absent(self, target: Target) -> None:
+    async def test_nulls_and_empty_lists_and_maps_count_as_absent(self, target: Target) -> None:
         obj = deployment(env=[], args=None, command=[], resources={"limits": {}}, meta={"annotations": {}})
         obj["spec"]["paused"] = None
         obj["spec"]["template"]["spec"]["nodeSelector"] = {}
@@ -200,7 +200,7 @@ class TestValues:
         assert not {"env", "args", "command"} & set(container)
         assert set(spec["template"]["metadata"]) - {"creationTimestamp"} == {"labels"}
 
-    async def test_zeros_are_as_good_as_absent_where_they_mean_the_same(self, target: Target) -> None:
+    async def test_zeros_of_non_pointer_fields_count_as_absent(self, target: Target) -> None:
         obj = deployment(stdin=False, workingDir="", env=[{"name": "A", "value": ""}], securityContext={"runAsUser": 0})
         obj["spec"] |= {"replicas": 0, "paused": False, "minReadySeconds": 0}
         obj["spec"]["template"]["spec"] |= {"hostNetwork": False, "nodeName": "", "shareProcessNamespace": False}
@@ -215,7 +215,7 @@ class TestValues:
         assert container["env"] == [{"name": "A"}]
         assert container["securityContext"] == {"runAsUser": 0}
 
-    async def test_a_patch_to_zero_takes_a_field_away(self, target: Target) -> None:
+    async def test_a_patch_to_zero_removes_a_field(self, target: Target) -> None:
         obj = deployment(tty=True)
         assert (await target.request("POST", target.path("deployments"), obj)).code == 201
         patch = {"spec": {"paused": True, "template": {"spec": {"containers": [{"name": "main", "tty": False}]}}}}
@@ -225,7 +225,7 @@ class TestValues:
         answer = await target.merge(target.path("deployments", "a"), {"spec": {"paused": False}})
         assert "paused" not in answer.content["spec"]
 
-    async def test_nulls_among_values_are_zero(self, target: Target) -> None:
+    async def test_nulls_in_lists_and_maps_become_zero(self, target: Target) -> None:
         answer = await target.create("configmaps", "a", data={"a": None, "b": "c"})
         assert answer.content["data"] == {"a": "", "b": "c"}
 
@@ -255,7 +255,7 @@ class TestUnknownFields:
         answer = await target.request("POST", target.path("deployments"), self.CONTENT, fieldValidation="Ignore")
         assert (answer.code, warnings(answer), "more" in answer.content) == (201, [], False)
 
-    async def test_are_refused_when_strict(self, target: Target) -> None:
+    async def test_are_rejected_when_strict(self, target: Target) -> None:
         answer = await target.request("POST", target.path("deployments"), self.CONTENT, fieldValidation="Strict")
         assert (answer.code, answer.reason, warnings(answer)) == (400, "BadRequest", [])
         texts = answer.message.split("strict decoding error: ")[1].split(", ")
@@ -292,7 +292,7 @@ class TestPatches:
         assert warnings(answer) == ['unknown field "spec.more"']
 
     @PATCHES
-    async def test_unknown_fields_are_refused_when_strict(self, target: Target, path: str, content_type: str) -> None:
+    async def test_unknown_fields_are_rejected_when_strict(self, target: Target, path: str, content_type: str) -> None:
         patch = self.patch(content_type, "more", "x")
         answer = await target.request("PATCH", path, patch, content_type, fieldValidation="Strict")
         assert (answer.code, answer.reason) == (422, "Invalid")
@@ -300,7 +300,7 @@ class TestPatches:
         assert answer.content["details"]["causes"][0]["field"] == "patch"
 
     @pytest.mark.parametrize("content_type", [MERGE, JSON])
-    async def test_wrong_types_are_refused(self, target: Target, path: str, content_type: str) -> None:
+    async def test_wrong_types_are_rejected(self, target: Target, path: str, content_type: str) -> None:
         answer = await target.request("PATCH", path, self.patch(content_type, "replicas", "x"), content_type)
         field = "DeploymentSpec.spec.replicas"
         assert (answer.code, answer.reason) == (422, "Invalid")
@@ -325,7 +325,7 @@ class TestPatches:
             ),
         ],
     )
-    async def test_what_cannot_be_merged_is_refused(
+    async def test_values_that_cannot_be_merged_are_rejected(
         self, target: Target, path: str, patch: dict[str, Any], problem: str
     ) -> None:
         answer = await target.request("PATCH", path, patch, STRATEGIC)
@@ -345,7 +345,7 @@ class TestPatches:
         assert container["ports"] == [{"containerPort": 80, "name": "http", "protocol": "TCP"}]
         assert spec["volumes"] == [{"name": "v", "emptyDir": {}}]
 
-    async def test_the_status_is_read_by_its_types(self, target: Target, path: str) -> None:
+    async def test_the_status_is_decoded_by_its_types(self, target: Target, path: str) -> None:
         answer = await target.merge(f"{path}/status", {"status": {"more": {"a": 1}, "observedGeneration": 1}})
         assert (answer.code, warnings(answer)) == (200, ['unknown field "status.more"'])
         assert "more" not in answer.content["status"]
@@ -355,7 +355,7 @@ class TestPatches:
         assert answer.message.endswith(f"json: cannot unmarshal object into Go struct field {field}")
 
 
-async def test_a_definition_is_read_by_its_types(target: Target) -> None:
+async def test_a_definition_is_decoded_by_its_types(target: Target) -> None:
     schema = {"type": "object", "bogus": 1, "properties": {"a": {"type": "string", "bogus": 1, "default": {"any": 1}}}}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     spec = {"group": "types.example.com", "scope": "Namespaced", "names": {"kind": "A", "plural": "as"}}

@@ -1,4 +1,4 @@
-"""An API server whose workload controllers run: the embedded one, or a real one. Nobody runs Pods on either."""
+"""An API server with workload controllers, embedded or real, but without a kubelet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trioperator.apiserver import Cluster
 
 @pytest.fixture
 async def plane(kubeconfig: str) -> AsyncIterator[Target]:
-    """Make a target with an empty namespace."""
+    """Yield a target with an empty namespace."""
     is_real = bool(kubeconfig)
     cluster = Cluster(seed=0)
     client = real_client(kubeconfig) if is_real else cluster.client()

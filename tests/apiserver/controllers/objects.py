@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 def template(labels: dict[str, str], *, image: str = "i", notes: dict[str, str] | None = None, **spec: Any) -> Object:
-    """Return a Pod template; the notes are annotations for the simulated kubelet."""
+    """Return a Pod template, with annotations for the simulated kubelet."""
     meta: Object = {"labels": labels}
     if notes:
         meta["annotations"] = tell(**notes)
@@ -21,7 +21,7 @@ def tell(**notes: str) -> dict[str, str]:
 
 
 def pod(name: str = "p", *, meta: Object | None = None, notes: dict[str, str] | None = None, **spec: Any) -> Object:
-    """Make a Pod."""
+    """Return a Pod."""
     made = {"name": name, "annotations": tell(**(notes or {})), **(meta or {})}
     return {
         "apiVersion": "v1",
@@ -32,7 +32,7 @@ def pod(name: str = "p", *, meta: Object | None = None, notes: dict[str, str] | 
 
 
 def workload(kind: str, name: str = "w", *, group: str = "apps", **options: Any) -> Object:
-    """Make a workload; options that templates know are the template's, the others the spec's."""
+    """Return a workload; options of templates go to its template, others to its spec."""
     labels = {"app": name}
     own = {key: options.pop(key) for key in ("image", "notes", "restartPolicy") if key in options}
     spec: Object = {"selector": {"matchLabels": labels}, "template": template(labels, **own), **options}

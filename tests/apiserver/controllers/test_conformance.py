@@ -1,4 +1,4 @@
-"""Workload controllers next to the real ones: no kubelet on either, so that Pods are what the test says."""
+"""Conformance: workload controllers without a kubelet, so that tests set the status of Pods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def all_of(target: Target, plural: str) -> list[Object]:
 
 
 async def settled(target: Target, plural: str, fits: Callable[[Object], bool], name: str = "w") -> Object:
-    """Read the object until it is as it has to become."""
+    """Read the object until it meets the condition."""
     answer = await target.eventually(
         lambda: target.get(path(target, plural, name)), lambda answer: answer.code == 200 and fits(answer.content)
     )
@@ -45,7 +45,7 @@ async def settled(target: Target, plural: str, fits: Callable[[Object], bool], n
 
 
 def plain(value: Any) -> Any:
-    """Take out what differs by chance: uids, times, hashes."""
+    """Return the object without random values: uids, times, hashes."""
     if isinstance(value, dict):
         return {
             key: "TIME" if key in TIMES else plain(item)
@@ -65,7 +65,7 @@ def picked(obj: Object, *fields: str) -> Object:
 
 
 def meta_of(obj: Object) -> Object:
-    """Return what controllers decide of the metadata."""
+    """Return the metadata that controllers set."""
     wanted = ("name", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
     return {field: plain(obj["metadata"][field]) for field in wanted if field in obj["metadata"]}
 
@@ -86,7 +86,7 @@ async def become(target: Target, phase: str = "Running", *, ready: bool = True, 
             await change(target, "pods", {"status": {"phase": phase, "conditions": told}}, name, "status")
 
 
-async def test_a_deployment_makes_a_replica_set(plane: Target) -> None:
+async def test_a_deployment_creates_a_replica_set(plane: Target) -> None:
     await create(plane, "deployments", workload("Deployment", replicas=2))
     obj = await settled(plane, "deployments", lambda obj: obj["status"].get("replicas") == 2)
     (item,) = await all_of(plane, "replicasets")
@@ -177,7 +177,7 @@ async def test_the_status_of_a_deployment_that_is_available(plane: Target) -> No
     }
 
 
-async def test_a_new_template_comes_in_steps(plane: Target) -> None:
+async def test_a_new_template_is_rolled_out_in_steps(plane: Target) -> None:
     await create(plane, "deployments", workload("Deployment", replicas=4))
     await settled(plane, "deployments", lambda obj: obj["status"].get("replicas") == 4)
     await become(plane)
@@ -196,7 +196,7 @@ async def test_a_new_template_comes_in_steps(plane: Target) -> None:
     assert obj["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
 
 
-async def test_a_template_that_comes_back_has_a_new_revision(plane: Target) -> None:
+async def test_a_rollback_has_a_new_revision(plane: Target) -> None:
     await create(plane, "deployments", workload("Deployment", replicas=0))
     await settled(plane, "deployments", _has_revision("1"))
     await change(plane, "deployments", {"spec": {"template": template({"app": "w"}, image="new")}})
@@ -206,20 +206,20 @@ async def test_a_template_that_comes_back_has_a_new_revision(plane: Target) -> N
     assert sorted(_sizes(await all_of(plane, "replicasets"))) == ["2", "3"]
 
 
-async def test_a_deployment_of_nothing_is_available(plane: Target) -> None:
+async def test_a_deployment_without_replicas_is_available(plane: Target) -> None:
     await create(plane, "deployments", workload("Deployment", replicas=0))
     obj = await settled(plane, "deployments", lambda obj: len(obj["status"].get("conditions", ())) == 2)
     assert conditions(obj) == {"Available": "True", "Progressing": "True"}
 
 
-async def test_a_paused_deployment_makes_no_replica_set(plane: Target) -> None:
+async def test_a_paused_deployment_creates_no_replica_set(plane: Target) -> None:
     await create(plane, "deployments", workload("Deployment", replicas=1, paused=True))
     obj = await settled(plane, "deployments", lambda obj: obj["status"].get("observedGeneration") == 1)
     assert await all_of(plane, "replicasets") == []
     assert "replicas" not in obj["status"]
 
 
-async def test_a_replica_set_adopts_and_deletes(plane: Target) -> None:
+async def test_a_replica_set_adopts_and_deletes_pods(plane: Target) -> None:
     for name in ("a", "b", "c"):
         await create(plane, "pods", pod(name, meta={"labels": {"app": "w"}}))
     await create(plane, "replicasets", workload("ReplicaSet", replicas=2))
@@ -268,7 +268,7 @@ async def test_a_stateful_set_waits_for_its_first_pod(plane: Target) -> None:
     assert (volume["metadata"]["name"], volume["metadata"]["labels"]) == ("data-w-0", {"app": "w"})
 
 
-async def test_a_stateful_set_goes_on_and_is_renewed(plane: Target) -> None:
+async def test_a_stateful_set_scales_up_and_rolls_out(plane: Target) -> None:
     await create(plane, "statefulsets", workload("StatefulSet", replicas=2))
     for number in range(2):
         await settled(plane, "pods", lambda obj: True, f"w-{number}")
@@ -291,7 +291,7 @@ async def test_a_stateful_set_goes_on_and_is_renewed(plane: Target) -> None:
     assert [item["data"]["spec"]["template"]["$patch"] for item in revisions] == ["replace", "replace"]
 
 
-async def test_a_daemon_set_without_nodes_has_nothing_to_do(plane: Target) -> None:
+async def test_a_daemon_set_without_nodes_creates_no_pods(plane: Target) -> None:
     await create(plane, "daemonsets", workload("DaemonSet"))
     obj = await settled(plane, "daemonsets", lambda obj: obj["status"].get("observedGeneration") == 1)
     assert obj["status"] == {
@@ -305,7 +305,7 @@ async def test_a_daemon_set_without_nodes_has_nothing_to_do(plane: Target) -> No
     assert meta_of(revision)["labels"] == {"app": "w", "controller-revision-hash": "HASH"}
 
 
-async def test_a_job_runs_its_pod(plane: Target) -> None:
+async def test_a_job_creates_its_pod(plane: Target) -> None:
     await create(plane, "jobs", workload("Job", group="batch", restartPolicy="Never"))
     obj = await settled(plane, "jobs", lambda obj: obj["status"].get("active") == 1)
     (found,) = await all_of(plane, "pods")
@@ -361,7 +361,7 @@ async def test_a_job_fails(plane: Target) -> None:
     }
 
 
-async def test_a_job_with_indexes_gives_them_to_its_pods(plane: Target) -> None:
+async def test_an_indexed_job_passes_indexes_to_its_pods(plane: Target) -> None:
     manifest = workload("Job", group="batch", restartPolicy="Never", completions=2, completionMode="Indexed")
     await create(plane, "jobs", manifest)
     await settled(plane, "jobs", lambda obj: obj["status"].get("active") == 1)
@@ -375,7 +375,7 @@ async def test_a_job_with_indexes_gives_them_to_its_pods(plane: Target) -> None:
     assert obj["status"]["completedIndexes"] == "0"
 
 
-async def test_a_suspended_job_waits(plane: Target) -> None:
+async def test_a_suspended_job_creates_no_pods(plane: Target) -> None:
     await create(plane, "jobs", workload("Job", group="batch", restartPolicy="Never", suspend=True))
     obj = await settled(plane, "jobs", lambda obj: "Suspended" in conditions(obj))
     assert plain(obj["status"]["conditions"]) == [
@@ -425,7 +425,7 @@ def _is_rolled_out(obj: Object) -> bool:
 
 
 def _all_ready_or_new(content: Object) -> bool:
-    """Return whether somebody has something to do for the kubelet, or all is done."""
+    """Return whether the kubelet has Pods to start, or all Pods are new."""
     images = [obj["spec"]["containers"][0]["image"] for obj in content["items"]]
     pending = any(obj["status"]["phase"] == "Pending" for obj in content["items"])
     return pending or images == ["new"] * 4

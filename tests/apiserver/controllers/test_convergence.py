@@ -1,4 +1,4 @@
-"""Whatever happens to workloads and their Pods: when it is over, all is as asked for, and nothing more is written."""
+"""Workloads converge to their specs after random changes, and nothing more is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEACE = 900  # seconds: longer than the longest delay of a container that ends a
 
 
 class Trouble:
-    """Change one workload and its Pods by chance."""
+    """Random changes of one workload and its Pods."""
 
     def __init__(self, cluster: Cluster, kind: str, seed: int) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Trouble:
         await self.cluster.create(workload(self.kind, **options))
 
     async def happen(self) -> None:
-        """Let one thing happen, after some time."""
+        """Apply one random change after some time."""
         await trio.sleep(self.random.choice([0, 0.1, 1, 3, 20]))
         pods = [obj["metadata"]["name"] for obj in await self.cluster.list("pods")]
         things = [self.scale, self.renew, *([self.kill, self.kill, self.fail] if pods else [])]
@@ -86,7 +86,7 @@ class Trouble:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
-async def test_what_is_asked_for_comes_about(
+async def test_workloads_converge_to_their_specs(
     deterministic: int, cluster: Cluster, autojump_clock: MockClock, kind: str, seed: int
 ) -> None:
     trouble = Trouble(cluster, kind, seed)

@@ -14,7 +14,7 @@ def node(name: str, **labels: str) -> Object:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
-async def test_each_node_has_its_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_each_node_gets_one_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(node("other"))
         await cluster.create(workload("DaemonSet"))
@@ -34,7 +34,7 @@ async def test_each_node_has_its_pod(cluster: Cluster, autojump_clock: MockClock
     }
 
 
-async def test_a_node_that_comes_or_goes_is_followed(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_pods_follow_added_and_removed_nodes(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads"):
         await cluster.create(workload("DaemonSet"))
         found = []
@@ -45,7 +45,7 @@ async def test_a_node_that_comes_or_goes_is_followed(cluster: Cluster, autojump_
     assert found == [1, 2, 1]
 
 
-async def test_only_nodes_that_are_selected_have_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_only_selected_nodes_get_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads"):
         await cluster.create(node("fast", disk="ssd"))
         await cluster.create(node("slow", disk="hdd"))
@@ -58,7 +58,7 @@ async def test_only_nodes_that_are_selected_have_pods(cluster: Cluster, autojump
     assert affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["fast"]
 
 
-async def test_a_new_template_renews_the_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_new_template_replaces_the_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("DaemonSet"))
         await trio.sleep(10)
@@ -70,7 +70,7 @@ async def test_a_new_template_renews_the_pods(cluster: Cluster, autojump_clock: 
     assert (status["updatedNumberScheduled"], status["numberAvailable"], status["observedGeneration"]) == (1, 1, 2)
 
 
-async def test_a_pod_that_is_deleted_comes_again(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_deleted_pod_is_recreated(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("DaemonSet"))
         await trio.sleep(10)
@@ -81,7 +81,7 @@ async def test_a_pod_that_is_deleted_comes_again(cluster: Cluster, autojump_cloc
     assert before["metadata"]["uid"] != after["metadata"]["uid"]
 
 
-async def test_a_pod_whose_node_is_not_there_waits(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_pod_of_a_missing_node_stays_pending(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         await cluster.create(pod(nodeSelector={"disk": "ssd"}))
         await trio.sleep(10)

@@ -21,7 +21,7 @@ def counts(obj: Object) -> dict[str, int]:
 
 
 def is_rolled_out(obj: Object) -> bool:
-    """Judge as `kubectl rollout status` does."""
+    """Return whether `kubectl rollout status` reports success."""
     status, replicas = obj["status"], obj["spec"]["replicas"]
     updated = status.get("updatedReplicas", 0)
     return bool(
@@ -36,7 +36,9 @@ async def change_image(cluster: Cluster, image: str, **options: Any) -> None:
     await cluster.patch("deploy", "w", {"spec": {"template": template({"app": "w"}, image=image, **options)}})
 
 
-async def test_a_deployment_makes_a_replica_set_which_makes_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_deployment_creates_a_replica_set_which_creates_pods(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     async with cluster.open_controllers("workloads"):
         await cluster.create(workload("Deployment", replicas=2))
         await trio.sleep(1)
@@ -75,7 +77,7 @@ async def test_a_deployment_becomes_available(cluster: Cluster, autojump_clock: 
     }
 
 
-async def test_nothing_is_written_when_all_is_as_it_should_be(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_nothing_is_written_in_the_desired_state(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=3))
         await trio.sleep(10)
@@ -106,9 +108,7 @@ async def test_a_new_template_replaces_the_pods_within_the_limits(cluster: Clust
     assert obj["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
 
 
-async def test_a_template_that_comes_back_takes_its_replica_set_up_again(
-    cluster: Cluster, autojump_clock: MockClock
-) -> None:
+async def test_a_rollback_reuses_the_old_replica_set(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=2))
         await trio.sleep(10)
@@ -124,7 +124,7 @@ async def test_a_template_that_comes_back_takes_its_replica_set_up_again(
     assert is_rolled_out(obj)
 
 
-async def test_recreating_waits_until_the_old_pods_are_gone(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_recreate_waits_until_the_old_pods_are_deleted(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(
             workload("Deployment", replicas=2, strategy={"type": "Recreate"}, notes={"stops_after": "9"})
@@ -138,7 +138,9 @@ async def test_recreating_waits_until_the_old_pods_are_gone(cluster: Cluster, au
         assert is_rolled_out(await cluster.get("deploy", "w"))
 
 
-async def test_a_rollout_that_is_stuck_is_told_after_its_deadline(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_stuck_rollout_is_reported_after_its_progress_deadline(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=4, progressDeadlineSeconds=60))
         await trio.sleep(100)
@@ -173,7 +175,7 @@ async def test_a_deployment_is_scaled(cluster: Cluster, autojump_clock: MockCloc
     assert conditions(obj)["Available"] == "True"
 
 
-async def test_a_paused_deployment_follows_its_replicas_only(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_paused_deployment_only_scales(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=1))
         await trio.sleep(10)
@@ -186,7 +188,7 @@ async def test_a_paused_deployment_follows_its_replicas_only(cluster: Cluster, a
         assert [obj["spec"]["containers"][0]["image"] for obj in await cluster.list("pods")] == ["new", "new"]
 
 
-async def test_no_more_old_replica_sets_are_kept_than_wanted(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_old_replica_sets_are_kept_up_to_the_history_limit(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=1, revisionHistoryLimit=2))
         for number in range(5):
@@ -199,7 +201,7 @@ async def test_no_more_old_replica_sets_are_kept_than_wanted(cluster: Cluster, a
     assert revisions == {"4", "5", "6"}
 
 
-async def test_a_pod_that_is_deleted_or_fails_is_replaced(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_deleted_or_failed_pod_is_replaced(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("ReplicaSet", replicas=2))
         await trio.sleep(5)
@@ -218,7 +220,7 @@ async def test_a_pod_that_is_deleted_or_fails_is_replaced(cluster: Cluster, auto
     }
 
 
-async def test_pods_that_fit_and_belong_to_nobody_are_adopted(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_matching_orphaned_pods_are_adopted(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads"):
         for name in ("a", "b", "c"):
             await cluster.create(pod(name, meta={"labels": {"app": "w"}}))
@@ -230,7 +232,7 @@ async def test_pods_that_fit_and_belong_to_nobody_are_adopted(cluster: Cluster, 
     assert [obj["metadata"]["name"] for obj in pods if "ownerReferences" not in obj["metadata"]] == ["other"]
 
 
-async def test_pods_are_available_some_time_after_they_are_ready(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_pods_are_available_after_min_ready_seconds(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=1, minReadySeconds=30))
         await trio.sleep(20)
@@ -241,7 +243,7 @@ async def test_pods_are_available_some_time_after_they_are_ready(cluster: Cluste
     assert late == {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}
 
 
-async def test_what_a_deployment_has_made_goes_with_it(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_dependents_of_a_deployment_are_deleted_with_it(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("Deployment", replicas=2))
         await trio.sleep(5)
@@ -260,7 +262,7 @@ async def test_what_a_deployment_has_made_goes_with_it(cluster: Cluster, autojum
         ("0%", "10%", 5, (0, 1)),
     ],
 )
-def test_limits_are_numbers_or_shares(
+def test_rollout_limits_are_numbers_or_percentages(
     surge: int | str, unavailable: int | str, replicas: int, expected: tuple[int, int]
 ) -> None:
     rolling = {"maxSurge": surge, "maxUnavailable": unavailable}

@@ -1,4 +1,4 @@
-"""Events, service accounts, garbage."""
+"""Controllers of Events, service accounts and garbage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def names(cluster: Cluster, kind: str) -> list[str]:
     return [obj["metadata"]["name"] for obj in await cluster.list(kind, "default")]
 
 
-async def test_events_are_gone_an_hour_after_their_last_change(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_events_expire_an_hour_after_their_last_change(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("events"):
         await cluster.create(event("a"))
         await cluster.create(event("b"))
@@ -41,7 +41,7 @@ async def test_events_are_gone_an_hour_after_their_last_change(cluster: Cluster,
         assert await names(cluster, "events") == []
 
 
-async def test_the_time_of_events_is_to_be_chosen(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_lifetime_of_events_is_configurable(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.create(event("a"))
     async with cluster.open_controllers("events", pace=Pace(event_ttl=10)):
         await trio.sleep(11)
@@ -63,7 +63,7 @@ async def test_each_namespace_has_a_service_account(cluster: Cluster, autojump_c
         assert await cluster.find("ns", "new") is None
 
 
-async def test_garbage_is_collected_at_once_by_default(cluster: Cluster) -> None:
+async def test_garbage_is_collected_immediately_by_default(cluster: Cluster) -> None:
     owner = await cluster.create(config("owner"))
     await cluster.create(config("child", owner=owner))
     assert cluster.is_prompt
@@ -71,7 +71,7 @@ async def test_garbage_is_collected_at_once_by_default(cluster: Cluster) -> None
     assert await names(cluster, "cm") == []
 
 
-async def test_garbage_can_be_looked_at_until_it_is_tidied_up(cluster: Cluster) -> None:
+async def test_garbage_stays_visible_until_it_is_collected(cluster: Cluster) -> None:
     cluster.is_prompt = False
     owner = await cluster.create(config("owner"))
     child = await cluster.create(config("child", owner=owner))
@@ -82,7 +82,7 @@ async def test_garbage_can_be_looked_at_until_it_is_tidied_up(cluster: Cluster) 
     assert await names(cluster, "cm") == []
 
 
-async def test_a_namespace_can_be_looked_at_while_it_ends(cluster: Cluster) -> None:
+async def test_a_terminating_namespace_stays_visible(cluster: Cluster) -> None:
     cluster.is_prompt = False
     await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}})
     await cluster.create(config("inside", namespace="new"))
@@ -94,7 +94,7 @@ async def test_a_namespace_can_be_looked_at_while_it_ends(cluster: Cluster) -> N
     assert await cluster.list("cm", "new") == []
 
 
-async def test_the_garbage_collector_comes_later(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_garbage_collector_runs_with_a_delay(cluster: Cluster, autojump_clock: MockClock) -> None:
     cluster.is_prompt = False
     async with cluster.open_controllers("garbage-collector"):
         owner = await cluster.create(config("owner"))
@@ -105,7 +105,7 @@ async def test_the_garbage_collector_comes_later(cluster: Cluster, autojump_cloc
         assert await names(cluster, "cm") == []
 
 
-async def test_definitions_are_served_at_once_in_any_case(cluster: Cluster) -> None:
+async def test_definitions_are_always_established_immediately(cluster: Cluster) -> None:
     cluster.is_prompt = False
     names_of = {"kind": "Toy", "plural": "toys", "singular": "toy"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}

@@ -26,7 +26,7 @@ def reasons(obj: Object) -> dict[str, str]:
 
 
 async def run(cluster: Cluster, manifest: Object, seconds: float = 300) -> Object:
-    """Create the Job, let time pass, and return what has become of it."""
+    """Create the Job, wait, and return its new state."""
     await cluster.create(manifest)
     await trio.sleep(seconds)
     return await cluster.get("jobs", manifest["metadata"]["name"])
@@ -49,7 +49,7 @@ async def test_a_job_completes(cluster: Cluster, autojump_clock: MockClock) -> N
     assert pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "w"
 
 
-async def test_so_many_pods_run_at_once_and_in_all(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_parallelism_and_completions_limit_the_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(job(completions=5, parallelism=2))
         most = 0
@@ -62,7 +62,7 @@ async def test_so_many_pods_run_at_once_and_in_all(cluster: Cluster, autojump_cl
     assert conditions(obj)["Complete"] == "True"
 
 
-async def test_a_queue_of_work_is_done_when_one_has_succeeded_and_all_have_ended(
+async def test_a_work_queue_job_completes_when_one_pod_has_succeeded_and_all_have_finished(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:
     async with cluster.open_controllers("workloads", "pods"):
@@ -70,7 +70,7 @@ async def test_a_queue_of_work_is_done_when_one_has_succeeded_and_all_have_ended
     assert (obj["status"]["succeeded"], conditions(obj)["Complete"]) == (3, "True")
 
 
-async def test_pods_with_indexes_have_each_its_own(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_each_pod_of_an_indexed_job_has_its_own_index(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         obj = await run(cluster, job(completions=4, parallelism=2, completionMode="Indexed"))
         pods = await cluster.list("pods")
@@ -81,7 +81,7 @@ async def test_pods_with_indexes_have_each_its_own(cluster: Cluster, autojump_cl
     assert pods[0]["spec"]["containers"][0]["env"] == [{"name": "JOB_COMPLETION_INDEX", "value": "0"}]
 
 
-async def test_a_job_goes_on_after_failures(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_job_retries_failed_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(job(notes={"exit_codes": "1,1,0"}))
         counts: dict[int, float] = {}
@@ -95,7 +95,7 @@ async def test_a_job_goes_on_after_failures(cluster: Cluster, autojump_clock: Mo
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-async def test_a_job_fails_after_its_limit(cluster: Cluster, autojump_clock: MockClock, policy: str) -> None:
+async def test_a_job_fails_after_its_backoff_limit(cluster: Cluster, autojump_clock: MockClock, policy: str) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         manifest = job(notes={"exit_codes": "1"}, backoffLimit=2, restartPolicy=policy)
         obj = await run(cluster, manifest)
@@ -105,7 +105,7 @@ async def test_a_job_fails_after_its_limit(cluster: Cluster, autojump_clock: Moc
     assert len(pods) == (3 if policy == "Never" else 0)
 
 
-async def test_a_job_fails_at_its_deadline(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_job_fails_at_its_active_deadline(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         obj = await run(cluster, job(notes={"runs_for": "never"}, activeDeadlineSeconds=30), 25)
         assert obj["status"]["active"] == 1
@@ -131,7 +131,7 @@ async def test_a_job_is_suspended_and_resumed(cluster: Cluster, autojump_clock: 
     assert (obj["status"]["succeeded"], obj["status"].get("failed", 0)) == (1, 0)
 
 
-async def test_what_a_pod_has_done_counts_after_it_is_gone(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_finished_pods_count_after_their_deletion(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(job(completions=2, parallelism=1, notes={"runs_for": "10"}))
         await trio.sleep(15)
@@ -143,7 +143,7 @@ async def test_what_a_pod_has_done_counts_after_it_is_gone(cluster: Cluster, aut
     assert (status["succeeded"], status.get("failed", 0)) == (2, 0)
 
 
-async def test_a_finished_job_goes_when_its_time_is_up(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_finished_job_is_deleted_after_its_ttl(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await run(cluster, job(ttlSecondsAfterFinished=100), 90)
         await trio.sleep(30)
@@ -175,7 +175,7 @@ def cron_job(schedule: str, **options: Any) -> Object:
 
 
 async def count_jobs(cluster: Cluster, minutes: int) -> int:
-    """Return how many Jobs come within so many minutes."""
+    """Return how many Jobs are created within these minutes."""
     seen = set()
     for _ in range(minutes * 4):
         await trio.sleep(15)
@@ -183,7 +183,7 @@ async def count_jobs(cluster: Cluster, minutes: int) -> int:
     return len(seen)
 
 
-async def test_a_cron_job_makes_jobs_when_they_are_due(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_cron_job_creates_jobs_on_schedule(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await trio.sleep(900 - cluster.api.state.now().timestamp() % 600)  # in the middle between two times
         await cluster.create(cron_job("*/10 * * * *"))
@@ -201,7 +201,7 @@ async def test_a_cron_job_makes_jobs_when_they_are_due(cluster: Cluster, autojum
 
 
 @pytest.mark.parametrize(("policy", "together", "in_all"), [("Allow", 6, 10), ("Forbid", 1, 2), ("Replace", 1, 10)])
-async def test_jobs_of_a_cron_job_overlap_or_not(
+async def test_the_concurrency_policy_decides_whether_jobs_overlap(
     cluster: Cluster, autojump_clock: MockClock, policy: str, together: int, in_all: int
 ) -> None:
     async with cluster.open_controllers("workloads", "pods"):
@@ -217,13 +217,13 @@ async def test_jobs_of_a_cron_job_overlap_or_not(
     assert (most, len(seen)) == (together, in_all)
 
 
-async def test_a_suspended_cron_job_rests(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_suspended_cron_job_creates_no_jobs(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(cron_job("* * * * *", suspend=True))
         assert await count_jobs(cluster, 10) == 0
 
 
-async def test_a_schedule_that_is_nonsense_does_no_harm(
+async def test_an_invalid_schedule_is_ignored(
     cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster.open_controllers("workloads", "pods"):
@@ -236,7 +236,7 @@ async def test_a_schedule_that_is_nonsense_does_no_harm(
     assert "not understood" in caplog.text
 
 
-async def test_a_cron_job_that_was_asleep_makes_up_for_the_last_time_only(
+async def test_only_the_last_missed_time_of_a_cron_job_is_made_up_for(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:
     minute = (cluster.api.state.now().minute + 30) % 60  # nothing is due while the controllers are there
@@ -263,7 +263,7 @@ async def test_a_cron_job_that_was_asleep_makes_up_for_the_last_time_only(
         ("@Hourly", (2024, 1, 15, 0, 0), (2024, 1, 15, 1, 0)),
     ],
 )
-def test_a_schedule_tells_what_comes_next_and_was_last(
+def test_a_schedule_has_a_next_and_a_previous_time(
     text: str, begin: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     moment = datetime.datetime(*begin, tzinfo=Z)  # type: ignore[arg-type,misc]
@@ -285,7 +285,9 @@ def test_a_schedule_tells_what_comes_next_and_was_last(
         ("30 * * * *", (2024, 10, 27), ["02:30+02:00", "02:30+01:00"]),
     ],
 )
-def test_no_time_is_lost_or_doubled_when_clocks_change(text: str, day: tuple[int, ...], expected: list[str]) -> None:
+def test_no_time_is_skipped_or_repeated_when_clocks_change(
+    text: str, day: tuple[int, ...], expected: list[str]
+) -> None:
     schedule, zone = Schedule.parse(text), zoneinfo.ZoneInfo("Europe/Berlin")
     begin = datetime.datetime(*day, tzinfo=Z)  # type: ignore[arg-type,misc]
     found = []
@@ -309,6 +311,6 @@ def test_no_time_is_lost_or_doubled_when_clocks_change(text: str, day: tuple[int
         "@every 1h",
     ],
 )
-def test_nonsense_is_no_schedule(text: str) -> None:
+def test_invalid_schedules_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Schedule.parse(text)

@@ -1,4 +1,4 @@
-"""How controllers are run."""
+"""The work queue, and running of controllers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trioperator.errors import ApiError, ConfigError
 SETTING: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 
-async def test_items_are_taken_when_they_are_due(autojump_clock: MockClock) -> None:
+async def test_items_are_processed_when_they_are_due(autojump_clock: MockClock) -> None:
     agenda: WorkQueue[str] = WorkQueue()
     for item, after in {"late": 20.0, "now": 0.0, "soon": 10.0, "also now": 0.0}.items():
         agenda.add(item, after=after)
@@ -36,7 +36,7 @@ async def test_items_are_taken_when_they_are_due(autojump_clock: MockClock) -> N
     assert taken == [("now", 0), ("also now", 0), ("soon", 10), ("late", 20)]
 
 
-async def test_an_item_is_due_at_the_earlier_time_and_once(autojump_clock: MockClock) -> None:
+async def test_an_item_that_is_added_twice_is_due_once_at_the_earlier_time(autojump_clock: MockClock) -> None:
     agenda: WorkQueue[str] = WorkQueue()
     for after in (20, 5, 10):
         agenda.add("a", after=after)
@@ -45,7 +45,7 @@ async def test_an_item_is_due_at_the_earlier_time_and_once(autojump_clock: MockC
     assert taken == [("a", 5), ("b", 30)]
 
 
-async def test_an_item_that_comes_while_others_are_waited_for_is_taken(autojump_clock: MockClock) -> None:
+async def test_an_item_that_is_added_during_a_wait_is_processed(autojump_clock: MockClock) -> None:
     agenda: WorkQueue[str] = WorkQueue()
     agenda.add("late", after=100)
 
@@ -62,7 +62,7 @@ Service = Callable[..., Awaitable[None]]
 
 
 class Settings(Controller):
-    """Note when ConfigMaps are looked at, and fail as often as they say."""
+    """Controller that records when it reconciles ConfigMaps, and fails as often as they specify."""
 
     resource: ClassVar[Resource] = ("", "configmaps")
     seen: ClassVar[list[float]] = []
@@ -93,7 +93,7 @@ def run(cluster: Cluster) -> Service:
 
 
 @pytest.mark.parametrize("failing", ["refusals", "failures"])
-async def test_what_fails_is_tried_again_later_and_later(
+async def test_failures_are_requeued_with_backoff(
     cluster: Cluster,
     run: Service,
     autojump_clock: MockClock,
@@ -111,7 +111,7 @@ async def test_what_fails_is_tried_again_later_and_later(
     ] * 4
 
 
-async def test_a_controller_is_asked_again_when_it_wants(
+async def test_a_controller_can_requeue_after_a_delay(
     cluster: Cluster, run: Service, autojump_clock: MockClock
 ) -> None:
     await cluster.create({**SETTING, "data": {"again": "20"}})
@@ -126,25 +126,25 @@ async def test_a_controller_is_asked_again_when_it_wants(
     assert set(Settings.gone) == {"default/a"}
 
 
-async def test_after_the_end_nothing_is_listened_to(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_stopped_controllers_ignore_changes(cluster: Cluster, autojump_clock: MockClock) -> None:
     listeners = list(cluster.api.state.store.on_change)
     async with cluster.open_controllers():
         assert len(cluster.api.state.store.on_change) > len(listeners)
     assert cluster.api.state.store.on_change == listeners
 
 
-async def test_names_that_do_not_exist_are_refused(cluster: Cluster) -> None:
+async def test_unknown_controllers_are_rejected(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"Unknown controller 'podz': choose from all, .*pods"):
         async with cluster.open_controllers("podz"):
             pass
 
 
-def test_all_are_all() -> None:
+def test_all_selects_every_controller() -> None:
     assert set(select_controllers(["all"])) == set(select_controllers(CONTROLLERS))
     assert select_controllers(["pods", "pods"]) == select_controllers(["pods"])
 
 
-async def test_the_shortest_of_waits_comes_to_an_end(cluster: Cluster, run: Service, autojump_clock: MockClock) -> None:
+async def test_the_shortest_delay_elapses(cluster: Cluster, run: Service, autojump_clock: MockClock) -> None:
     autojump_clock.jump(1e6)
     await cluster.create({**SETTING, "data": {"again": "1e-12"}})
     async with trio.open_nursery() as nursery:

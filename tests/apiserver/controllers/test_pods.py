@@ -13,7 +13,7 @@ from trioperator.apiserver.controllers import Pace
 
 
 async def phases(cluster: Cluster, name: str, *times: float) -> list[str]:
-    """Return the phases of the Pod at those seconds from now."""
+    """Return the phases of the Pod after these delays in seconds."""
     began = trio.current_time()
     found = []
     for time in times:
@@ -46,7 +46,7 @@ async def test_a_pod_starts_and_is_ready(cluster: Cluster, autojump_clock: MockC
     assert first["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_pods_have_addresses_of_their_own(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_each_pod_has_its_own_address(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         for number in range(260):
             await cluster.create(pod(f"p{number}"))
@@ -55,7 +55,7 @@ async def test_pods_have_addresses_of_their_own(cluster: Cluster, autojump_clock
     assert len({obj["status"]["podIP"] for obj in pods}) == 260
 
 
-async def test_there_is_one_node_which_is_ready(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_there_is_one_ready_node(cluster: Cluster, autojump_clock: MockClock) -> None:
     for _ in range(2):
         async with cluster.open_controllers("pods"):
             (node,) = await cluster.list("nodes")
@@ -74,7 +74,7 @@ async def test_there_is_one_node_which_is_ready(cluster: Cluster, autojump_clock
         ("Always", "0", "Running"),
     ],
 )
-async def test_a_pod_ends_as_it_is_told(
+async def test_a_pod_ends_as_annotated(
     cluster: Cluster, autojump_clock: MockClock, policy: str, codes: str, expected: str
 ) -> None:
     async with cluster.open_controllers("pods"):
@@ -89,7 +89,7 @@ async def test_a_pod_ends_as_it_is_told(
         assert container["restartCount"] == codes.count(",")
 
 
-async def test_restarts_come_more_and_more_slowly(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_restarts_back_off(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         await cluster.create(pod(notes={"runs_for": "0", "exit_codes": "1"}))
         found = []
@@ -100,7 +100,7 @@ async def test_restarts_come_more_and_more_slowly(cluster: Cluster, autojump_clo
     assert found == [(0, "CrashLoopBackOff"), (1, "CrashLoopBackOff"), (2, "CrashLoopBackOff"), (3, "CrashLoopBackOff")]
 
 
-async def test_readiness_comes_when_it_is_told(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_readiness_is_delayed_as_annotated(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         await cluster.create(pod("late", notes={"ready_after": "10"}))
         await cluster.create(pod("never", notes={"ready_after": "never"}))
@@ -111,7 +111,7 @@ async def test_readiness_comes_when_it_is_told(cluster: Cluster, autojump_clock:
     assert found == ["False", "False", "True", "False"]
 
 
-async def test_a_readiness_gate_is_waited_for(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_pod_waits_for_its_readiness_gates(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         await cluster.create(pod(readinessGates=[{"conditionType": "example.com/balanced"}]))
         await trio.sleep(5)
@@ -125,7 +125,7 @@ async def test_a_readiness_gate_is_waited_for(cluster: Cluster, autojump_clock: 
         assert conditions(await cluster.get("pods", "p"))["Ready"] == "True"
 
 
-async def test_a_pod_waits_for_what_it_is_told(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_pod_waits_as_annotated(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         await cluster.create(pod("image", notes={"waits_for": "ImagePullBackOff"}))
         await cluster.create(pod("place", notes={"unschedulable": "0/1 nodes are available: 1 Insufficient cpu."}))
@@ -143,7 +143,7 @@ async def test_a_pod_waits_for_what_it_is_told(cluster: Cluster, autojump_clock:
     assert reasons == [("PodScheduled", "False", "Unschedulable"), ("PodScheduled", "False", "SchedulingGated")]
 
 
-async def test_nonsense_in_annotations_does_no_harm(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_invalid_annotations_are_ignored(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         notes = {"runs_for": "soon", "ready_after": "-5", "exit_codes": ",x", "stops_after": "[]"}
         await cluster.create(pod(notes=notes))
@@ -172,7 +172,7 @@ async def test_a_pod_has_its_grace_period(
         assert await cluster.find("pods", "p") is None
 
 
-async def test_a_pod_with_a_finalizer_stays_after_its_end(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_pod_with_a_finalizer_stays_after_its_termination(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         await cluster.create(pod(meta={"finalizers": ["example.com/wait"]}))
         await trio.sleep(5)
@@ -183,7 +183,7 @@ async def test_a_pod_with_a_finalizer_stays_after_its_end(cluster: Cluster, auto
         assert await cluster.find("pods", "p") is None
 
 
-async def test_a_name_that_is_used_again_is_another_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_reused_name_is_another_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         for _ in range(2):
             await cluster.create(pod(notes={"runs_for": "5"}, restartPolicy="Never", terminationGracePeriodSeconds=0))
@@ -197,7 +197,7 @@ async def test_pods_of_other_nodes_are_left_alone(cluster: Cluster, autojump_clo
         assert await phases(cluster, "p", 60) == ["Pending"]
 
 
-async def test_the_pace_is_to_be_chosen(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_pace_is_configurable(cluster: Cluster, autojump_clock: MockClock) -> None:
     pace = Pace(schedule=10, start=20, ready=5, stop=3)
     async with cluster.open_controllers("pods", pace=pace):
         await cluster.create(pod())
@@ -210,7 +210,7 @@ async def test_the_pace_is_to_be_chosen(cluster: Cluster, autojump_clock: MockCl
         assert await phases(cluster, "p", 2, 4) == ["Running", "gone"]
 
 
-async def test_what_is_there_before_is_taken_up(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_existing_pods_are_started(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.create(pod())
     async with cluster.open_controllers("pods"):
         assert await phases(cluster, "p", 2) == ["Running"]

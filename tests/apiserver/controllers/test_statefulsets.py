@@ -29,7 +29,7 @@ async def change_image(cluster: Cluster, image: str, **options: Any) -> None:
     await cluster.patch("sts", "w", {"spec": {"template": template({"app": "w"}, image=image), **options}})
 
 
-async def test_pods_come_one_after_the_other(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_pods_are_created_one_by_one(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=3, serviceName="s"))
         seen = []
@@ -62,14 +62,14 @@ async def test_pods_come_one_after_the_other(cluster: Cluster, autojump_clock: M
     }
 
 
-async def test_pods_may_come_all_at_once(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_pods_can_be_created_in_parallel(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=3, podManagementPolicy="Parallel"))
         await trio.sleep(0.5)
         assert await names(cluster) == ["w-0", "w-1", "w-2"]
 
 
-async def test_pods_go_in_the_opposite_order(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_pods_are_deleted_in_reverse_order(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=3))
         await trio.sleep(10)
@@ -81,7 +81,7 @@ async def test_pods_go_in_the_opposite_order(cluster: Cluster, autojump_clock: M
     assert seen == [["w-0", "w-1", "w-2"], ["w-0", "w-1"], ["w-0"]]
 
 
-async def test_a_new_template_renews_the_last_pod_first(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_rollout_starts_with_the_last_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=3))
         await trio.sleep(10)
@@ -99,7 +99,7 @@ async def test_a_new_template_renews_the_last_pod_first(cluster: Cluster, autoju
     assert len(revisions) == 2
 
 
-async def test_pods_below_the_partition_stay_as_they_are(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_pods_below_the_partition_are_not_updated(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=3))
         await trio.sleep(10)
@@ -114,9 +114,7 @@ async def test_pods_below_the_partition_stay_as_they_are(cluster: Cluster, autoj
         assert await images(cluster) == ["i", "i", "new"]
 
 
-async def test_nobody_renews_pods_that_are_renewed_by_their_deletion(
-    cluster: Cluster, autojump_clock: MockClock
-) -> None:
+async def test_on_delete_replaces_only_deleted_pods(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=2, updateStrategy={"type": "OnDelete"}))
         await trio.sleep(10)
@@ -128,7 +126,7 @@ async def test_nobody_renews_pods_that_are_renewed_by_their_deletion(
         assert await images(cluster) == ["new", "i"]
 
 
-async def test_a_pod_that_has_ended_comes_again(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_finished_pod_is_recreated(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods"):
         await cluster.create(workload("StatefulSet", replicas=1))
         await trio.sleep(5)
@@ -140,7 +138,7 @@ async def test_a_pod_that_has_ended_comes_again(cluster: Cluster, autojump_clock
     assert pod["status"]["phase"] == "Running"
 
 
-async def test_each_pod_has_claims_which_are_bound_and_stay(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_each_pod_has_claims_that_are_bound_and_retained(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods", "volumes"):
         await cluster.create(workload("StatefulSet", replicas=2, volumeClaimTemplates=[CLAIM]))
         await trio.sleep(10)
@@ -157,7 +155,7 @@ async def test_each_pod_has_claims_which_are_bound_and_stay(cluster: Cluster, au
     assert pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-w-0"}}]
 
 
-async def test_claims_go_with_their_pods_where_it_is_wanted(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_claims_are_deleted_by_the_retention_policy(cluster: Cluster, autojump_clock: MockClock) -> None:
     retention = {"whenDeleted": "Delete", "whenScaled": "Delete"}
     manifest = workload(
         "StatefulSet", replicas=2, volumeClaimTemplates=[CLAIM], persistentVolumeClaimRetentionPolicy=retention
@@ -173,7 +171,7 @@ async def test_claims_go_with_their_pods_where_it_is_wanted(cluster: Cluster, au
         assert await names(cluster, "pvc") == await names(cluster, "pv") == await names(cluster) == []
 
 
-async def test_a_claim_waits_for_the_volume_that_it_names(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_claim_waits_for_its_named_volume(cluster: Cluster, autojump_clock: MockClock) -> None:
     claim: Object = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -203,7 +201,7 @@ async def test_a_claim_waits_for_the_volume_that_it_names(cluster: Cluster, auto
         assert await names(cluster, "pv") == ["mine"]
 
 
-async def test_minimal_readiness_holds_the_next_pod_back(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_min_ready_seconds_delay_the_next_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods", pace=Pace(start=0)):
         await cluster.create(workload("StatefulSet", replicas=2, minReadySeconds=20))
         await trio.sleep(15)

@@ -1,4 +1,4 @@
-"""The functions that Kubernetes adds to CEL, and the words for what cannot be evaluated."""
+"""CEL functions of Kubernetes, and messages of evaluation errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evaluate(text: str, value: Any = None) -> Any:
         "{'a': 1}.?b.orValue(2) == 2 && 'A'.lowerAscii() == 'a' && [3, 1].sort() == [1, 3]",
     ],
 )
-def test_the_functions_of_kubernetes_are_there(text: str) -> None:
+def test_the_functions_of_kubernetes_are_available(text: str) -> None:
     assert evaluate(text) is True
 
 
@@ -55,11 +55,11 @@ def test_the_functions_of_kubernetes_are_there(text: str) -> None:
         ("quantity('1.5').asInteger()", None, "cannot convert value to integer"),
     ],
 )
-def test_a_failure_is_told_in_the_words_of_the_real_server(text: str, value: Any, problem: str) -> None:
+def test_errors_have_the_messages_of_the_real_server(text: str, value: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         evaluate(text, value)
 
 
-def test_an_expression_that_makes_no_sense_is_not_compiled() -> None:
+def test_an_invalid_expression_does_not_compile() -> None:
     with pytest.raises(ValueError, match="compilation failed: ERROR: <input>:1:1: undeclared reference to 'nobody'"):
         compile_expression("nobody", ("self",))

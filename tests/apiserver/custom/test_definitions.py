@@ -1,4 +1,4 @@
-"""Conformance: structural schemas (pruning, defaults, validity), and the life of custom resource definitions."""
+"""Conformance: structural schemas (pruning, defaults, validation), and the lifecycle of custom resource definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class TestShapes:
-    async def test_defaults_are_filled_in(self, target: Target) -> None:
+    async def test_defaults_are_set(self, target: Target) -> None:
         assert (await target.create("shapes", "a", spec={})).content["spec"] == {"size": 3}
         assert (await target.create("shapes", "b", spec={"size": None})).content["spec"] == {"size": 3}
         assert "spec" not in (await target.create("shapes", "c")).content
@@ -33,7 +33,7 @@ class TestShapes:
         after = await target.merge(target.path("shapes", "a"), {"spec": {"bogus": 1}})
         assert after.version == before.version
 
-    async def test_strict_validation_refuses_unknown_fields(self, target: Target) -> None:
+    async def test_strict_validation_rejects_unknown_fields(self, target: Target) -> None:
         obj = {"apiVersion": f"{GROUP}/v1", "kind": "Shape", "metadata": {"name": "a"}, "spec": {"bogus": 1}}
         answer = await target.request("POST", target.path("shapes"), obj, fieldValidation="Strict")
         assert (answer.code, answer.reason) == (400, "BadRequest")
@@ -43,7 +43,7 @@ class TestShapes:
         assert answer.code == 201
         assert "Warning" not in answer.headers
 
-    async def test_nulls_go_where_they_may_not_be(self, target: Target) -> None:
+    async def test_nulls_of_non_nullable_fields_are_pruned(self, target: Target) -> None:
         answer = await target.create("shapes", "a", spec={"color": None, "maybe": None, "free": {"x": None}})
         assert answer.content["spec"] == {"size": 3, "maybe": None, "free": {"x": None}}
 
@@ -122,7 +122,7 @@ class TestShapes:
             ),
         ],
     )
-    async def test_invalid_values_are_refused(
+    async def test_invalid_values_are_rejected(
         self, target: Target, spec: dict[str, Any], field: str, reason: str, message: str
     ) -> None:
         answer = await target.create("shapes", "a", spec=spec)
@@ -138,7 +138,7 @@ class TestShapes:
         assert answer.content["details"]["kind"] == "Shape"
 
     @pytest.mark.parametrize("port", [80, "http"])
-    async def test_int_or_string_takes_both(self, target: Target, port: Any) -> None:
+    async def test_int_or_string_accepts_both(self, target: Target, port: Any) -> None:
         assert (await target.create("shapes", "a", spec={"port": port})).content["spec"]["port"] == port
 
 
@@ -163,7 +163,7 @@ class TestDefinitions:
         await target.until(f"/apis/{GROUP}/v1/{unique}s", 200)
         await target.delete(path)
 
-    async def test_a_definition_ends_with_its_objects(self, target: Target, unique: str) -> None:
+    async def test_deleting_a_definition_deletes_its_objects(self, target: Target, unique: str) -> None:
         path, objects = await self.make(target, unique)
         for name, finalizers in (("plain", []), ("kept", ["a.b/c"])):
             obj = self.obj(unique, name, finalizers=finalizers)
@@ -224,7 +224,7 @@ class TestDefinitions:
         assert [item["version"] for item in group["versions"]] == ["v1", "v1beta1"]
         await target.delete(path)
 
-    async def test_the_scope_and_the_kind_of_a_definition_stay(self, target: Target, unique: str) -> None:
+    async def test_the_scope_and_the_kind_of_a_definition_are_immutable(self, target: Target, unique: str) -> None:
         path, _ = await self.make(target, unique)
         for spec, field in (({"scope": "Cluster"}, "scope"), ({"names": {"kind": "Other"}}, "names.kind")):
             answer = await target.merge(path, {"spec": spec})
@@ -233,7 +233,7 @@ class TestDefinitions:
             assert "field is immutable" in answer.message
         await target.delete(path)
 
-    async def test_a_version_stays_while_objects_may_be_stored_in_it(self, target: Target, unique: str) -> None:
+    async def test_a_stored_version_cannot_be_removed(self, target: Target, unique: str) -> None:
         path, _ = await self.make(target, unique)
         first = (await target.get(path)).content["spec"]["versions"][0]
         second = {**first, "name": "v2"}
@@ -249,7 +249,7 @@ class TestDefinitions:
         assert (await target.merge(path, {"spec": {"versions": [second]}})).code == 200
         await target.delete(path)
 
-    async def test_a_changed_definition_changes_what_is_served(self, target: Target, unique: str) -> None:
+    async def test_a_changed_definition_changes_the_served_kinds(self, target: Target, unique: str) -> None:
         path, objects = await self.make(target, unique)
         await target.request("POST", objects, self.obj(unique, "a"))
         answer = await target.merge(f"{objects}/a/status", {"status": {"x": 1}})
@@ -274,7 +274,7 @@ class TestDefinitions:
             ({"versions": []}, "spec.versions: Invalid value: []: must have exactly one version marked as storage"),
         ],
     )
-    async def test_an_invalid_definition_is_refused(self, target: Target, change: dict[str, Any], text: str) -> None:
+    async def test_an_invalid_definition_is_rejected(self, target: Target, change: dict[str, Any], text: str) -> None:
         obj = definition("bads", "Bad")
         obj["spec"] |= change
         answer = await target.request("POST", DEFINITIONS, obj)
@@ -306,7 +306,7 @@ class TestDefinitions:
 
 
 async def conditions(target: Target, path: str) -> dict[str, Any]:
-    """Wait until the definition has both its conditions, and is not being installed any more; return its status."""
+    """Wait until the definition has both conditions, and is no longer being installed; return its status."""
 
     def is_settled(answer: Answer) -> bool:
         found = answer.content["status"].get("conditions") or ()

@@ -40,16 +40,16 @@ OBJ: dict[str, Any] = {
         (".", [OBJ]),
     ],
 )
-def test_paths_lead_where_they_say(path: str, expected: list[Any]) -> None:
+def test_paths_find_their_values(path: str, expected: list[Any]) -> None:
     assert find_all(OBJ, path) == expected
 
 
 @given(st.text(max_size=20))
-def test_any_path_is_taken(path: str) -> None:
+def test_any_path_is_accepted(path: str) -> None:
     find_first(OBJ, path)
 
 
-def test_values_are_put_without_changing_the_object() -> None:
+def test_setting_a_value_does_not_change_the_object() -> None:
     changed = put_at(OBJ, ".spec.replicas", 5)
     assert changed["spec"] == {**OBJ["spec"], "replicas": 5}
     assert "replicas" not in OBJ["spec"]

@@ -1,4 +1,4 @@
-"""Compiled schemas as pure functions; what the API makes of them is in test_definitions."""
+"""Compiled schemas as pure functions; for their use by the API see test_definitions."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ def test_pruning_and_defaulting_change_nothing_in_place(value: Any) -> None:
 
 
 @given(objects)
-def test_pruning_and_defaulting_twice_is_doing_so_once(value: Any) -> None:
+def test_pruning_and_defaulting_are_idempotent(value: Any) -> None:
     once = default(NODE, prune(NODE, value, []))
     assert default(NODE, prune(NODE, once, [])) == once
 
 
 @given(objects)
-def test_what_is_pruned_has_only_known_fields(value: Any) -> None:
+def test_pruned_objects_have_only_declared_fields(value: Any) -> None:
     unknown: list[str] = []
     pruned = prune(NODE, value, unknown)
     assert set(pruned) <= {"a", "b"}
     assert bool(unknown) is (pruned != value)
 
 
-def test_defaults_go_down_into_defaults_and_lists() -> None:
+def test_defaults_apply_inside_defaults_and_lists() -> None:
     assert default(NODE, {"b": [{}, {"c": False}]}) == {"a": {"a": 1}, "b": [{"c": True}, {"c": False}]}
 
 
 @given(values)
-def test_validation_takes_any_value(value: Any) -> None:
+def test_validation_accepts_any_value(value: Any) -> None:
     check(NODE, {"x": value}, None, [])
 
 
@@ -111,6 +111,6 @@ def test_validation_takes_any_value(value: Any) -> None:
         ),
     ],
 )
-def test_the_words_of_schemas_mean_what_they_say(schema: dict[str, Any], good: Any, bad: Any) -> None:
+def test_keywords_of_schemas_are_validated(schema: dict[str, Any], good: Any, bad: Any) -> None:
     assert problems(schema, good) == []
     assert problems(schema, bad)

@@ -1,4 +1,4 @@
-"""Conformance: rules in CEL in the schemas of custom kinds, and ratcheting; what is said of rules not evaluated."""
+"""Conformance: CEL rules of custom kinds, and ratcheting; warnings for rules that are not evaluated."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def create(target: Target, spec: dict[str, Any]) -> Answer:
 
 
 def causes(answer: Answer) -> list[tuple[str, str, str]]:
-    """Return the causes of a refusal, sorted: the real server's order of fields is any."""
+    """Return the sorted causes of an error response: the real server's order is random."""
     assert (answer.code, answer.reason) == (422, "Invalid"), answer.content
     found = answer.content["details"]["causes"]
     return sorted((cause["field"], cause["reason"], cause["message"]) for cause in found)
@@ -118,7 +118,7 @@ class TestNewObjects:
             ),
         ],
     )
-    async def test_what_breaks_a_rule_is_refused(
+    async def test_violations_of_rules_are_rejected(
         self, target: Target, spec: dict[str, Any], field: str, message: str
     ) -> None:
         assert causes(await create(target, spec)) == [(field, "FieldValueInvalid", message)]
@@ -134,7 +134,7 @@ class TestNewObjects:
             ({"duplicate": 1}, ("spec.duplicate", "FieldValueDuplicate", "Duplicate value: 1")),
         ],
     )
-    async def test_a_rule_says_which_reason_its_refusal_has(
+    async def test_a_rule_sets_the_reason_of_its_error(
         self, target: Target, spec: dict[str, Any], expected: tuple[str, str, str]
     ) -> None:
         assert causes(await create(target, spec)) == [expected]
@@ -156,7 +156,7 @@ class TestNewObjects:
             ),
         ],
     )
-    async def test_rules_see_objects_as_their_schemas_say(
+    async def test_rules_see_values_with_their_schema_types(
         self, target: Target, good: dict[str, Any], bad: dict[str, Any]
     ) -> None:
         if bad is not good:
@@ -165,7 +165,7 @@ class TestNewObjects:
         assert answer.code == 201, answer.content
         assert "Warning" not in answer.headers
 
-    async def test_rules_are_not_asked_of_objects_that_are_wrong_otherwise(self, target: Target) -> None:
+    async def test_rules_are_not_evaluated_for_otherwise_invalid_objects(self, target: Target) -> None:
         text = (
             "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
             "existing errors to complete validation"
@@ -176,7 +176,7 @@ class TestNewObjects:
 
 
 class TestChanges:
-    async def test_rules_may_compare_with_what_was_there(self, target: Target) -> None:
+    async def test_rules_can_use_the_old_value(self, target: Target) -> None:
         path = target.path("ruleds", "a")
         spec = {"fixed": "x", "growing": 1, "set": ["a", "b"], "pairs": [{"key": "x", "value": 1}]}
         assert (await create(target, spec)).code == 201
@@ -195,7 +195,7 @@ class TestChanges:
         ]
         assert (await target.merge(path, {"spec": {"fixed": None}})).code == 200
 
-    async def test_rules_hold_for_the_status_too(self, target: Target) -> None:
+    async def test_rules_apply_to_the_status_too(self, target: Target) -> None:
         assert (await create(target, {})).code == 201
         path = target.path("ruleds", "a", "status")
         assert (await target.merge(path, {"status": {"count": 2}})).code == 200
@@ -203,7 +203,7 @@ class TestChanges:
             ("status.count", "FieldValueInvalid", "Invalid value: 1: failed rule: self >= oldSelf")
         ]
 
-    async def test_what_was_wrong_before_stands_in_no_ones_way(self, target: Target, unique: str) -> None:
+    async def test_unchanged_invalid_values_do_not_block_updates(self, target: Target, unique: str) -> None:
         old, new = (
             record(a=TEXT, b=TEXT),
             record(a={**TEXT, "maxLength": 2}, b=ruled(TEXT, "self == 'x'", message="b!")),
@@ -231,8 +231,8 @@ class TestChanges:
 
 
 class TestDefinitions:
-    async def refused(self, target: Target, schema: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """Create a definition with this schema of spec; return why it is refused."""
+    async def rejected(self, target: Target, schema: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """Create a definition with this schema of spec; return the causes of the error."""
         obj = definition("bads", "Bad", schema={"openAPIV3Schema": record(spec=schema)})
         start = "spec.validation.openAPIV3Schema.properties[spec]."
         return [
@@ -267,7 +267,7 @@ class TestDefinitions:
     async def test_a_rule_must_be_well_formed(
         self, target: Target, rule: dict[str, Any], field: str, message: str
     ) -> None:
-        found = await self.refused(target, ruled(record(a=WHOLE), rule))
+        found = await self.rejected(target, ruled(record(a=WHOLE), rule))
         assert [(at, text) for at, _, text in found] == [(f"{RULES}[0].{field}", message)]
 
     @pytest.mark.parametrize(
@@ -279,18 +279,16 @@ class TestDefinitions:
             ("1 + 1", "cel expression must evaluate to a bool"),
         ],
     )
-    async def test_a_rule_must_be_an_expression_that_tells_yes_or_no(
-        self, target: Target, rule: str, problem: str
-    ) -> None:
-        ((field, reason, message),) = await self.refused(target, ruled(record(a=WHOLE), rule))
+    async def test_a_rule_must_be_a_boolean_expression(self, target: Target, rule: str, problem: str) -> None:
+        ((field, reason, message),) = await self.rejected(target, ruled(record(a=WHOLE), rule))
         shown = rule.replace(">", "\\u003e")
         rest = '"Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null'
         assert (field, reason) == (f"{RULES}[0].rule", "FieldValueInvalid")
         assert message.startswith(f'Invalid value: {{"Rule":"{shown}",{rest}}}: {problem}')
 
-    async def test_old_values_are_known_only_where_items_have_keys(self, target: Target) -> None:
+    async def test_old_values_need_correlatable_lists(self, target: Target) -> None:
         items = {"type": "array", "maxItems": 3, "items": ruled(WHOLE, "self == oldSelf")}
-        ((field, _, message),) = await self.refused(target, record(a=items))
+        ((field, _, message),) = await self.rejected(target, record(a=items))
         assert field == f"properties[a].items.{RULES}[0].rule"
         assert message.startswith(
             'Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable portion'
@@ -298,7 +296,7 @@ class TestDefinitions:
 
 
 class TestTheEmbeddedServer:
-    """What it cannot evaluate, it says."""
+    """Warnings of the embedded server for rules that it cannot evaluate."""
 
     async def warnings(self, schema: dict[str, Any]) -> list[str]:
         """Create a definition with this schema of spec."""
@@ -308,7 +306,7 @@ class TestTheEmbeddedServer:
             assert answer.status_code == 201, answer.text
             return answer.headers.get_list("Warning")
 
-    async def test_it_warns_of_rules_where_cel_is_missing(
+    async def test_a_warning_is_logged_for_rules_without_the_cel_library(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setitem(sys.modules, "cel_expr_python", None)
@@ -327,16 +325,16 @@ class TestTheEmbeddedServer:
             ("self.when > timestamp('2020-01-01T00:00:00Z')", "when of format date-time is a string here"),
         ],
     )
-    async def test_it_warns_of_what_the_library_lacks(self, rule: str, problem: str) -> None:
+    async def test_a_warning_is_logged_for_functions_that_the_library_lacks(self, rule: str, problem: str) -> None:
         (warning,) = await self.warnings(ruled(record(a=TEXT, when={"type": "string", "format": "date-time"}), rule))
         assert problem in warning
 
-    async def test_it_does_not_warn_of_moments_that_are_made_of_text(self) -> None:
+    async def test_no_warning_is_logged_for_times_that_are_converted(self) -> None:
         rule = "timestamp(self.when) > timestamp('2020-01-01T00:00:00Z')"
         assert await self.warnings(ruled(record(when={"type": "string", "format": "date-time"}), rule)) == []
 
 
-def test_old_lists_are_shown_in_the_order_of_the_new_ones() -> None:
+def test_old_lists_are_in_the_order_of_the_new_ones() -> None:
     node = compile_schema(record(pairs=keyed(PAIR), plain={"type": "array", "items": WHOLE}))
     new = {"pairs": [{"key": "b"}, {"key": "c"}, {"key": "a", "value": 2}], "plain": [1, 2]}
     old = {"pairs": [{"key": "a", "value": 1}, {"key": "x"}, {"key": "b"}], "plain": [2, 1]}

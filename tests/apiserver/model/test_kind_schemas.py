@@ -1,4 +1,4 @@
-"""The schemas of kinds: what is known of built-in and of custom ones, and that it is what the real server says."""
+"""Schemas of built-in and custom kinds, compared with the real server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def custom(schema: dict[str, Any]) -> Kind:
 
 
 def at(kind: Kind, *path: str) -> Node:
-    """Go down from the kind's schema; ``[]`` stands for items."""
+    """Return the schema at a path below the kind's schema; ``[]`` stands for items."""
     node = schema_of(kind)
     assert node is not None
     for step in path:
@@ -55,7 +55,7 @@ def test_every_built_in_kind_has_a_schema() -> None:
     assert [kind.qualified for kind in Catalog() if not schema_of(kind)] == []
 
 
-def test_references_are_followed_from_kind_to_container() -> None:
+def test_references_are_resolved_from_kind_to_container() -> None:
     pods = builtin("", "pods")
     containers = at(pods, "spec", "containers")
     assert (containers["x-kubernetes-list-type"], containers["x-kubernetes-list-map-keys"]) == ("map", ["name"])
@@ -66,13 +66,13 @@ def test_references_are_followed_from_kind_to_container() -> None:
     assert at(builtin("apps", "deployments"), "spec", "selector")["x-kubernetes-map-type"] == "atomic"
 
 
-def test_references_lead_to_definitions_that_exist() -> None:
+def test_references_resolve_to_existing_definitions() -> None:
     names = list(kind_schemas._data().definitions)
     targets = {target for name in names for target in references(definition(name))}
     assert {target.rpartition("/")[2] for target in targets} <= set(names)
 
 
-def test_the_words_of_a_node_win_over_those_of_its_definition() -> None:
+def test_keywords_of_a_node_override_those_of_its_definition() -> None:
     node = {
         "allOf": [{"$ref": f"#/components/schemas/{OBJECT_META}"}],
         "default": {},
@@ -83,32 +83,32 @@ def test_the_words_of_a_node_win_over_those_of_its_definition() -> None:
     assert "x-kubernetes-map-type" not in definition(OBJECT_META)
 
 
-def test_custom_kinds_have_metadata_as_all_kinds_have() -> None:
+def test_custom_kinds_have_the_metadata_of_all_kinds() -> None:
     shapes = custom(SHAPE)
     assert at(shapes, "spec", "size") == {"type": "integer", "default": 3, "minimum": 0, "maximum": 100}
     assert at(shapes, "metadata", "ownerReferences")["x-kubernetes-list-map-keys"] == ["uid"]
     assert at(shapes, "kind") == {"type": "string"}
 
 
-def test_objects_within_custom_objects_have_metadata_too() -> None:
+def test_embedded_resources_have_metadata_too() -> None:
     inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
     kind = custom({"type": "object", "properties": {"inner": inner}})
     assert at(kind, "inner", "metadata", "finalizers")["x-kubernetes-list-type"] == "set"
 
 
-def test_there_is_no_sentence_in_the_data() -> None:
+def test_the_data_has_no_descriptions() -> None:
     for name in kind_schemas._data().definitions:
         text = json.dumps(definition(name))
         assert '"description": "' not in text, name
 
 
 @pytest.mark.e2e
-def test_the_data_is_what_the_real_server_says(controlplane: ControlPlane) -> None:
+def test_the_data_matches_the_real_server(controlplane: ControlPlane) -> None:
     found = gather(lambda path: json.loads(controlplane.kubectl("get", "--raw", path)))
     theirs = {name: schema for name, schema in found["definitions"].items() if name.startswith("io.k8s.")}
     ours = {name: definition(name) for name in kind_schemas._data().definitions}
     assert {name for name in theirs if ours.get(name) != theirs[name]} == set()
 
 
-def test_the_same_data_gives_the_same_bytes() -> None:
+def test_the_same_data_produces_the_same_bytes() -> None:
     assert pack({"b": 1, "a": {"d": 2, "c": 3}}) == pack({"a": {"c": 3, "d": 2}, "b": 1})

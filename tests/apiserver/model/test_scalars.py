@@ -39,13 +39,13 @@ def test_a_quantity_keeps_its_value(text: str) -> None:
 
 
 @given(quantities)
-def test_the_spelling_of_a_quantity_is_final(text: str) -> None:
+def test_normalizing_a_quantity_is_idempotent(text: str) -> None:
     spelled = canonical_quantity(text)
     assert canonical_quantity(spelled) == spelled
 
 
 @given(st.text("0123456789.-+eEinumkKMGTP x", max_size=8))
-def test_what_is_no_quantity_is_refused_and_nothing_else(text: str) -> None:
+def test_only_invalid_quantities_are_rejected(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert canonical_quantity(canonical_quantity(text))
 
@@ -68,7 +68,7 @@ def test_times_are_in_utc_and_seconds(text: str, spelled: str) -> None:
         ("", 'cannot parse "" as "2006"'),
     ],
 )
-def test_what_is_no_time_is_refused(text: str, problem: str) -> None:
+def test_invalid_times_are_rejected(text: str, problem: str) -> None:
     with pytest.raises(ValueError) as info:
         canonical_time(text)
     assert str(info.value).endswith(problem)

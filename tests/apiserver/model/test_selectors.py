@@ -1,4 +1,4 @@
-"""Selectors as a grammar: what is parsed matches what it says."""
+"""Parsing and matching of selectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def obj(labels: dict[str, str]) -> dict[str, object]:
 
 
 @given(labels, keys, values, spaces)
-def test_equality_is_equality(labels: dict[str, str], key: str, value: str, space: str) -> None:
+def test_equality_requirements_compare_values(labels: dict[str, str], key: str, value: str, space: str) -> None:
     for sign in ("=", "=="):
         text = f"{space}{key}{space}{sign}{space}{value}"
         assert parse_labels(text).matches(obj(labels)) is (labels.get(key) == value)
@@ -28,33 +28,35 @@ def test_equality_is_equality(labels: dict[str, str], key: str, value: str, spac
 
 
 @given(labels, keys, st.lists(values.filter(bool), min_size=1), spaces)
-def test_sets_are_sets(labels: dict[str, str], key: str, chosen: list[str], space: str) -> None:
+def test_set_requirements_compare_with_any_value(
+    labels: dict[str, str], key: str, chosen: list[str], space: str
+) -> None:
     listed = f"({space}{f'{space},{space}'.join(chosen)}{space})"
     assert parse_labels(f"{key} in {listed}").matches(obj(labels)) is (labels.get(key) in chosen)
     assert parse_labels(f"{key} notin {listed}").matches(obj(labels)) is (labels.get(key) not in chosen)
 
 
 @given(labels, keys)
-def test_existence_is_existence(labels: dict[str, str], key: str) -> None:
+def test_existence_requirements_look_for_the_key(labels: dict[str, str], key: str) -> None:
     assert parse_labels(key).matches(obj(labels)) is (key in labels)
     assert parse_labels(f"!{key}").matches(obj(labels)) is (key not in labels)
 
 
 @given(labels, st.lists(st.tuples(keys, values.filter(bool)), min_size=1))
-def test_all_requirements_must_hold(labels: dict[str, str], terms: list[tuple[str, str]]) -> None:
+def test_all_requirements_must_match(labels: dict[str, str], terms: list[tuple[str, str]]) -> None:
     text = ",".join(f"{key}={value}" for key, value in terms)
     assert parse_labels(text).matches(obj(labels)) is all(labels.get(key) == value for key, value in terms)
 
 
 @given(st.integers(-5, 5), st.integers(-5, 5))
-def test_numbers_compare(value: int, limit: int) -> None:
+def test_numeric_requirements_compare_numbers(value: int, limit: int) -> None:
     assert parse_labels(f"n>{limit}").matches(obj({"n": str(value)})) is (value > limit)
     assert parse_labels(f"n<{limit}").matches(obj({"n": str(value)})) is (value < limit)
     assert not parse_labels(f"n<{limit}").matches(obj({"n": "red"}))
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_string_is_parsed_or_rejected(text: str) -> None:
     for parse in (parse_labels, lambda text: parse_fields(text, {"metadata.name"})):
         status = 400
         try:
@@ -65,17 +67,17 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " "])
-def test_nothing_selects_everything(text: str) -> None:
+def test_an_empty_selector_matches_everything(text: str) -> None:
     assert not parse_labels(text)
     assert parse_labels(text).matches(obj({}))
 
 
-def test_a_set_may_have_an_empty_value() -> None:
+def test_a_set_may_contain_an_empty_value() -> None:
     assert parse_labels("a in (,x)").matches(obj({"a": ""}))
     assert parse_labels("a in (x,)").matches(obj({"a": ""}))
 
 
-def test_fields_compare_as_text() -> None:
+def test_fields_are_compared_as_strings() -> None:
     selector = parse_fields("spec.unschedulable=true,spec.x!=1", {"spec.unschedulable", "spec.x"})
     assert selector.matches({"spec": {"unschedulable": True}})
     assert not selector.matches({"spec": {"unschedulable": True, "x": 1}})

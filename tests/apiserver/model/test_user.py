@@ -1,4 +1,4 @@
-"""Users reach what they ask for: the log of requests, and what looks at writes."""
+"""Users in the request log and in admission reviews."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANNA = User(name="anna", uid="1", groups=("people",), extra={"floor": ("2", "3")
 
 @pytest.fixture
 async def hooks() -> Hooks:
-    """Make a webhook that lets everything pass."""
+    """Return a webhook that allows everything."""
     hooks = Hooks()
     hooks.handlers["/hook"] = allow
     return hooks
@@ -22,13 +22,13 @@ async def hooks() -> Hooks:
 
 @pytest.fixture
 async def cluster(hooks: Hooks) -> Cluster:
-    """Make a cluster that asks the webhook about all ConfigMaps."""
+    """Return a cluster that calls the webhook for all ConfigMaps."""
     cluster = Cluster(seed=0, webhooks={HOST: hooks})
     await cluster.apply(configuration("Validating", "hook", webhook(hooks, "/hook")))
     return cluster
 
 
-async def test_admission_knows_the_user(cluster: Cluster, hooks: Hooks) -> None:
+async def test_admission_reviews_name_the_user(cluster: Cluster, hooks: Hooks) -> None:
     client = cluster.client(user=ANNA)
     await client.post(CONFIG_MAPS, json={"metadata": {"name": "a"}})
     await client.put(f"{CONFIG_MAPS}/a", json={"metadata": {"name": "a"}, "data": {"x": "y"}})
@@ -37,12 +37,12 @@ async def test_admission_knows_the_user(cluster: Cluster, hooks: Hooks) -> None:
     assert asked == [("CREATE", ANNA.describe()), ("UPDATE", ANNA.describe()), ("DELETE", ANNA.describe())]
 
 
-async def test_the_helpers_act_as_an_administrator(cluster: Cluster, hooks: Hooks) -> None:
+async def test_the_helpers_have_admin_permissions(cluster: Cluster, hooks: Hooks) -> None:
     await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
     assert [request["userInfo"] for request in hooks.requests()] == [ADMIN.describe()]
 
 
-async def test_the_log_of_requests_knows_the_user(cluster: Cluster) -> None:
+async def test_the_request_log_names_the_user(cluster: Cluster) -> None:
     await cluster.client().get(CONFIG_MAPS)
     await cluster.client(user=ANNA).get(CONFIG_MAPS)
     await cluster.client(user=ANONYMOUS).get(CONFIG_MAPS)
@@ -50,7 +50,7 @@ async def test_the_log_of_requests_knows_the_user(cluster: Cluster) -> None:
     assert cluster.requests.count(user="anna") == 1
 
 
-def test_a_user_is_described_as_the_api_does() -> None:
+def test_a_user_has_the_fields_of_the_api() -> None:
     described = {"username": "anna", "uid": "1", "groups": ["people"], "extra": {"floor": ["2", "3"]}}
     assert ANNA.describe() == described
     assert User(name="").describe() == {}

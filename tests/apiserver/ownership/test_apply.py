@@ -59,7 +59,7 @@ KEYED = {
 
 
 def wanted(plural: str, name: str = "a", *, meta: dict[str, Any] | None = None, **content: Any) -> dict[str, Any]:
-    """Return what is to be applied."""
+    """Return a configuration to apply."""
     api_version, kind = KINDS[plural]
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **(meta or {})}, **content}
 
@@ -81,13 +81,13 @@ async def apply(
 
 @pytest.fixture
 async def keyeds(target: Target) -> Target:
-    """Make a target with a kind that has lists and maps of all types."""
+    """Return a target with a kind that has lists and maps of all types."""
     await ensure_definition(target, definition("keyeds", "Keyed", schema={"openAPIV3Schema": KEYED}))
     return target
 
 
 class TestCreating:
-    async def test_an_object_that_is_not_there_is_created(self, target: Target) -> None:
+    async def test_a_missing_object_is_created(self, target: Target) -> None:
         answer = await apply(target, "configmaps", "me", data={"a": "1"})
         assert answer.code == 201
         assert entries(answer) == [
@@ -95,7 +95,7 @@ class TestCreating:
         ]
         assert answer.content["data"] == {"a": "1"}
 
-    async def test_defaults_are_filled_in_and_managed_by_nobody(self, target: Target) -> None:
+    async def test_defaults_are_set_without_a_manager(self, target: Target) -> None:
         answer = await apply(target, "shapes", "me", spec={"inner": {"key": "x"}})
         assert answer.content["spec"] == {"inner": {"key": "x", "mode": "fast"}, "size": 3}
         assert managers(answer) == {"me": {"f:spec": {"f:inner": {"f:key": {}}}}}
@@ -112,14 +112,14 @@ class TestCreating:
         answer = await target.request("PATCH", target.path("configmaps", "a"), body, APPLY, fieldManager="me")
         assert (answer.code, answer.content["data"]) == (201, {"when": "2001-01-01", "yes": "no"})
 
-    async def test_the_name_must_be_said(self, target: Target) -> None:
+    async def test_the_name_is_required_in_the_body(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Shape"}
         answer = await target.request("PATCH", target.path("shapes", "a"), obj, APPLY, fieldManager="me")
         assert (answer.code, answer.reason) == (400, "BadRequest")
         text = "the name of the object (a based on URL) was undeterminable: name must be provided"
         assert answer.message == text
 
-    async def test_a_uid_means_that_the_object_must_be_there(self, target: Target) -> None:
+    async def test_a_uid_requires_an_existing_object(self, target: Target) -> None:
         answer = await apply(target, "shapes", "me", meta={"uid": "1"})
         assert (answer.code, answer.reason) == (409, "Conflict")
         assert "uid mismatch: the provided object specified uid 1, and no existing object was found" in answer.message
@@ -136,19 +136,19 @@ class TestCreating:
 
 
 class TestMerging:
-    async def test_what_others_have_stays(self, target: Target) -> None:
+    async def test_fields_of_other_managers_stay(self, target: Target) -> None:
         await target.create("configmaps", "a", data={"a": "1"})
         answer = await apply(target, "configmaps", "me", data={"b": "2"})
         assert (answer.code, answer.content["data"]) == (200, {"a": "1", "b": "2"})
 
-    async def test_what_is_wanted_no_more_goes(self, target: Target) -> None:
+    async def test_fields_that_are_no_longer_applied_are_removed(self, target: Target) -> None:
         await apply(target, "configmaps", "me", data={"a": "1", "b": "2"}, meta={"labels": {"x": "y"}})
         answer = await apply(target, "configmaps", "me", data={"b": "2"})
         assert answer.content["data"] == {"b": "2"}
         assert "labels" not in answer.content["metadata"]
         assert managers(answer) == {"me": data("b")}
 
-    async def test_what_another_has_too_stays(self, target: Target) -> None:
+    async def test_shared_fields_stay(self, target: Target) -> None:
         await apply(target, "configmaps", "one", data={"a": "1"})
         await apply(target, "configmaps", "two", data={"a": "1"})
         answer = await apply(target, "configmaps", "one")
@@ -158,18 +158,18 @@ class TestMerging:
         assert "data" not in answer.content
         assert managers(answer) == {}
 
-    async def test_what_an_update_has_taken_stays(self, target: Target) -> None:
+    async def test_fields_that_an_update_has_changed_stay(self, target: Target) -> None:
         await apply(target, "configmaps", "me", data={"a": "1", "b": "1"})
         await target.merge(target.path("configmaps", "a"), {"data": {"a": "2"}}, fieldManager="other")
         answer = await apply(target, "configmaps", "me", data={"b": "1"})
         assert answer.content["data"] == {"a": "2", "b": "1"}
 
-    async def test_to_apply_the_same_again_changes_nothing(self, target: Target) -> None:
+    async def test_applying_the_same_again_changes_nothing(self, target: Target) -> None:
         first = await apply(target, "shapes", "me", spec={"tags": ["a"], "inner": {"key": "x"}})
         second = await apply(target, "shapes", "me", spec={"tags": ["a"], "inner": {"key": "x"}})
         assert second.content == first.content
 
-    async def test_a_second_manager_of_the_same_values_has_no_time(self, target: Target) -> None:
+    async def test_a_second_manager_of_the_same_values_gets_no_time(self, target: Target) -> None:
         await apply(target, "configmaps", "one", data={"a": "1"})
         answer = await apply(target, "configmaps", "two", data={"a": "1"})
         times = {entry["manager"]: entry.get("time") for entry in answer.content["metadata"]["managedFields"]}
@@ -203,7 +203,7 @@ class TestMerging:
             }
         }
 
-    async def test_an_item_goes_with_its_last_manager(self, keyeds: Target) -> None:
+    async def test_an_item_is_removed_with_its_last_manager(self, keyeds: Target) -> None:
         await apply(keyeds, "keyeds", "one", spec={"items": [{"name": "a", "value": 1}, {"name": "b"}]})
         await apply(keyeds, "keyeds", "two", spec={"items": [{"name": "a", "more": {"x": "y"}}]})
         answer = await apply(keyeds, "keyeds", "one", spec={"items": [{"name": "b"}]})
@@ -212,7 +212,7 @@ class TestMerging:
         answer = await apply(keyeds, "keyeds", "two")
         assert [item["name"] for item in answer.content["spec"]["items"]] == ["b"]
 
-    async def test_the_wanted_order_of_items_counts(self, keyeds: Target) -> None:
+    async def test_the_applied_order_of_items_wins(self, keyeds: Target) -> None:
         await apply(keyeds, "keyeds", "one", spec={"items": [{"name": name} for name in "abcd"]})
         await apply(keyeds, "keyeds", "two", spec={"items": [{"name": "x"}]})
         answer = await apply(keyeds, "keyeds", "one", spec={"items": [{"name": name} for name in "dbca"]})
@@ -250,7 +250,7 @@ class TestMerging:
 
 
 class TestConflicts:
-    async def test_another_value_than_its_manager_s_conflicts(self, target: Target) -> None:
+    async def test_a_different_value_conflicts_with_its_manager(self, target: Target) -> None:
         await apply(target, "configmaps", "one", data={"a": "1"})
         answer = await apply(target, "configmaps", "two", data={"a": "2"})
         assert (answer.code, answer.reason) == (409, "Conflict")
@@ -293,19 +293,19 @@ class TestConflicts:
             ('conflict with "two"', ".spec.whole"),
         }
 
-    async def test_force_takes_the_fields(self, target: Target) -> None:
+    async def test_force_takes_over_the_fields(self, target: Target) -> None:
         await apply(target, "configmaps", "one", data={"a": "1", "b": "1"})
         answer = await apply(target, "configmaps", "two", data={"a": "2"}, force=True)
         assert answer.content["data"] == {"a": "2", "b": "1"}
         assert managers(answer) == {"one": data("b"), "two": data("a")}
 
-    async def test_who_has_lost_a_field_wants_it_in_vain(self, target: Target) -> None:
+    async def test_a_manager_that_lost_a_field_gets_a_conflict(self, target: Target) -> None:
         await apply(target, "configmaps", "one", data={"a": "1"})
         await apply(target, "configmaps", "two", data={"a": "2"}, force=True)
         answer = await apply(target, "configmaps", "one", data={"a": "1"})
         assert answer.message == 'Apply failed with 1 conflict: conflict with "two": .data.a'
 
-    async def test_an_object_that_nobody_manages_was_before_the_first_apply(self, target: Target) -> None:
+    async def test_fields_without_a_manager_belong_to_before_first_apply(self, target: Target) -> None:
         await target.create("configmaps", "a", data={"a": "1"})
         await target.merge(target.path("configmaps", "a"), {"metadata": {"managedFields": [{}]}})
         answer = await apply(target, "configmaps", "me", data={"a": "2"})
@@ -313,7 +313,7 @@ class TestConflicts:
         answer = await apply(target, "configmaps", "me", data={"b": "2"})
         assert managers(answer) == {"before-first-apply": data("a", whole=True), "me": data("b")}
 
-    async def test_the_status_has_conflicts_of_its_own(self, target: Target) -> None:
+    async def test_the_status_has_its_own_conflicts(self, target: Target) -> None:
         await apply(target, "shapes", "one", spec={"size": 1})
         path = target.path("shapes", "a", "status")
         obj = wanted("shapes", spec={"size": 2}, status={"x": 1})
@@ -353,19 +353,19 @@ class TestFromClientSide:
         obj = wanted("configmaps", meta={"annotations": {self.NOTE: applied}}, data={"a": "1", "b": "2"})
         await target.request("POST", target.path("configmaps"), obj, fieldManager="kubectl-client-side-apply")
 
-    async def test_kubectl_has_no_conflicts_with_what_it_has_applied_itself(self, target: Target) -> None:
+    async def test_kubectl_has_no_conflicts_with_its_own_client_side_apply(self, target: Target) -> None:
         await self.create(target)
         assert (await apply(target, "configmaps", "other", data={"a": "5"})).code == 409
         answer = await apply(target, "configmaps", "kubectl", data={"a": "5"})
         assert (answer.code, answer.content["data"]) == (200, {"a": "5", "b": "2"})
 
-    async def test_kubectl_s_record_is_kept_up_to_date(self, target: Target) -> None:
+    async def test_kubectl_s_annotation_is_kept_up_to_date(self, target: Target) -> None:
         await self.create(target)
         answer = await apply(target, "configmaps", "kubectl", data={"a": "5"})
         expected = '{"apiVersion":"v1","data":{"a":"5"},"kind":"ConfigMap","metadata":{"name":"a"}}\n'
         assert answer.content["metadata"]["annotations"] == {self.NOTE: expected}
 
-    async def test_what_others_have_changed_since_conflicts(self, target: Target) -> None:
+    async def test_changes_of_others_since_client_side_apply_conflict(self, target: Target) -> None:
         await self.create(target)
         await target.merge(target.path("configmaps", "a"), {"data": {"b": "x"}}, fieldManager="third")
         answer = await apply(target, "configmaps", "kubectl", data={"a": "5", "b": "y"})
@@ -373,7 +373,7 @@ class TestFromClientSide:
 
 
 class TestRefusals:
-    async def test_the_manager_must_be_named(self, target: Target) -> None:
+    async def test_the_field_manager_is_required(self, target: Target) -> None:
         answer = await target.request("PATCH", target.path("configmaps", "a"), wanted("configmaps"), APPLY)
         assert (answer.code, answer.reason) == (422, "Invalid")
         expected = "fieldManager: Required value: is required for apply patch"
@@ -402,7 +402,7 @@ class TestRefusals:
             ),
         ],
     )
-    async def test_what_is_no_such_object_is_refused(
+    async def test_mismatched_configurations_are_rejected(
         self, target: Target, obj: dict[str, Any], code: int, text: str
     ) -> None:
         await target.create("shapes", "a", spec={"size": 1})
@@ -420,19 +420,19 @@ class TestRefusals:
             ({"tags": ["x", "x"]}, '.spec.tags: duplicate entries for key [="x"]'),
         ],
     )
-    async def test_what_does_not_fit_the_schema_cannot_be_merged(
+    async def test_values_that_violate_the_schema_cannot_be_merged(
         self, target: Target, spec: dict[str, Any], text: str
     ) -> None:
         answer = await apply(target, "shapes", "me", spec=spec)
         title = f"failed to create typed patch object (/a; {VERSION}, Kind=Shape)"
         assert (answer.code, answer.message) == (500, f"{title}: {text}")
 
-    async def test_unknown_fields_of_builtin_kinds_are_refused_too(self, target: Target) -> None:
+    async def test_unknown_fields_of_builtin_kinds_are_rejected_too(self, target: Target) -> None:
         answer = await apply(target, "configmaps", "me", nope=1)
         title = "failed to create typed patch object (/a; /v1, Kind=ConfigMap)"
         assert (answer.code, answer.message) == (500, f"{title}: .nope: field not declared in schema")
 
-    async def test_what_is_left_empty_is_null_and_refused_where_null_is_no_value(self, target: Target) -> None:
+    async def test_emptied_containers_are_null_and_rejected_where_null_is_invalid(self, target: Target) -> None:
         await apply(target, "shapes", "me", spec={"extra": {"k": 1}})
         answer = await apply(target, "shapes", "me", spec={"extra": {}})
         expected = 'spec.extra: Invalid value: "null": spec.extra in body must be of type object: "null"'
@@ -442,7 +442,7 @@ class TestRefusals:
         answer = await apply(target, "configmaps", "me", data={})
         assert (answer.code, answer.content.get("data")) == (200, None)
 
-    async def test_what_is_merged_must_be_valid(self, target: Target) -> None:
+    async def test_the_merged_object_must_be_valid(self, target: Target) -> None:
         answer = await apply(target, "shapes", "me", spec={"size": 1000})
         assert (answer.code, answer.reason) == (422, "Invalid")
 
@@ -458,12 +458,12 @@ class TestRefusals:
             ),
         ],
     )
-    async def test_what_is_not_yaml_is_a_bad_request(self, target: Target, body: bytes, text: str) -> None:
+    async def test_invalid_yaml_is_a_bad_request(self, target: Target, body: bytes, text: str) -> None:
         await target.create("shapes", "a")
         answer = await target.request("PATCH", target.path("shapes", "a"), body, APPLY, fieldManager="me")
         assert (answer.code, answer.message) == (400, f"error decoding YAML: {text}")
 
-    async def test_a_repeated_key_is_warned_of_or_refused(self, target: Target) -> None:
+    async def test_duplicate_keys_are_warned_of_or_rejected(self, target: Target) -> None:
         text = f"apiVersion: {VERSION}\nkind: Shape\nmetadata: {{name: a}}\nspec:\n  size: 3\n  size: 4\n".encode()
         path = target.path("shapes", "a")
         answer = await target.request("PATCH", path, text, APPLY, fieldManager="me")
@@ -491,7 +491,7 @@ class TestRefusals:
 
 
 class TestRights:
-    async def test_to_create_by_apply_takes_the_right_to_create(self, guarded: Guarded) -> None:
+    async def test_creating_by_apply_requires_the_create_permission(self, guarded: Guarded) -> None:
         user = await guarded.give("anna", rule("patch", "configmaps"))
         answer = await apply(user, "configmaps", "me", data={"a": "1"})
         assert (answer.code, answer.reason) == (403, "Forbidden")

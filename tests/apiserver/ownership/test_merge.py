@@ -1,4 +1,4 @@
-"""Ownership and merging as an algebra: what holds for all objects, whoever writes them."""
+"""Properties of ownership and merging that hold for all objects."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ WRITES = st.lists(st.tuples(MANAGERS, OBJECTS), min_size=1, max_size=5)
 def do_apply(
     live: dict[str, Any], entries: list[Entry], wanted: dict[str, Any], manager: str = "me"
 ) -> tuple[dict[str, Any], list[Entry]]:
-    """Apply what is wanted by force."""
+    """Apply the configuration by force."""
     applier = Manager(manager, "Apply", "v1", "")
     return apply(
         Application(root=ROOT, scope=Scope(), manager=applier, configuration=wanted, force=True, time="2020"),
@@ -75,7 +75,7 @@ def do_apply(
 
 
 def write_all(writes: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], list[Entry]]:
-    """Apply one after the other by force, each as its manager."""
+    """Apply the configurations one by one by force, each as its manager."""
     live: dict[str, Any] = {}
     entries: list[Entry] = []
     for manager, wanted in writes:
@@ -84,7 +84,7 @@ def write_all(writes: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any],
 
 
 @given(OBJECTS, OBJECTS)
-def test_to_merge_twice_is_to_merge_once(live: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_merging_is_idempotent(live: dict[str, Any], wanted: dict[str, Any]) -> None:
     merged = merge(ROOT, live, wanted)
     assert merge(ROOT, merged, wanted) == merged
     assert merge(ROOT, {}, wanted) == wanted
@@ -92,7 +92,7 @@ def test_to_merge_twice_is_to_merge_once(live: dict[str, Any], wanted: dict[str,
 
 
 @given(OBJECTS, OBJECTS)
-def test_a_comparison_tells_every_difference(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_comparison_finds_every_difference(old: dict[str, Any], new: dict[str, Any]) -> None:
     comparison = compare(ROOT, old, new, Scope())
     assert (comparison.changed == {} and comparison.removed == {}) == _same_but_for_order(old, new)
     back = compare(ROOT, new, old, Scope())
@@ -100,7 +100,7 @@ def test_a_comparison_tells_every_difference(old: dict[str, Any], new: dict[str,
 
 
 def _same_but_for_order(one: Any, other: Any) -> bool:
-    """Return whether the objects are the same, but for the order of items of maps and sets, and empty metadata."""
+    """Return whether the objects are equal except for the order of keyed items and sets, and empty metadata."""
 
     def plain(obj: dict[str, Any]) -> dict[str, Any]:
         result = {key: value for key, value in obj.items() if value != {}}
@@ -113,20 +113,20 @@ def _same_but_for_order(one: Any, other: Any) -> bool:
 
 
 @given(WRITES, OBJECTS)
-def test_to_apply_twice_is_to_apply_once(writes: list[tuple[str, dict[str, Any]]], wanted: dict[str, Any]) -> None:
+def test_applying_is_idempotent(writes: list[tuple[str, dict[str, Any]]], wanted: dict[str, Any]) -> None:
     live, entries = write_all(writes)
     once = do_apply(live, entries, wanted)
     assert do_apply(*once, wanted) == once
 
 
 @given(WRITES, OBJECTS)
-def test_an_applier_has_what_it_wants(writes: list[tuple[str, dict[str, Any]]], wanted: dict[str, Any]) -> None:
+def test_an_applier_owns_its_configuration(writes: list[tuple[str, dict[str, Any]]], wanted: dict[str, Any]) -> None:
     live, _ = do_apply(*write_all(writes), wanted)
     assert compare(ROOT, merge(ROOT, live, wanted), live, Scope()) == ({}, {})
 
 
 @given(WRITES)
-def test_nothing_is_managed_that_is_not_there(writes: list[tuple[str, dict[str, Any]]]) -> None:
+def test_only_existing_fields_are_managed(writes: list[tuple[str, dict[str, Any]]]) -> None:
     live, entries = write_all(writes)
     there = compare(ROOT, {}, live, Scope()).changed
     for entry in entries:
@@ -134,7 +134,7 @@ def test_nothing_is_managed_that_is_not_there(writes: list[tuple[str, dict[str, 
 
 
 @given(WRITES)
-def test_an_object_is_gone_with_its_last_manager(writes: list[tuple[str, dict[str, Any]]]) -> None:
+def test_an_object_is_empty_without_managers(writes: list[tuple[str, dict[str, Any]]]) -> None:
     live, entries = write_all(writes)
     for manager in ("one", "two", "three"):
         live, entries = do_apply(live, entries, {}, manager)
@@ -143,7 +143,7 @@ def test_an_object_is_gone_with_its_last_manager(writes: list[tuple[str, dict[st
 
 
 @given(OBJECTS, OBJECTS, OBJECTS)
-def test_an_update_leaves_each_field_to_one_manager(
+def test_after_an_update_each_field_has_one_manager(
     first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]
 ) -> None:
     entries: list[Entry] = []

@@ -1,4 +1,4 @@
-"""Conformance: the OpenAPI documents tell the kinds and their schemas, as far as clients look for them."""
+"""Conformance: OpenAPI documents with the kinds and schemas that clients use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def without_descriptions(node: Any) -> Any:
     return node
 
 
-async def test_the_index_names_the_document_of_each_group_and_version(target: Target) -> None:
+async def test_the_index_lists_the_document_of_each_group_and_version(target: Target) -> None:
     paths = (await target.get("/openapi/v3")).content["paths"]
     for path in ("api/v1", "apis/apps/v1", f"apis/{GROUP}/v1"):
         document = await target.get(paths[path]["serverRelativeURL"])
@@ -40,7 +40,7 @@ async def test_the_index_names_the_document_of_each_group_and_version(target: Ta
 
 
 @pytest.mark.parametrize("path", [CORE, APPS, f"/openapi/v3/apis/{GROUP}/v1", "/openapi/v2"])
-async def test_all_that_a_document_refers_to_is_in_it(target: Target, path: str) -> None:
+async def test_a_document_contains_all_schemas_that_it_references(target: Target, path: str) -> None:
     document = (await target.get(path)).content
     schemas = document["definitions"] if "definitions" in document else document["components"]["schemas"]
     prefix = "#/definitions/" if "definitions" in document else "#/components/schemas/"
@@ -57,7 +57,7 @@ async def test_all_that_a_document_refers_to_is_in_it(target: Target, path: str)
         (APPS, "io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
     ],
 )
-async def test_schemas_of_built_in_types_are_told(target: Target, path: str, name: str) -> None:
+async def test_schemas_of_built_in_types_are_served(target: Target, path: str, name: str) -> None:
     schema = without_descriptions((await target.get(path)).content["components"]["schemas"][name])
     words = {
         "io.k8s.api.core.v1.Container": lambda: schema["properties"]["ports"]["x-kubernetes-list-map-keys"],
@@ -87,7 +87,7 @@ async def test_schemas_of_built_in_types_are_told(target: Target, path: str, nam
     )
 
 
-async def test_the_older_document_has_its_own_words(target: Target) -> None:
+async def test_version_2_has_its_own_keywords(target: Target) -> None:
     definitions = without_descriptions((await target.get("/openapi/v2")).content["definitions"])
     container = definitions["io.k8s.api.core.v1.Container"]["properties"]
     assert container["resources"] == {"$ref": "#/definitions/io.k8s.api.core.v1.ResourceRequirements"}

@@ -1,4 +1,4 @@
-"""Conformance: lists, pages, selectors, forms; and the rules of resource versions."""
+"""Conformance: lists, pages, selectors, representations, and the semantics of resource versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(content: Any) -> list[str]:
 
 
 class TestLists:
-    async def test_a_list_tells_its_kind_and_version(self, target: Target) -> None:
+    async def test_a_list_has_its_kind_and_version(self, target: Target) -> None:
         version = await fill(target, 2)
         content = (await target.get(target.path("frees"))).content
         assert (content["kind"], content["apiVersion"]) == ("FreeList", f"{GROUP}/v1")
@@ -29,13 +29,13 @@ class TestLists:
         assert names(content) == ["n0", "n1"]
         assert content["items"][0]["kind"] == "Free"
 
-    async def test_items_of_builtin_lists_do_not_repeat_their_kind(self, target: Target) -> None:
+    async def test_items_of_builtin_lists_have_no_kind(self, target: Target) -> None:
         await target.create("configmaps", "a", meta={"labels": {"mine": "yes"}})
         content = (await target.get(target.path("configmaps"), labelSelector="mine")).content
         assert "kind" not in content["items"][0]
         assert "apiVersion" not in content["items"][0]
 
-    async def test_a_namespace_that_does_not_exist_is_empty(self, target: Target) -> None:
+    async def test_the_list_of_a_missing_namespace_is_empty(self, target: Target) -> None:
         answer = await target.get(target.path("frees").replace(target.namespace, "nowhere"))
         assert (answer.code, answer.content["items"]) == (200, [])
 
@@ -44,7 +44,7 @@ class TestLists:
             await target.create("frees", name)
         assert names((await target.get(target.path("frees"))).content) == ["a", "a-b", "a.b", "b"]
 
-    async def test_what_is_not_there_is_not_found(self, target: Target) -> None:
+    async def test_missing_objects_are_not_found(self, target: Target) -> None:
         answer = await target.get(target.path("frees", "a"))
         assert (answer.code, answer.reason, answer.message) == (404, "NotFound", f'frees.{GROUP} "a" not found')
         assert answer.content["details"] == {"name": "a", "group": GROUP, "kind": "frees"}
@@ -102,11 +102,11 @@ class TestPages:
             {"fieldSelector": "nonsense"},
         ],
     )
-    async def test_nonsense_is_a_bad_request(self, target: Target, query: dict[str, str]) -> None:
+    async def test_invalid_options_are_bad_requests(self, target: Target, query: dict[str, str]) -> None:
         answer = await target.get(target.path("frees"), **query)
         assert (answer.code, answer.reason) == (400, "BadRequest")
 
-    async def test_a_token_and_a_version_exclude_each_other(self, target: Target) -> None:
+    async def test_a_continue_token_excludes_a_resource_version(self, target: Target) -> None:
         await fill(target, 2)
         token = (await target.get(target.path("frees"), limit="1")).content["metadata"]["continue"]
         answer = await target.get(target.path("frees"), continue_=token, resourceVersion="5")
@@ -114,7 +114,7 @@ class TestPages:
 
 
 class TestVersions:
-    async def test_an_exact_version_shows_the_past(self, target: Target) -> None:
+    async def test_an_exact_version_returns_the_past_state(self, target: Target) -> None:
         version = await fill(target, 2)
         await target.delete(target.path("frees", "n0"))
         query = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
@@ -122,13 +122,13 @@ class TestVersions:
         assert names(content) == ["n0", "n1"]
         assert content["metadata"]["resourceVersion"] == str(version)
 
-    async def test_not_older_than_shows_the_present(self, target: Target) -> None:
+    async def test_not_older_than_returns_the_current_state(self, target: Target) -> None:
         version = await fill(target, 2)
         await target.delete(target.path("frees", "n0"))
         query = {"resourceVersion": str(version + 1), "resourceVersionMatch": "NotOlderThan"}
         assert names((await target.get(target.path("frees"), **query)).content) == ["n1"]
 
-    async def test_the_future_times_out(self, target: Target) -> None:
+    async def test_a_future_version_times_out(self, target: Target) -> None:
         answer = await target.get(target.path("frees"), resourceVersion="999999999")
         assert (answer.code, answer.reason) == (504, "Timeout")
         assert answer.message.startswith("Timeout: Too large resource version: 999999999, current: ")
@@ -168,15 +168,13 @@ class TestVersions:
             ),
         ],
     )
-    async def test_matches_that_make_no_sense_are_invalid(
-        self, target: Target, query: dict[str, str], text: str
-    ) -> None:
+    async def test_invalid_version_matches_are_rejected(self, target: Target, query: dict[str, str], text: str) -> None:
         answer = await target.get(target.path("frees"), **query)
         assert (answer.code, answer.reason) == (422, "Invalid")
         assert text in answer.message
 
     @pytest.mark.parametrize("version", ["x", "-1", "1.5"])
-    async def test_versions_are_numbers(self, target: Target, version: str) -> None:
+    async def test_resource_versions_must_be_numbers(self, target: Target, version: str) -> None:
         await target.create("configmaps", "a")
         text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
         listed = await target.get(target.path("configmaps"), resourceVersion=version)
@@ -185,7 +183,7 @@ class TestVersions:
             answer = await target.get(path, resourceVersion=version, **query)
             assert (answer.code, answer.message) == (500, text)
 
-    async def test_a_list_of_any_version_is_whole(self, target: Target) -> None:
+    async def test_a_list_of_any_version_is_not_paginated(self, target: Target) -> None:
         await fill(target, 3)
 
         async def lists_any_version() -> Answer:
@@ -195,13 +193,13 @@ class TestVersions:
         assert not answer.content["metadata"].get("continue")
 
     @pytest.mark.parametrize(("value", "kind"), [("bogus", "ADDED"), ("t", "ADDED"), ("False", None), ("0", None)])
-    async def test_every_value_but_false_asks_for_a_watch(self, target: Target, value: str, kind: str | None) -> None:
+    async def test_every_value_but_false_starts_a_watch(self, target: Target, value: str, kind: str | None) -> None:
         await target.create("configmaps", "a")
         query = {"fieldSelector": "metadata.name=a", "timeoutSeconds": "1"}
         answer = await target.get(target.path("configmaps"), watch=value, **query)
         assert answer.content.get("type") == kind
 
-    async def test_one_counter_counts_all_kinds(self, target: Target) -> None:
+    async def test_all_kinds_share_one_resource_version_counter(self, target: Target) -> None:
         first = (await target.create("frees", "a")).version
         second = (await target.create("configmaps", "a")).version
         third = (await target.merge(target.path("frees", "a"), {"spec": {"x": 1}})).version
@@ -221,7 +219,7 @@ class TestSelectors:
             ("metadata.name!=a\\=\\\\", ["a"]),
         ],
     )
-    async def test_fields_of_pods_select(self, target: Target, selector: str, found: list[str]) -> None:
+    async def test_pods_can_be_selected_by_their_fields(self, target: Target, selector: str, found: list[str]) -> None:
         await target.create("pods", "a", spec={"containers": [{"name": "c", "image": "i"}]})
         assert names((await target.get(target.path("pods"), fieldSelector=selector)).content) == found
 
@@ -235,7 +233,9 @@ class TestSelectors:
             ("/apis/events.k8s.io/v1", "regarding.kind!=Pod", []),
         ],
     )
-    async def test_fields_of_events_select(self, target: Target, base: str, selector: str, found: list[str]) -> None:
+    async def test_events_can_be_selected_by_their_fields(
+        self, target: Target, base: str, selector: str, found: list[str]
+    ) -> None:
         about = {"kind": "Pod", "name": "p", "namespace": target.namespace}
         event = {"metadata": {"name": "a"}, "involvedObject": about, "reason": "Some", "type": "Normal"}
         await target.request("POST", target.path("events"), {**event, "source": {"component": "robot"}})
@@ -265,7 +265,7 @@ class TestSelectors:
             ("/api/v1/pods", "metadata.name=a\\b", "invalid field selector: invalid escape sequence: \\b"),
         ],
     )
-    async def test_unknown_fields_are_refused(self, target: Target, path: str, selector: str, text: str) -> None:
+    async def test_unknown_fields_are_rejected(self, target: Target, path: str, selector: str, text: str) -> None:
         answer = await target.get(path, fieldSelector=selector)
         assert (answer.code, answer.message) == (400, text)
 
@@ -289,7 +289,7 @@ class TestSelectors:
             (" at = 1 , at ", ["n1"]),
         ],
     )
-    async def test_labels_select(self, target: Target, selector: str, expected: list[str]) -> None:
+    async def test_label_selectors_select_objects(self, target: Target, selector: str, expected: list[str]) -> None:
         await fill(target, 3)
         assert names((await target.get(target.path("frees"), labelSelector=selector)).content) == expected
 
@@ -297,11 +297,11 @@ class TestSelectors:
         ("selector", "expected"),
         [("metadata.name=n1", ["n1"]), ("metadata.name!=n1", ["n0", "n2"]), ("metadata.name==n0,metadata.name=n1", [])],
     )
-    async def test_fields_select(self, target: Target, selector: str, expected: list[str]) -> None:
+    async def test_field_selectors_select_objects(self, target: Target, selector: str, expected: list[str]) -> None:
         await fill(target, 3)
         assert names((await target.get(target.path("frees"), fieldSelector=selector)).content) == expected
 
-    async def test_builtin_kinds_have_fields_of_their_own(self, target: Target) -> None:
+    async def test_builtin_kinds_have_their_own_field_selectors(self, target: Target) -> None:
         await target.create("pods", "p", spec={"containers": [{"name": "a", "image": "a"}]})
         for phase, expected in (("Pending", ["p"]), ("Running", [])):
             answer = await target.get(target.path("pods"), fieldSelector=f"status.phase={phase}")
@@ -326,17 +326,17 @@ class TestForms:
         assert content["rows"][0]["cells"][:2] == ["a", 7]
         assert content["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 
-    async def test_a_definition_without_columns_shows_the_age(self, target: Target) -> None:
+    async def test_a_definition_without_columns_has_an_age_column(self, target: Target) -> None:
         await target.create("frees", "a")
         content = (await target.get(target.path("frees", "a"), accept=TABLE)).content
         assert [column["name"] for column in content["columnDefinitions"]] == ["Name", "Age"]
 
-    async def test_builtin_kinds_have_columns_of_their_own(self, target: Target) -> None:
+    async def test_builtin_kinds_have_their_own_columns(self, target: Target) -> None:
         content = (await target.get(f"/api/v1/namespaces/{target.namespace}", accept=TABLE)).content
         assert [column["name"] for column in content["columnDefinitions"]] == ["Name", "Status", "Age"]
         assert content["rows"][0]["cells"][:2] == [target.namespace, "Active"]
 
-    async def test_what_is_not_served_is_not_acceptable(self, target: Target) -> None:
+    async def test_unsupported_media_types_are_not_acceptable(self, target: Target) -> None:
         answer = await target.get(target.path("frees"), accept="text/html")
         assert answer.code == 406
 
@@ -345,11 +345,11 @@ class TestForms:
         assert (answer.code, answer.content) == (200, "")
         assert (await target.request("HEAD", target.path("frees", "a"))).code == 404
 
-    async def test_builtin_kinds_have_no_head(self, target: Target) -> None:
+    async def test_builtin_kinds_do_not_support_head(self, target: Target) -> None:
         for path in ("/api/v1/namespaces", target.path("configmaps"), target.path("deployments", "a")):
             assert (await target.request("HEAD", path)).code == 405
 
-    async def test_a_version_that_is_none_is_refused_first(self, target: Target) -> None:
+    async def test_an_invalid_version_is_rejected_first(self, target: Target) -> None:
         answer = await target.get(target.path("configmaps", "a"), resourceVersion="x")
         expected = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
         assert (answer.code, answer.message) == (500, expected)
@@ -357,7 +357,7 @@ class TestForms:
 
 class TestPaths:
     @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH"])
-    async def test_nothing_is_written_in_all_namespaces_at_once(self, target: Target, method: str) -> None:
+    async def test_writes_need_a_namespace(self, target: Target, method: str) -> None:
         await target.create("configmaps", "a")
         answer = await target.request(method, "/api/v1/configmaps", {})
         assert (answer.code, answer.reason) == (405, "MethodNotAllowed")
@@ -379,7 +379,7 @@ class TestPaths:
         answer = await target.get(path)
         assert (answer.code, answer.content) == (404, "404 page not found\n")
 
-    async def test_methods_that_make_no_sense_are_refused(self, target: Target) -> None:
+    async def test_unsupported_methods_are_rejected(self, target: Target) -> None:
         await target.create("configmaps", "a")
         path = target.path("configmaps", "a")
         obj = {"metadata": {"name": "a"}}
@@ -390,12 +390,12 @@ class TestPaths:
     async def test_health_is_ok(self, target: Target, path: str) -> None:
         assert (await target.get(path)).content == "ok"
 
-    async def test_the_version_is_told(self, target: Target) -> None:
+    async def test_the_server_version_is_served(self, target: Target) -> None:
         assert {"major", "minor", "gitVersion", "platform"} <= (await target.get("/version")).content.keys()
 
 
 class TestDiscovery:
-    async def test_groups_tell_their_versions(self, target: Target) -> None:
+    async def test_groups_list_their_versions(self, target: Target) -> None:
         content = (await target.get("/apis")).content
         groups = {group["name"]: group for group in content["groups"]}
         assert groups["apps"]["preferredVersion"] == {"groupVersion": "apps/v1", "version": "v1"}
@@ -403,7 +403,7 @@ class TestDiscovery:
         assert (await target.get(f"/apis/{GROUP}")).content["name"] == GROUP
         assert (await target.get("/api")).content["versions"] == ["v1"]
 
-    async def test_versions_tell_their_resources(self, target: Target) -> None:
+    async def test_versions_list_their_resources(self, target: Target) -> None:
         content = (await target.get(f"/apis/{GROUP}/v1")).content
         resources = {item["name"]: item for item in content["resources"]}
         assert {"shapes", "shapes/status", "shapes/scale", "frees", "globals"} <= resources.keys()

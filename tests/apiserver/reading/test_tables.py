@@ -1,4 +1,4 @@
-"""Tables: what kubectl shows of built-in kinds, on both servers; and cells that are computed."""
+"""Conformance: tables of built-in kinds; and computed cells."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from trioperator.apiserver.reading.columns import builtin_columns
         (315_360_000, "10y"),
     ],
 )
-def test_durations_are_short(seconds: float, text: str) -> None:
+def test_durations_have_two_or_three_digits(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
 
 
-def test_ages_are_durations() -> None:
+def test_ages_are_formatted_durations() -> None:
     now = datetime.datetime(2020, 1, 1, 0, 5, tzinfo=datetime.UTC)
     assert since("2020-01-01T00:00:00Z", now) == "5m"
     assert since(None, now) == "<unknown>"
@@ -51,7 +51,7 @@ TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": CONTAINER
 SELECTOR = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}
 STORAGE = {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}
 
-# By API version and plural name: the kind, what is in an object, and what is shown of it.
+# By API version and plural name: the kind, the content of an object, and the expected cells.
 SHOWN: dict[tuple[str, str], tuple[str, dict[str, Any], dict[str, Any]]] = {
     ("v1", "configmaps"): ("ConfigMap", {"data": {"a": "b"}, "binaryData": {"c": "YQ=="}}, {}),
     ("v1", "pods"): ("Pod", {"spec": {"containers": CONTAINERS}}, {"Ready": "0/2", "Status": "Pending"}),
@@ -83,7 +83,7 @@ SHOWN: dict[tuple[str, str], tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("version", "plural"), SHOWN, ids=[f"{version}/{plural}" for version, plural in SHOWN])
-async def test_built_in_kinds_are_shown_by_their_own_columns(target: Target, version: str, plural: str) -> None:
+async def test_built_in_kinds_have_their_own_columns(target: Target, version: str, plural: str) -> None:
     kind, content, expected = SHOWN[version, plural]
     root = "/api" if version == "v1" else "/apis"
     path = f"{root}/{version}/namespaces/{target.namespace}/{plural}"
@@ -210,7 +210,7 @@ POD_STATES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("status", "shown"), POD_STATES)
-async def test_the_status_of_a_pod_tells_what_its_containers_do(
+async def test_the_status_of_a_pod_follows_its_container_states(
     target: Target, status: dict[str, Any], shown: str
 ) -> None:
     containers = [{"name": "c", "image": "i"}]

@@ -1,4 +1,4 @@
-"""Conformance: the order and the types of watch events; and what the embedded server's watches do in time."""
+"""Conformance: order and types of watch events; and the timing of the embedded server's watches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trioperator.apiserver import Cluster
 
 
 class TestEvents:
-    async def test_changes_come_in_order(self, target: Target) -> None:
+    async def test_changes_arrive_in_order(self, target: Target) -> None:
         start = (await target.create("frees", "a")).version
         path = target.path("frees", "a")
         await target.merge(path, {"spec": {"x": 1}})
@@ -27,7 +27,7 @@ class TestEvents:
         assert versions == sorted(set(versions))
         assert versions[0] > start
 
-    async def test_without_a_version_what_exists_comes_first(self, target: Target) -> None:
+    async def test_without_a_version_existing_objects_come_first(self, target: Target) -> None:
         await target.create("frees", "b")
         await target.create("frees", "a")
         queries: list[dict[str, Any]] = [{}, {"resourceVersion": "0"}]
@@ -41,7 +41,7 @@ class TestEvents:
         assert (event["object"]["kind"], event["object"]["apiVersion"]) == ("ConfigMap", "v1")
         assert event["object"]["data"] == {"x": "y"}
 
-    async def test_the_last_finalizer_shows_the_stored_state_under_a_new_version(self, target: Target) -> None:
+    async def test_removing_the_last_finalizer_sends_the_stored_state_with_a_new_version(self, target: Target) -> None:
         start = (await target.create("frees", "a", meta={"finalizers": ["a.b/c"]})).version
         path = target.path("frees", "a")
         marked = await target.delete(path)
@@ -68,7 +68,7 @@ class TestEvents:
         assert events[0]["object"]["metadata"]["labels"] == {"x": "1"}
         assert start < int(events[0]["object"]["metadata"]["resourceVersion"]) < left.version
 
-    async def test_other_namespaces_are_not_seen(self, target: Target) -> None:
+    async def test_other_namespaces_are_not_watched(self, target: Target) -> None:
         start = (await target.create("configmaps", "first")).version
         obj = {"metadata": {"generateName": "other-"}}
         await target.request("POST", "/api/v1/namespaces/default/configmaps", obj)
@@ -77,7 +77,7 @@ class TestEvents:
         events = await target.lines(target.path("configmaps"), 1, resourceVersion=start, fieldSelector=selector)
         assert summary(events) == [("ADDED", "last")]
 
-    async def test_one_object_is_watched_by_its_name(self, target: Target) -> None:
+    async def test_one_object_can_be_watched_by_name(self, target: Target) -> None:
         start = (await target.create("frees", "a")).version
         await target.create("frees", "b")
         await target.merge(target.path("frees", "a"), {"spec": {"x": 1}})
@@ -94,17 +94,17 @@ class TestEvents:
         assert int(meta["resourceVersion"]) >= version
         assert events[1]["object"]["kind"] == "Free"
 
-    async def test_a_watch_ends_after_its_time(self, target: Target) -> None:
+    async def test_a_watch_ends_after_its_timeout(self, target: Target) -> None:
         with trio.fail_after(60):
             answer = await target.get(target.path("frees"), watch="1", timeoutSeconds="1")
         assert (answer.code, answer.content) == (200, "")
 
-    async def test_a_version_that_is_no_number_fails(self, target: Target) -> None:
+    async def test_a_version_that_is_not_a_number_fails(self, target: Target) -> None:
         answer = await target.get(target.path("frees"), watch="1", resourceVersion="x")
         assert answer.code == 500
         assert "invalid syntax" in answer.message
 
-    async def test_a_watch_may_be_of_tables(self, target: Target) -> None:
+    async def test_a_watch_can_send_tables(self, target: Target) -> None:
         await target.create("shapes", "a", spec={"size": 4})
         accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
         request = target.client.build_request(
@@ -132,7 +132,7 @@ def free(name: str, **spec: object) -> dict[str, object]:
 
 
 async def read_times(client: httpx.AsyncClient, **params: Any) -> list[tuple[float, str]]:
-    """Watch to the end; return when events came, and their types."""
+    """Watch to the end; return the times and types of the events."""
     return [(time, event["type"]) for time, event in await watch(client, FREES, **params)]
 
 
@@ -149,7 +149,7 @@ async def test_bookmarks_come_each_minute_and_at_the_end(
     ]
 
 
-async def test_a_watch_lasts_between_half_an_hour_and_an_hour_by_itself(
+async def test_the_default_timeout_is_between_half_an_hour_and_an_hour(
     autojump_clock: trio.testing.MockClock, cluster: Cluster, client: httpx.AsyncClient
 ) -> None:
     assert await read_times(client, resourceVersion=str(cluster.revision)) == []
@@ -168,7 +168,9 @@ async def test_a_compacted_version_is_expired(cluster: Cluster, client: httpx.As
     assert status["message"] == f"too old resource version: {version} ({cluster.revision})"
 
 
-async def test_a_compacted_page_is_expired_and_offers_the_rest(cluster: Cluster, client: httpx.AsyncClient) -> None:
+async def test_a_compacted_page_is_expired_and_has_a_token_for_the_rest(
+    cluster: Cluster, client: httpx.AsyncClient
+) -> None:
     for name in "abc":
         await cluster.create(free(name))
     first = (await client.get(FREES, params={"limit": "1"})).json()
@@ -182,7 +184,7 @@ async def test_a_compacted_page_is_expired_and_offers_the_rest(cluster: Cluster,
     assert [item["metadata"]["name"] for item in rest["items"]] == ["b", "c", "d"]
 
 
-async def test_history_is_forgotten_by_age(
+async def test_history_is_compacted_by_age(
     autojump_clock: trio.testing.MockClock, cluster: Cluster, client: httpx.AsyncClient
 ) -> None:
     version = str(cluster.revision)
@@ -208,7 +210,7 @@ async def test_a_watcher_that_falls_behind_is_dropped_with_410() -> None:
     assert msgspec.json.decode(lines[0])["object"]["code"] == 410
 
 
-async def test_a_watch_ends_with_its_definition(cluster: Cluster, client: httpx.AsyncClient) -> None:
+async def test_a_watch_ends_when_its_definition_is_deleted(cluster: Cluster, client: httpx.AsyncClient) -> None:
     await cluster.create(free("a"))
     async with client.stream("GET", FREES, params={"watch": "1"}) as response:
         lines = response.aiter_lines()
@@ -217,7 +219,7 @@ async def test_a_watch_ends_with_its_definition(cluster: Cluster, client: httpx.
         assert ['"DELETED"' in line async for line in lines] == [True]
 
 
-async def test_a_read_timeout_of_the_client_is_kept(
+async def test_the_client_s_read_timeout_applies(
     autojump_clock: trio.testing.MockClock, cluster: Cluster, client: httpx.AsyncClient
 ) -> None:
     client.timeout = httpx.Timeout(None, read=7)
@@ -226,7 +228,7 @@ async def test_a_read_timeout_of_the_client_is_kept(
     assert trio.current_time() == 7
 
 
-async def test_watchers_share_the_lines(cluster: Cluster, client: httpx.AsyncClient) -> None:
+async def test_watches_share_encoded_lines(cluster: Cluster, client: httpx.AsyncClient) -> None:
     start = str(cluster.revision)
     counts = dict.fromkeys(range(20), 0)
 

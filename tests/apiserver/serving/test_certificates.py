@@ -1,4 +1,4 @@
-"""Users who show a certificate: over TLS, by the cluster's own authority."""
+"""TLS client certificates, signed by the cluster's own CA."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def url(cluster: Cluster, nursery: trio.Nursery) -> str:
     return str(await nursery.start(partial(serve_cluster, cluster, tls=True)))
 
 
-async def test_a_certificate_tells_the_user(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
+async def test_a_client_certificate_authenticates_the_user(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     anna = User(name="anna", groups=("people", "system:masters"))
     context = client_context(cluster.ca, tmp_path, anna, cluster.ca)
     async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
@@ -42,14 +42,14 @@ async def test_a_certificate_tells_the_user(cluster: Cluster, url: str, tmp_path
     assert [record.user for record in cluster.requests] == ["anna"]
 
 
-async def test_a_certificate_is_not_required(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
+async def test_a_client_certificate_is_optional(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     context = client_context(cluster.ca, tmp_path, None, cluster.ca)
     async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
         assert (await client.get(CONFIG_MAPS)).status_code == 200
     assert [record.user for record in cluster.requests] == ["system:anonymous"]
 
 
-async def test_a_certificate_of_others_is_refused(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
+async def test_a_certificate_of_another_ca_is_rejected(cluster: Cluster, url: str, tmp_path: pathlib.Path) -> None:
     context = client_context(cluster.ca, tmp_path, User(name="anna"), CertificateAuthority())
     with pytest.raises(httpx.TransportError):
         async with httpx.AsyncClient(base_url=url, verify=context, timeout=60) as client:
@@ -57,14 +57,14 @@ async def test_a_certificate_of_others_is_refused(cluster: Cluster, url: str, tm
     assert len(cluster.requests) == 0
 
 
-def test_an_authority_can_be_made_again() -> None:
+def test_a_ca_can_be_restored() -> None:
     first = CertificateAuthority()
     second = CertificateAuthority(first.pem)
     assert second.certificate == first.certificate
     assert second.pem == first.pem
 
 
-def test_the_subject_is_the_user() -> None:
+def test_the_subject_names_the_user() -> None:
     subject = ((("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "anna"),))
     assert user_of_certificate({"subject": subject}) == User(name="anna", groups=("a", "b", "system:authenticated"))
     assert user_of_certificate({"subject": ((("organizationName", "a"),),)}) is None

@@ -1,4 +1,4 @@
-"""The HTTP server on a real port, and clients that misbehave."""
+"""The HTTP server on a real port, and misbehaving clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def address(url: str) -> tuple[str, int]:
 
 
 async def talk(url: str, sent: bytes) -> bytes:
-    """Send bytes, and read until the server closes."""
+    """Send bytes, and read until the server closes the connection."""
     async with await trio.open_tcp_stream(*address(url)) as stream:
         await stream.send_all(sent)
         received = b""
@@ -42,7 +42,7 @@ async def test_objects_are_written_and_read(cluster: Cluster, cluster_url: str) 
     assert (await cluster.get("cm", "a"))["data"] == {"x": "ü"}
 
 
-async def test_a_watch_streams_and_ends_with_its_client(cluster: Cluster, cluster_url: str) -> None:
+async def test_a_watch_streams_until_its_client_disconnects(cluster: Cluster, cluster_url: str) -> None:
     async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
         for _ in range(3):
             with trio.CancelScope() as scope:
@@ -53,7 +53,7 @@ async def test_a_watch_streams_and_ends_with_its_client(cluster: Cluster, cluste
                         scope.cancel()
 
 
-async def test_a_watch_that_ends_leaves_the_connection_open(cluster_url: str) -> None:
+async def test_a_connection_survives_the_end_of_a_watch(cluster_url: str) -> None:
     request = f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     async with await trio.open_tcp_stream(*address(cluster_url)) as stream:
         for _ in range(2):
@@ -65,7 +65,7 @@ async def test_a_watch_that_ends_leaves_the_connection_open(cluster_url: str) ->
             assert received.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_requests_may_come_in_pieces_and_ahead(cluster_url: str) -> None:
+async def test_requests_may_be_fragmented_and_pipelined(cluster_url: str) -> None:
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     last = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     async with await trio.open_tcp_stream(*address(cluster_url)) as stream:
@@ -88,7 +88,7 @@ async def test_requests_may_come_in_pieces_and_ahead(cluster_url: str) -> None:
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 1_000_000, 413),
     ],
 )
-async def test_what_cannot_be_served_is_refused_with_a_status(cluster_url: str, sent: bytes, code: int) -> None:
+async def test_invalid_requests_get_a_status(cluster_url: str, sent: bytes, code: int) -> None:
     head, _, body = (await talk(cluster_url, sent)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % code)
     assert b"Connection: close" in head
@@ -107,7 +107,7 @@ async def test_a_malformed_body_gets_a_status(cluster_url: str, sent: bytes, con
     assert response.json()["kind"] == "Status"
 
 
-async def test_a_warning_may_have_any_letters(cluster: Cluster, cluster_url: str) -> None:
+async def test_a_warning_may_contain_any_characters(cluster: Cluster, cluster_url: str) -> None:
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
     await cluster.apply(definition("frees", "Free", schema=schema))
     body = {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "a"}, "日本\n\r\nX-Evil: 1": 1}
@@ -120,14 +120,14 @@ async def test_a_warning_may_have_any_letters(cluster: Cluster, cluster_url: str
             assert "x-evil" not in response.headers
 
 
-async def test_a_request_for_another_protocol_is_answered_as_it_is(cluster_url: str) -> None:
+async def test_a_protocol_upgrade_is_ignored(cluster_url: str) -> None:
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     received = await talk(cluster_url, request)
     assert received.startswith(b"HTTP/1.1 200 OK\r\n")
     assert received.endswith(b"ok")
 
 
-async def test_a_client_that_expects_a_sign_gets_it(cluster_url: str) -> None:
+async def test_a_client_that_expects_100_continue_gets_it(cluster_url: str) -> None:
     body = b'{"metadata":{"name":"a"}}'
     head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n"
     async with await trio.open_tcp_stream(*address(cluster_url)) as stream:
@@ -139,7 +139,7 @@ async def test_a_client_that_expects_a_sign_gets_it(cluster_url: str) -> None:
     assert received.startswith(b"HTTP/1.1 201 Created\r\n")
 
 
-async def test_a_body_that_is_too_large_is_refused_and_not_kept(cluster_url: str) -> None:
+async def test_a_body_that_is_too_large_is_rejected_and_not_buffered(cluster_url: str) -> None:
     async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
         response = await client.post(CONFIG_MAPS, content=b"x" * (5 * 1024 * 1024))
         assert (response.status_code, response.json()["reason"]) == (413, "RequestEntityTooLarge")
@@ -159,7 +159,7 @@ async def test_many_clients_are_served_at_once(cluster_url: str) -> None:
     assert len(set(answers)) == 20
 
 
-async def test_all_connections_end_with_the_server(cluster: Cluster) -> None:
+async def test_all_connections_are_closed_with_the_server(cluster: Cluster) -> None:
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve_cluster, cluster)
         stream = await trio.open_tcp_stream(*address(url))
@@ -182,7 +182,7 @@ class Client:
         self.received = b""
 
     async def read_until(self, end: bytes) -> bytes:
-        """Read until this comes, and return what has come up to it."""
+        """Read up to and including these bytes."""
         while end not in self.received:
             data = bytes(await self.stream.receive_some(65_536))
             assert data, self.received
@@ -213,7 +213,7 @@ class TestTime:
     @pytest.mark.parametrize(
         "sent", [b"G", b"GET / HTTP/1.1\r\nA: b\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
     )
-    async def test_half_a_request_is_waited_for_a_minute_only(
+    async def test_an_incomplete_request_times_out_after_a_minute(
         self, autojump_clock: object, client: Client, sent: bytes
     ) -> None:
         await client.stream.send_all(sent)
@@ -222,7 +222,7 @@ class TestTime:
         assert received.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert b'"reason":"Timeout"' in received
 
-    async def test_a_request_that_drips_has_no_more_time(
+    async def test_a_slow_request_gets_no_more_time(
         self, autojump_clock: object, client: Client, nursery: trio.Nursery
     ) -> None:
         async def drip() -> None:
@@ -236,7 +236,7 @@ class TestTime:
         assert (await client.read_to_the_end()).startswith(b"HTTP/1.1 408 ")
         assert trio.current_time() < 62
 
-    async def test_the_time_begins_anew_with_each_request(self, autojump_clock: object, client: Client) -> None:
+    async def test_the_timeout_restarts_with_each_request(self, autojump_clock: object, client: Client) -> None:
         for _ in range(5):
             await trio.sleep(50)
             await client.stream.send_all(b"GET /healthz HTTP/1.1\r\n")
@@ -244,15 +244,11 @@ class TestTime:
             await client.stream.send_all(b"\r\n")
             assert (await client.read_until(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 OK")
 
-    async def test_a_connection_without_requests_is_closed_after_ten_minutes(
-        self, autojump_clock: object, client: Client
-    ) -> None:
+    async def test_an_idle_connection_is_closed_after_ten_minutes(self, autojump_clock: object, client: Client) -> None:
         assert await client.read_to_the_end() == b""
         assert trio.current_time() == 600
 
-    async def test_a_silent_watch_is_no_idle_connection(
-        self, autojump_clock: object, client: Client, cluster: Cluster
-    ) -> None:
+    async def test_a_silent_watch_is_not_idle(self, autojump_clock: object, client: Client, cluster: Cluster) -> None:
         await client.stream.send_all(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=3000 HTTP/1.1\r\n\r\n".encode())
         await client.read_until(b"\r\n\r\n")
         await trio.sleep(2000)
@@ -261,7 +257,7 @@ class TestTime:
         await client.read_until(b"0\r\n\r\n")
         assert trio.current_time() == 3000
 
-    async def test_a_request_that_is_sent_during_a_watch_is_answered_after_it(
+    async def test_a_request_pipelined_after_a_watch_is_answered_after_it(
         self, autojump_clock: object, client: Client
     ) -> None:
         await client.stream.send_all(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=100 HTTP/1.1\r\n\r\n".encode())
@@ -270,13 +266,15 @@ class TestTime:
         assert (await client.read_until(b"ok")).startswith(b"0\r\n\r\nHTTP/1.1 200 OK")
         assert trio.current_time() == 100
 
-    async def test_who_takes_nothing_is_disconnected(self, autojump_clock: object, client: Client) -> None:
+    async def test_a_client_that_reads_nothing_is_disconnected(self, autojump_clock: object, client: Client) -> None:
         await client.stream.send_all(b"GET /openapi/v2 HTTP/1.1\r\n\r\n")
         await trio.sleep(61)
         with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
             await client.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
 
-    async def test_who_takes_a_little_is_not(self, autojump_clock: object, client: Client, cluster: Cluster) -> None:
+    async def test_a_client_that_reads_slowly_is_not_disconnected(
+        self, autojump_clock: object, client: Client, cluster: Cluster
+    ) -> None:
         for number in range(4):
             content = {"x": str(number) * 400_000}
             await cluster.apply(
@@ -290,7 +288,7 @@ class TestTime:
         assert len(msgspec.json.decode(client.received.partition(b"\r\n\r\n")[2])["items"]) == 4
 
 
-async def test_a_slow_watcher_gets_410_and_holds_nothing_up(autojump_clock: object, nursery: trio.Nursery) -> None:
+async def test_a_slow_watcher_gets_410_and_blocks_nobody(autojump_clock: object, nursery: trio.Nursery) -> None:
     cluster = Cluster(seed=0, history=50)
     ours, theirs = trio.testing.lockstep_stream_pair()
     nursery.start_soon(partial(serve_stream, cluster.api, theirs))

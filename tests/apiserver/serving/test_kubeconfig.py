@@ -1,4 +1,4 @@
-"""Kubeconfigs of embedded clusters: for their owner only, whole at any time, and never over somebody else's."""
+"""Kubeconfigs of embedded clusters: private, written atomically, and never over foreign files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "kubeconfig"
 
 
-def test_it_is_its_owners_only_and_nothing_else_is_left(cluster: Cluster, path: pathlib.Path) -> None:
+def test_it_is_readable_by_its_owner_only_and_no_temporary_file_is_left(cluster: Cluster, path: pathlib.Path) -> None:
     content = cluster.kubeconfig("http://127.0.0.1:1")
     write_kubeconfig(path, content)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -26,7 +26,7 @@ def test_it_is_its_owners_only_and_nothing_else_is_left(cluster: Cluster, path: 
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_an_own_one_is_replaced(cluster: Cluster, path: pathlib.Path) -> None:
+def test_a_kubeconfig_of_trioperator_is_replaced(cluster: Cluster, path: pathlib.Path) -> None:
     write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:1"))
     path.chmod(0o644)
     write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:2"))
@@ -34,7 +34,7 @@ def test_an_own_one_is_replaced(cluster: Cluster, path: pathlib.Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_link_stays_one(cluster: Cluster, path: pathlib.Path) -> None:
+def test_a_symlink_is_kept(cluster: Cluster, path: pathlib.Path) -> None:
     link = path.with_name("link")
     link.symlink_to(path)
     write_kubeconfig(link, cluster.kubeconfig("http://127.0.0.1:1"))
@@ -53,7 +53,7 @@ def test_a_foreign_file_is_not_overwritten(cluster: Cluster, path: pathlib.Path,
     assert path.read_bytes() == content.encode("latin-1")
 
 
-def test_what_cannot_be_written_is_told(cluster: Cluster, path: pathlib.Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(cluster: Cluster, path: pathlib.Path) -> None:
     content = cluster.kubeconfig("http://127.0.0.1:1")
     with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
         write_kubeconfig(path / "below", content)

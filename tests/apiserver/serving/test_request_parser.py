@@ -1,4 +1,4 @@
-"""Parsing of what clients send: however it is cut, whatever it is, and however large it gets."""
+"""Parsing of requests: in any fragments, malformed, and of any size."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def parse(*pieces: bytes) -> tuple[list[tuple[Request, bool]], int]:
 
 
 @given(st.lists(st.integers(0, len(GET + POST + CHUNKED + LAST)), max_size=10))
-def test_requests_are_the_same_however_they_are_cut(cuts: list[int]) -> None:
+def test_requests_are_parsed_the_same_in_any_fragments(cuts: list[int]) -> None:
     content = GET + POST + CHUNKED + LAST
     edges = [0, *sorted(cuts), len(content)]
     pieces = [content[low:high] for low, high in itertools.pairwise(edges)]
-    requests, refused = parse(*pieces)
-    assert not refused
+    requests, rejected = parse(*pieces)
+    assert not rejected
     assert [(request.method, request.path, request.body, keep) for request, keep in requests] == [
         ("GET", "/a%20b", b"", True),
         ("POST", "/c", b"{}", True),
@@ -46,16 +46,16 @@ def test_requests_are_the_same_however_they_are_cut(cuts: list[int]) -> None:
 
 
 @given(st.lists(st.binary(max_size=50) | st.sampled_from([GET, POST, CHUNKED, LAST, b"\r\n", b"PRI * HTTP/2.0"])))
-def test_nothing_that_is_sent_is_an_error_here(pieces: list[bytes]) -> None:
-    requests, refused = parse(*pieces)
-    assert refused in {0, 400, 413, 431}
+def test_no_bytes_raise_an_exception(pieces: list[bytes]) -> None:
+    requests, rejected = parse(*pieces)
+    assert rejected in {0, 400, 413, 431}
     assert len(requests) <= sum(piece.count(b"HTTP/") for piece in [b"".join(pieces)])
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01hello\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"{}" * 50])
-def test_what_is_not_http_is_refused_after_what_is(sent: bytes) -> None:
-    requests, refused = parse(GET + sent)
-    assert (len(requests), refused) == (1, 400)
+def test_malformed_data_is_rejected_after_valid_requests(sent: bytes) -> None:
+    requests, rejected = parse(GET + sent)
+    assert (len(requests), rejected) == (1, 400)
     assert parse(sent, GET) == ([], 400)
 
 
@@ -69,22 +69,22 @@ def test_what_is_not_http_is_refused_after_what_is(sent: bytes) -> None:
         [b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 70_000],
     ],
 )
-def test_a_head_that_is_too_long_is_refused_and_not_kept(pieces: list[bytes]) -> None:
+def test_a_head_that_is_too_long_is_rejected_and_not_buffered(pieces: list[bytes]) -> None:
     assert parse(*pieces) == ([], 431)
 
 
-def test_a_head_within_the_limit_is_taken() -> None:
+def test_a_head_within_the_limit_is_accepted() -> None:
     head = b"GET / HTTP/1.1\r\nX: %b\r\n\r\n" % (b"x" * (HEAD_LIMIT - 2))
     assert parse(head)[1] == 0
     assert len(parse(head, head, head)[0]) == 3
 
 
-def test_a_body_that_is_announced_as_too_large_is_refused_before_it_comes() -> None:
+def test_a_content_length_over_the_limit_is_rejected_before_the_body() -> None:
     assert parse(b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n") == ([], 413)
     assert parse(b"POST / HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n") == ([], 413)
 
 
-def test_a_body_that_grows_too_large_is_refused() -> None:
+def test_a_chunked_body_over_the_limit_is_rejected() -> None:
     assert parse(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"1f4\r\n%b\r\n" % (b"x" * 500) * 3) == (
         [],
         413,
@@ -93,7 +93,7 @@ def test_a_body_that_grows_too_large_is_refused() -> None:
     assert len(parse(request, request)[0]) == 2
 
 
-def test_a_sign_is_expected_until_the_body_has_come() -> None:
+def test_100_continue_is_expected_until_the_body_arrives() -> None:
     found = parser()
     found.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
     assert found.expects_continue
@@ -101,7 +101,7 @@ def test_a_sign_is_expected_until_the_body_has_come() -> None:
     assert not found.expects_continue
 
 
-def test_another_protocol_is_not_started() -> None:
+def test_a_protocol_upgrade_is_not_started() -> None:
     found = parser()
     found.feed(b"POST /exec HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\x03")
     assert (len(found.requests), found.is_upgrade, found.error) == (1, True, None)

@@ -1,4 +1,4 @@
-"""Clusters that keep their objects in a file: what was answered is there again, whatever has happened."""
+"""Clusters with a data file: acknowledged writes survive restarts, crashes and disk errors."""
 
 # ruff: noqa: ASYNC240 -- the file is looked at while nothing else runs
 
@@ -36,7 +36,7 @@ def config_map(name: str, **meta: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Name a file that nobody may have open at the end."""
+    """Yield the path of a data file, which must not be open afterwards."""
     path = tmp_path / "cluster.data"
     yield path
     links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
@@ -48,7 +48,7 @@ async def names(cluster: Cluster, kind: str = "cm") -> list[str]:
 
 
 class TestRestart:
-    async def test_everything_is_as_it_was(self, path: pathlib.Path) -> None:
+    async def test_a_restart_restores_everything(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             await cluster.apply(definition("frees", "Free"))
             await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
@@ -65,7 +65,7 @@ class TestRestart:
             )
             assert int(created[0]["metadata"]["resourceVersion"]) == cluster.revision == before[1] + 1
 
-    async def test_the_counter_goes_on_after_a_deletion(self, path: pathlib.Path) -> None:
+    async def test_the_revision_continues_after_a_deletion(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             await cluster.apply(config_map("a"))
             await cluster.delete("cm", "a")
@@ -73,7 +73,7 @@ class TestRestart:
         async with open_cluster(path) as cluster:
             assert cluster.revision == before
 
-    async def test_history_is_gone(self, path: pathlib.Path) -> None:
+    async def test_a_restart_discards_the_history(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             await cluster.apply(config_map("a"))
             before = cluster.revision
@@ -85,7 +85,7 @@ class TestRestart:
             [(_, event)] = await watch(client, CONFIG_MAPS, 1, resourceVersion=before + 1)
             assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "c")
 
-    async def test_uids_are_not_given_out_twice(self, path: pathlib.Path) -> None:
+    async def test_uids_are_not_reused(self, path: pathlib.Path) -> None:
         uids = set()
         for number in range(3):
             async with open_cluster(path, seed=1) as cluster:
@@ -93,7 +93,7 @@ class TestRestart:
                 uids |= {obj["metadata"]["uid"] for kind in ("ns", "cm") for obj in await cluster.list(kind)}
         assert len(uids) == 4 + 3
 
-    async def test_owners_finalizers_and_ends_go_on(self, path: pathlib.Path) -> None:
+    async def test_garbage_collection_and_deletions_continue_after_a_restart(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             [owner] = await cluster.apply(config_map("owner"))
             meta = {key: owner["metadata"][key] for key in ("name", "uid")}
@@ -109,7 +109,7 @@ class TestRestart:
             await cluster.patch("cm", "held", {"metadata": {"finalizers": None}}, "team")
             assert await cluster.find("ns", "team") is None
 
-    async def test_a_definition_that_is_being_deleted_ends(self, path: pathlib.Path) -> None:
+    async def test_a_terminating_definition_is_deleted_after_a_restart(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             await cluster.apply(definition("frees", "Free"))
             obj = {
@@ -126,7 +126,7 @@ class TestRestart:
             with pytest.raises(ConfigError, match="no resource 'frees'"):
                 await cluster.list("frees")
 
-    async def test_a_cut_file_holds_a_state_that_there_was(
+    async def test_a_truncated_file_restores_an_earlier_state(
         self, path: pathlib.Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         states: dict[int, list[str]] = {}
@@ -159,7 +159,7 @@ Place = tuple[str, str, str]
 
 
 async def act(cluster: Cluster, place: Place, action: str, other: Place) -> None:
-    """Do something that may be refused."""
+    """Send a random request, which may be rejected."""
     kind, name, namespace = place
     with contextlib.suppress(ApiError, ConfigError):
         if action == "create":
@@ -196,7 +196,7 @@ def content(cluster: Cluster) -> tuple[int, dict[str, dict[str, bytes]], list[st
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions, st.integers(1, 20_000))
-def test_the_file_says_at_any_time_what_the_cluster_says(steps: list[tuple[Place, str, Place]], growth: int) -> None:
+def test_the_file_matches_the_cluster_at_any_time(steps: list[tuple[Place, str, Place]], growth: int) -> None:
     async def main(folder: pathlib.Path) -> None:
         path, copy = folder / "data", folder / "copy"
         file = DataFile.open(path, growth=growth)
@@ -242,7 +242,7 @@ async def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 class TestWriting:
-    async def test_nobody_is_told_of_what_is_not_synced(self, path: pathlib.Path, disk: Disk) -> None:
+    async def test_changes_are_not_visible_before_they_are_synced(self, path: pathlib.Path, disk: Disk) -> None:
         told: list[str] = []
 
         async def create() -> None:
@@ -270,7 +270,7 @@ class TestWriting:
                 disk.gate.set()
         assert sorted(told) == ["create", "read", "watch"]
 
-    async def test_writes_that_wait_at_the_same_time_share_a_sync(self, path: pathlib.Path, disk: Disk) -> None:
+    async def test_concurrent_writes_share_a_sync(self, path: pathlib.Path, disk: Disk) -> None:
         async with open_cluster(path) as cluster:
             disk.begun, disk.syncs = trio.Event(), 0
             disk.gate.clear()
@@ -285,7 +285,7 @@ class TestWriting:
         async with open_cluster(path) as cluster:
             assert len(await names(cluster)) == 51
 
-    async def test_a_cancelled_writer_does_no_harm(self, path: pathlib.Path, disk: Disk) -> None:
+    async def test_a_cancelled_write_does_not_corrupt_the_file(self, path: pathlib.Path, disk: Disk) -> None:
         async with open_cluster(path) as cluster:
             with trio.CancelScope() as scope:
                 scope.cancel()
@@ -294,7 +294,7 @@ class TestWriting:
         async with open_cluster(path) as cluster:
             assert await names(cluster) == ["cancelled", "other"]
 
-    async def test_nothing_is_promised_after_a_failure(self, path: pathlib.Path, disk: Disk) -> None:
+    async def test_writes_fail_after_a_disk_error(self, path: pathlib.Path, disk: Disk) -> None:
         with pytest.raises(DataFileError, match=r"cluster\.data cannot be written: No space left on device\."):
             async with open_cluster(path) as cluster:
                 await cluster.create(config_map("a"))
@@ -310,7 +310,7 @@ class TestWriting:
         async with open_cluster(path) as cluster:
             assert (await names(cluster))[0] == "a"
 
-    async def test_a_file_that_has_grown_is_begun_anew(self, path: pathlib.Path) -> None:
+    async def test_a_large_file_is_compacted(self, path: pathlib.Path) -> None:
         file = DataFile.open(path, growth=10_000)
         cluster = Cluster(data=file)
         await cluster.apply([config_map("a"), config_map("b")])
@@ -335,7 +335,7 @@ class TestWriting:
         assert (await cluster.get("cm", "a"))["data"] == {"x": f"{199:500}"}
         again.close()
 
-    async def test_a_copy_that_was_not_finished_does_no_harm(self, path: pathlib.Path) -> None:
+    async def test_an_unfinished_compaction_is_ignored(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             await cluster.apply(config_map("a"))
         copy = path.with_name(path.name + ".new")
@@ -349,12 +349,12 @@ class TestWriting:
 
 
 class TestOpening:
-    async def test_a_new_file_is_its_owners_only(self, path: pathlib.Path) -> None:
+    async def test_a_new_file_is_readable_by_its_owner_only(self, path: pathlib.Path) -> None:
         async with open_cluster(path):
             pass
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-    async def test_a_file_in_use_is_refused(self, path: pathlib.Path) -> None:
+    async def test_a_file_in_use_is_rejected(self, path: pathlib.Path) -> None:
         async with open_cluster(path):
             with pytest.raises(ConfigError, match=r"cluster\.data cannot be opened: another process is using it\.$"):
                 async with open_cluster(path):
@@ -364,20 +364,22 @@ class TestOpening:
         ("name", "message"),
         [(".", "Is a directory"), ("none/x", "No such file or directory"), ("fifo", "it is not a regular file")],
     )
-    async def test_what_cannot_be_opened_is_told(self, tmp_path: pathlib.Path, name: str, message: str) -> None:
+    async def test_a_file_that_cannot_be_opened_is_an_error(
+        self, tmp_path: pathlib.Path, name: str, message: str
+    ) -> None:
         os.mkfifo(tmp_path / "fifo")
         with pytest.raises(ConfigError, match=f"cannot be opened: {message}."):
             async with open_cluster(tmp_path / name):
                 pass
 
-    async def test_a_foreign_file_is_left_as_it_is(self, path: pathlib.Path) -> None:
+    async def test_a_foreign_file_is_not_changed(self, path: pathlib.Path) -> None:
         path.write_text("notes of mine\n")
         with pytest.raises(ConfigError, match="not a data file of a cluster: its first line is not"):
             async with open_cluster(path):
                 pass
         assert path.read_text() == "notes of mine\n"
 
-    async def test_damage_is_told_and_nothing_is_touched(self, path: pathlib.Path) -> None:
+    async def test_corruption_is_reported_and_the_file_is_not_changed(self, path: pathlib.Path) -> None:
         async with open_cluster(path) as cluster:
             await cluster.apply([config_map("a"), config_map("b")])
         content = path.read_bytes().replace(b'"name":"a"', b'"name":"x"')
@@ -387,7 +389,7 @@ class TestOpening:
                 pass
         assert path.read_bytes() == content
 
-    async def test_what_is_dropped_is_told(self, path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_dropped_writes_are_logged(self, path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
         async with open_cluster(path):
             pass
         with path.open("ab") as file:

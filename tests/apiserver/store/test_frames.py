@@ -1,4 +1,4 @@
-"""The lines of a data file: whatever an interrupted write leaves is known as such, and everything else is an error."""
+"""Frames of a data file: remains of an interrupted write are dropped, any other corruption is an error."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def read(content: bytes) -> tuple[Batches, int]:
 
 
 @given(batches)
-def test_what_was_written_is_read(batches: Batches) -> None:
+def test_written_frames_are_read_back(batches: Batches) -> None:
     content = b"".join(write(batches))
     assert read(content) == (batches, len(content))
 
 
 @given(batches, st.data())
-def test_a_file_cut_anywhere_loses_the_unfinished_write_only(batches: Batches, data: st.DataObject) -> None:
+def test_a_truncated_file_loses_only_the_unfinished_write(batches: Batches, data: st.DataObject) -> None:
     lines = write(batches)
     ends = list(itertools.accumulate(map(len, lines)))
     cut = data.draw(st.integers(ends[1], ends[-1]))
@@ -49,13 +49,13 @@ def test_a_file_cut_anywhere_loses_the_unfinished_write_only(batches: Batches, d
 
 
 @given(batches, st.binary(min_size=1, max_size=40))
-def test_rubbish_at_the_end_is_dropped(batches: Batches, rubbish: bytes) -> None:
+def test_garbage_at_the_end_is_dropped(batches: Batches, rubbish: bytes) -> None:
     content = b"".join(write(batches))
     assert read(content + rubbish) == (batches, len(content))
 
 
 @given(batches.filter(lambda batches: len(batches) > 1), st.data())
-def test_damage_before_something_valid_is_an_error(batches: Batches, data: st.DataObject) -> None:
+def test_corruption_before_valid_frames_is_an_error(batches: Batches, data: st.DataObject) -> None:
     lines = write(batches)
     content = bytearray(b"".join(lines))
     at = data.draw(st.integers(len(lines[0]), len(content) - len(lines[-1]) - 2))
@@ -65,30 +65,30 @@ def test_damage_before_something_valid_is_an_error(batches: Batches, data: st.Da
 
 
 @pytest.mark.parametrize("content", [b"\n", b"hello\n", b"SQLite format 3\0", encode_frame(1, (), {}), b"\0" * 100])
-def test_other_files_are_told(content: bytes) -> None:
+def test_other_files_are_rejected(content: bytes) -> None:
     with pytest.raises(CorruptRecordError, match="first line is not that of a data file"):
         read(content)
 
 
-def test_another_format_is_told() -> None:
+def test_another_format_version_is_rejected() -> None:
     payload = b'{"format":"trioperator cluster","version":2,"objects":0}'
     with pytest.raises(CorruptRecordError, match="format version is 2, but only 1 is supported"):
         read(b"%08x %b\n" % (zlib.crc32(payload), payload))
 
 
 @pytest.mark.parametrize("payload", [b"{}", b"[]", b'{"revision":1,"changes":[["a","b","c"]]}', b"\xff"])
-def test_a_whole_line_that_means_nothing_is_an_error(payload: bytes) -> None:
+def test_a_complete_line_with_invalid_content_is_an_error(payload: bytes) -> None:
     line = b"%08x %b\n" % (zlib.crc32(payload), payload)
     with pytest.raises(CorruptRecordError, match=r"line at byte \d+ cannot be decoded"):
         read(encode_head(objects=0) + line)
 
 
-def test_a_file_has_more_than_its_first_line() -> None:
+def test_a_file_with_only_a_header_is_an_error() -> None:
     with pytest.raises(CorruptRecordError, match="it ends after its first line"):
         read(encode_head(objects=0) + b"00000000 {")
 
 
-def test_objects_of_the_beginning_may_not_be_missing() -> None:
+def test_a_truncated_snapshot_is_an_error() -> None:
     entries = [("", "pods", f"default/{number}", b"{}") for number in range(4)]
     lines = [encode_head(objects=4), encode_frame(9, entries[:2], {}), encode_frame(9, entries[2:], {})]
     assert len(read(b"".join(lines))[0]) == 2

@@ -1,4 +1,4 @@
-"""The store: revisions, history, and the past that can be told from it."""
+"""The store: revisions, history, and past states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def thing(content: int) -> dict[str, Any]:
 
 
 def play(store: Store, moves: list[tuple[str, bool]]) -> list[dict[str, int]]:
-    """Store and remove objects; return what there was at each revision."""
+    """Store and remove objects; return the state at each revision."""
     table = store.table(RESOURCE)
     states: list[dict[str, int]] = [{}]
     for number, (key, is_removal) in enumerate(moves):
@@ -34,7 +34,7 @@ def play(store: Store, moves: list[tuple[str, bool]]) -> list[dict[str, int]]:
 
 
 @given(steps)
-def test_the_past_can_be_told(moves: list[tuple[str, bool]]) -> None:
+def test_past_states_can_be_restored(moves: list[tuple[str, bool]]) -> None:
     store = Store(clock=lambda: 0)
     table = store.table(RESOURCE)
     for revision, expected in enumerate(play(store, moves)):
@@ -44,7 +44,7 @@ def test_the_past_can_be_told(moves: list[tuple[str, bool]]) -> None:
 
 
 @given(steps)
-def test_changes_lead_from_any_revision_to_the_present(moves: list[tuple[str, bool]]) -> None:
+def test_changes_lead_from_any_revision_to_the_current_state(moves: list[tuple[str, bool]]) -> None:
     store = Store(clock=lambda: 0)
     states = play(store, moves)
     table = store.table(RESOURCE)
@@ -70,7 +70,7 @@ def test_keys_are_sorted_and_found_by_prefix(moves: list[tuple[str, bool]]) -> N
 
 
 @given(steps, st.integers(0, 40))
-def test_what_is_compacted_is_expired(moves: list[tuple[str, bool]], limit: int) -> None:
+def test_compacted_revisions_are_expired(moves: list[tuple[str, bool]], limit: int) -> None:
     store = Store(clock=lambda: 0)
     play(store, moves)
     limit = min(limit, store.revision)
@@ -117,7 +117,7 @@ def test_history_is_bounded_by_size() -> None:
     assert table.index_after(table.oldest) == table.dropped
 
 
-def test_one_counter_counts_all_tables() -> None:
+def test_all_tables_share_one_revision_counter() -> None:
     store = Store(clock=lambda: 0)
     first = store.put(store.table(RESOURCE), "a/1", thing(1))
     second = store.put(store.table(("", "others")), "a/1", thing(1))

@@ -1,4 +1,4 @@
-"""Admission by webhooks: the same cases on the embedded server and on a real one."""
+"""Conformance: admission webhooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABELLED = {"op": "add", "path": "/metadata/labels", "value": {"touched": "yes"}
 
 @pytest.fixture
 async def bench(target: Target, nursery: trio.Nursery) -> AsyncIterator[Bench]:
-    """Make a bench with webhooks on loopback: ``/allow`` lets everything pass."""
+    """Yield a bench with webhooks on loopback: ``/allow`` allows everything."""
     hooks = Hooks()
     hooks.handlers["/allow"] = allow
     await nursery.start(serve_hooks, hooks)
@@ -30,7 +30,7 @@ async def bench(target: Target, nursery: trio.Nursery) -> AsyncIterator[Bench]:
 
 
 def data_of(number: int) -> Callable[[Object], Object]:
-    """Make a webhook that writes down which one it is, after those that were before it."""
+    """Return a webhook that appends its name to those of earlier webhooks."""
 
     def handle(review: Object) -> Object:
         seen = review["request"]["object"].get("data", {}).get("trace", "")
@@ -42,7 +42,7 @@ def data_of(number: int) -> Callable[[Object], Object]:
 # -- what webhooks are asked --------------------------------------------------------------------------------------
 
 
-async def test_a_creation_is_asked_about(target: Target, bench: Bench) -> None:
+async def test_a_creation_is_reviewed(target: Target, bench: Bench) -> None:
     await bench.configure("Mutating", bench.webhook("/allow"))
     await target.request(
         "POST",
@@ -103,7 +103,7 @@ async def test_mutating_webhooks_see_what_was_sent(target: Target, bench: Bench)
     assert "name" not in request
 
 
-async def test_an_update_is_asked_about_with_the_old_object(target: Target, bench: Bench) -> None:
+async def test_an_update_is_reviewed_with_the_old_object(target: Target, bench: Bench) -> None:
     created = await target.create("configmaps", "a", data={"x": "y"})
     await bench.configure("Validating", bench.webhook("/allow"))
     await target.merge(target.path("configmaps", "a"), {"data": {"x": "z"}})
@@ -115,7 +115,7 @@ async def test_an_update_is_asked_about_with_the_old_object(target: Target, benc
     assert request["options"] == {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}
 
 
-async def test_a_deletion_is_asked_about_without_a_new_object(target: Target, bench: Bench) -> None:
+async def test_a_deletion_is_reviewed_without_a_new_object(target: Target, bench: Bench) -> None:
     await target.create("configmaps", "a")
     await bench.configure("Validating", bench.webhook("/allow"))
     await target.delete(target.path("configmaps", "a"), {"gracePeriodSeconds": 5, "propagationPolicy": "Background"})
@@ -130,7 +130,7 @@ async def test_a_deletion_is_asked_about_without_a_new_object(target: Target, be
     }
 
 
-async def test_the_deletion_of_a_collection_is_asked_about_object_by_object(target: Target, bench: Bench) -> None:
+async def test_the_deletion_of_a_collection_is_reviewed_object_by_object(target: Target, bench: Bench) -> None:
     for name in "ab":
         await target.create("configmaps", name, meta={"labels": {"it": "goes"}})
     await bench.configure("Validating", bench.webhook("/allow"))
@@ -140,7 +140,7 @@ async def test_the_deletion_of_a_collection_is_asked_about_object_by_object(targ
     assert not any("name" in request for request in asked)
 
 
-async def test_a_refused_deletion_ends_that_of_a_collection(target: Target, bench: Bench) -> None:
+async def test_a_denied_deletion_ends_that_of_a_collection(target: Target, bench: Bench) -> None:
     for name in "abc":
         await target.create("configmaps", name, meta={"labels": {"it": "goes"}})
     bench.hooks.handlers["/but-b"] = lambda review: (
@@ -153,7 +153,7 @@ async def test_a_refused_deletion_ends_that_of_a_collection(target: Target, benc
     assert [item["metadata"]["name"] for item in left.content["items"]] == ["b", "c"]
 
 
-async def test_a_dry_run_is_told(target: Target, bench: Bench) -> None:
+async def test_a_review_shows_a_dry_run(target: Target, bench: Bench) -> None:
     await bench.configure("Validating", bench.webhook("/allow", sideEffects="NoneOnDryRun"))
     await target.request("POST", target.path("configmaps"), {"metadata": {"name": "a"}}, dryRun="All")
     (request,) = bench.asked("/allow")
@@ -161,7 +161,7 @@ async def test_a_dry_run_is_told(target: Target, bench: Bench) -> None:
     assert request["options"]["dryRun"] == ["All"]
 
 
-async def test_an_apply_is_a_creation_and_then_an_update(target: Target, bench: Bench) -> None:
+async def test_an_apply_is_reviewed_as_a_creation_or_an_update(target: Target, bench: Bench) -> None:
     await bench.configure("Validating", bench.webhook("/allow"))
     for value in "yz":
         wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": value}}
@@ -170,14 +170,14 @@ async def test_an_apply_is_a_creation_and_then_an_update(target: Target, bench: 
     assert bench.operations("/allow") == ["CREATE", "UPDATE"]
 
 
-async def test_a_change_that_changes_nothing_is_asked_about(target: Target, bench: Bench) -> None:
+async def test_an_update_without_changes_is_reviewed(target: Target, bench: Bench) -> None:
     await target.create("configmaps", "a", data={"x": "y"})
     await bench.configure("Validating", bench.webhook("/allow"))
     await target.merge(target.path("configmaps", "a"), {"data": {"x": "y"}})
     assert bench.operations("/allow") == ["UPDATE"]
 
 
-async def test_only_mutating_webhooks_are_asked_about_a_conflict(target: Target, bench: Bench) -> None:
+async def test_only_mutating_webhooks_review_a_conflicting_update(target: Target, bench: Bench) -> None:
     await target.create("configmaps", "a")
     await bench.configure("Mutating", bench.webhook("/mutating"))
     await bench.configure("Validating", bench.webhook("/validating"))
@@ -189,14 +189,14 @@ async def test_only_mutating_webhooks_are_asked_about_a_conflict(target: Target,
     assert bench.operations("/validating") == []
 
 
-async def test_webhooks_are_asked_before_a_name_turns_out_to_be_taken(target: Target, bench: Bench) -> None:
+async def test_webhooks_are_called_before_a_name_conflict_is_detected(target: Target, bench: Bench) -> None:
     await target.create("configmaps", "a")
     await bench.configure("Validating", bench.webhook("/allow"))
     assert (await target.create("configmaps", "a")).reason == "AlreadyExists"
     assert bench.operations("/allow") == ["CREATE"]
 
 
-async def test_the_scale_subresource_is_asked_about_as_a_scale(target: Target, bench: Bench) -> None:
+async def test_the_scale_subresource_is_reviewed_as_a_scale(target: Target, bench: Bench) -> None:
     await target.create("shapes", "a", spec={"replicas": 1})
     await bench.configure("Mutating", bench.webhook("/scale", rules=[bench.rule("shapes/scale", group=GROUP)]))
     bench.hooks.handlers["/scale"] = lambda review: patch(
@@ -211,7 +211,7 @@ async def test_the_scale_subresource_is_asked_about_as_a_scale(target: Target, b
     assert (request["object"]["spec"], request["oldObject"]["spec"]) == ({"replicas": 3}, {"replicas": 1})
 
 
-async def test_a_namespace_is_asked_about_by_its_own_labels(target: Target, bench: Bench) -> None:
+async def test_a_namespace_is_selected_by_its_own_labels(target: Target, bench: Bench) -> None:
     selector = {"matchLabels": {"case": bench.unique}}
     hook = bench.webhook("/allow", namespaceSelector=selector, rules=[bench.rule("namespaces")])
     await bench.configure("Validating", hook)
@@ -238,7 +238,7 @@ RESOURCES = {
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-async def test_rules_tell_resources_and_subresources_apart(target: Target, bench: Bench, resource: str) -> None:
+async def test_rules_distinguish_resources_and_subresources(target: Target, bench: Bench, resource: str) -> None:
     await target.create("shapes", "a")
     await bench.configure("Validating", bench.webhook("/allow", rules=[bench.rule(resource, group=GROUP)]))
     await target.merge(target.path("shapes", "a"), {"spec": {"size": 5}})
@@ -252,7 +252,7 @@ async def test_rules_tell_resources_and_subresources_apart(target: Target, bench
 @pytest.mark.parametrize(
     ("scope", "asked"), [("*", ["Free", "Global"]), ("Namespaced", ["Free"]), ("Cluster", ["Global"])]
 )
-async def test_rules_tell_scopes_apart(target: Target, bench: Bench, scope: str, asked: list[str]) -> None:
+async def test_rules_distinguish_scopes(target: Target, bench: Bench, scope: str, asked: list[str]) -> None:
     selector = {"matchLabels": {"case": bench.unique}}
     rule = bench.rule("frees", "globals", group=GROUP, scope=scope)
     await bench.configure("Validating", bench.webhook("/allow", rules=[rule], objectSelector=selector))
@@ -263,7 +263,7 @@ async def test_rules_tell_scopes_apart(target: Target, bench: Bench, scope: str,
     await target.delete(target.path("globals", bench.unique))
 
 
-async def test_rules_tell_operations_groups_and_versions_apart(target: Target, bench: Bench) -> None:
+async def test_rules_distinguish_operations_groups_and_versions(target: Target, bench: Bench) -> None:
     rules = {
         "/update": bench.rule("configmaps", operations=["UPDATE"]),
         "/other-group": bench.rule("configmaps", group="apps"),
@@ -308,13 +308,13 @@ async def test_namespaces_are_selected_by_expressions(target: Target, bench: Ben
     assert (bench.operations("/in"), bench.operations("/not-in")) == (["CREATE"], [])
 
 
-async def test_configurations_themselves_are_never_asked_about(target: Target, bench: Bench) -> None:
+async def test_webhook_configurations_are_never_reviewed(target: Target, bench: Bench) -> None:
     bench.hooks.handlers["/deny"] = deny
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"], "scope": "Cluster"}
     selector = {"matchExpressions": [{"key": "case", "operator": "In", "values": [bench.unique]}]}
     await bench.configure("Validating", bench.webhook("/deny", rules=[rule], objectSelector=selector))
-    refused = await target.create("globals", bench.unique, meta={"labels": {"case": bench.unique}})
-    assert refused.code == 400
+    rejected = await target.create("globals", bench.unique, meta={"labels": {"case": bench.unique}})
+    assert rejected.code == 400
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     content = {"metadata": {"name": bench.unique, "labels": {"case": bench.unique}}}
     assert (await target.request("POST", path, content)).code == 201
@@ -322,7 +322,7 @@ async def test_configurations_themselves_are_never_asked_about(target: Target, b
     assert len(bench.asked("/deny")) == 1
 
 
-async def test_conditions_decide_whether_a_webhook_is_asked(target: Target, bench: Bench) -> None:
+async def test_match_conditions_decide_whether_a_webhook_is_called(target: Target, bench: Bench) -> None:
     pytest.importorskip("cel_expr_python")
     condition = {"name": "named", "expression": "object.metadata.name.startsWith('a') && request.operation == 'CREATE'"}
     await bench.configure("Validating", bench.webhook("/allow", matchConditions=[condition]))
@@ -332,7 +332,7 @@ async def test_conditions_decide_whether_a_webhook_is_asked(target: Target, benc
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Fail", 403), ("Ignore", 201)])
-async def test_conditions_that_fail_count_by_the_failure_policy(
+async def test_failing_match_conditions_follow_the_failure_policy(
     target: Target, bench: Bench, policy: str, code: int
 ) -> None:
     pytest.importorskip("cel_expr_python")
@@ -348,7 +348,7 @@ async def test_conditions_that_fail_count_by_the_failure_policy(
 # -- what webhooks may do -----------------------------------------------------------------------------------------
 
 
-async def test_a_mutating_webhook_changes_what_is_stored(target: Target, bench: Bench) -> None:
+async def test_a_mutating_webhook_changes_the_stored_object(target: Target, bench: Bench) -> None:
     bench.hooks.handlers["/label"] = lambda review: patch(review, LABELLED)
     await bench.configure("Mutating", bench.webhook("/label"))
     created = await target.create("configmaps", "a")
@@ -356,14 +356,14 @@ async def test_a_mutating_webhook_changes_what_is_stored(target: Target, bench: 
     assert (await target.get(target.path("configmaps", "a"))).content["metadata"]["labels"] == {"touched": "yes"}
 
 
-async def test_mutating_webhooks_are_asked_in_the_order_of_names(target: Target, bench: Bench) -> None:
+async def test_mutating_webhooks_are_called_in_the_order_of_their_names(target: Target, bench: Bench) -> None:
     bench.hooks.handlers |= {f"/{number}": data_of(number) for number in (1, 2, 3)}
     await bench.configure("Mutating", bench.webhook("/3"), name="b")
     await bench.configure("Mutating", bench.webhook("/2"), bench.webhook("/1"), name="a")
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "213"}
 
 
-async def test_a_webhook_is_asked_again_if_it_wants_to_be(target: Target, bench: Bench) -> None:
+async def test_a_webhook_is_reinvoked_if_needed(target: Target, bench: Bench) -> None:
     bench.hooks.handlers |= {f"/{number}": data_of(number) for number in (1, 2, 3)}
     webhooks = [
         bench.webhook("/1", reinvocationPolicy="IfNeeded"),
@@ -374,7 +374,7 @@ async def test_a_webhook_is_asked_again_if_it_wants_to_be(target: Target, bench:
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "12313"}
 
 
-async def test_a_webhook_is_not_asked_again_if_nothing_was_changed(target: Target, bench: Bench) -> None:
+async def test_a_webhook_is_not_reinvoked_without_changes(target: Target, bench: Bench) -> None:
     bench.hooks.handlers["/1"] = data_of(1)
     await bench.configure("Mutating", bench.webhook("/1", reinvocationPolicy="IfNeeded"), bench.webhook("/allow"))
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "1"}
@@ -393,7 +393,7 @@ async def test_a_patch_that_changes_nothing_is_a_change_of_built_in_kinds_only(
     assert bench.operations("/allow") == ["CREATE"] * asked
 
 
-async def test_what_webhooks_want_is_defaulted_pruned_and_validated(target: Target, bench: Bench) -> None:
+async def test_mutated_objects_are_defaulted_pruned_and_validated(target: Target, bench: Bench) -> None:
     operations: list[Object] = []
     bench.hooks.handlers["/spec"] = lambda review: patch(review, *operations)
     await bench.configure("Mutating", bench.webhook("/spec", rules=[bench.rule("shapes", group=GROUP)]))
@@ -401,9 +401,9 @@ async def test_what_webhooks_want_is_defaulted_pruned_and_validated(target: Targ
     created = await target.create("shapes", "a")
     assert created.content["spec"] == {"size": 3, "inner": {"key": "k", "mode": "fast"}}
     operations[:] = [{"op": "add", "path": "/spec", "value": {"size": 500}}]
-    refused = await target.create("shapes", "b")
-    assert (refused.code, refused.reason) == (422, "Invalid")
-    assert "spec.size" in refused.message
+    rejected = await target.create("shapes", "b")
+    assert (rejected.code, rejected.reason) == (422, "Invalid")
+    assert "spec.size" in rejected.message
 
 
 async def test_a_webhook_cannot_change_an_identity(target: Target, bench: Bench) -> None:
@@ -438,7 +438,7 @@ PATCHES: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("text", PATCHES)
-async def test_a_patch_that_does_not_fit_is_a_failure_of_the_server(target: Target, bench: Bench, text: str) -> None:
+async def test_a_patch_that_cannot_be_applied_is_an_internal_error(target: Target, bench: Bench, text: str) -> None:
     bench.hooks.handlers["/patch"] = lambda review: patch(review, PATCHES[text])
     await bench.configure("Mutating", bench.webhook("/patch", failurePolicy="Ignore"))
     answer = await target.create("configmaps", "a", data={"a": "b"})
@@ -447,13 +447,13 @@ async def test_a_patch_that_does_not_fit_is_a_failure_of_the_server(target: Targ
     assert answer.content["details"] == {"causes": [{"message": text}]}
 
 
-async def test_a_patch_may_replace_what_is_not_there(target: Target, bench: Bench) -> None:
+async def test_a_patch_may_replace_a_missing_field(target: Target, bench: Bench) -> None:
     bench.hooks.handlers["/patch"] = lambda review: patch(review, {"op": "replace", "path": "/data/z", "value": "1"})
     await bench.configure("Mutating", bench.webhook("/patch"))
     assert (await target.create("configmaps", "a", data={"a": "b"})).content["data"] == {"a": "b", "z": "1"}
 
 
-async def test_a_patch_of_a_deletion_is_refused(target: Target, bench: Bench) -> None:
+async def test_a_patch_of_a_deletion_is_rejected(target: Target, bench: Bench) -> None:
     bench.hooks.handlers["/patch"] = lambda review: patch(review, LABELLED)
     await target.create("configmaps", "a")
     hook = bench.webhook("/patch", rules=[bench.rule("configmaps", operations=["DELETE"])])
@@ -477,7 +477,7 @@ REFUSALS: dict[str, tuple[Object | None, int, str, str]] = {
 
 @pytest.mark.parametrize("phase", ["Mutating", "Validating"])
 @pytest.mark.parametrize("status", REFUSALS)
-async def test_a_webhook_refuses(target: Target, bench: Bench, phase: str, status: str) -> None:
+async def test_a_webhook_can_deny_a_request(target: Target, bench: Bench, phase: str, status: str) -> None:
     told, code, reason, text = REFUSALS[status]
     bench.hooks.handlers["/deny"] = lambda review: deny(review, **({"status": told} if told else {}))
     await bench.configure(phase, bench.webhook("/deny", failurePolicy="Ignore"))
@@ -487,7 +487,7 @@ async def test_a_webhook_refuses(target: Target, bench: Bench, phase: str, statu
     assert (await target.get(target.path("configmaps", "a"))).code == 404
 
 
-async def test_the_details_of_a_refusal_reach_the_client(target: Target, bench: Bench) -> None:
+async def test_the_details_of_a_denial_reach_the_client(target: Target, bench: Bench) -> None:
     details = {"name": "q", "causes": [{"reason": "R", "message": "m", "field": "f"}]}
     bench.hooks.handlers["/deny"] = lambda review: deny(review, status={"message": "no", "details": details})
     await bench.configure("Validating", bench.webhook("/deny"))
@@ -506,7 +506,7 @@ async def test_warnings_of_webhooks_reach_the_client(target: Target, bench: Benc
     assert answer.headers.get_list("warning") == ['299 - "say \\"it\\""', '299 - "twice"', '299 - "more"']
 
 
-async def test_validating_webhooks_are_asked_at_once(target: Target, bench: Bench) -> None:
+async def test_validating_webhooks_are_called_concurrently(target: Target, bench: Bench) -> None:
     both = [trio.Event(), trio.Event()]
 
     def meeting(mine: int) -> Callable[[Object], Any]:
@@ -574,7 +574,7 @@ ANSWERS: dict[str, tuple[Callable[[Object], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-async def test_an_answer_that_is_none_is_a_failure(target: Target, bench: Bench, case: str) -> None:
+async def test_an_invalid_response_is_a_failure(target: Target, bench: Bench, case: str) -> None:
     handler, text = ANSWERS[case]
     bench.hooks.handlers["/hook"] = handler
     await bench.configure("Validating", bench.webhook("/hook"))
@@ -620,7 +620,7 @@ PATCH_ANSWERS: dict[str, tuple[str, Object, str]] = {
 
 
 @pytest.mark.parametrize("case", PATCH_ANSWERS)
-async def test_a_patch_that_is_none_is_a_failure(target: Target, bench: Bench, case: str) -> None:
+async def test_an_invalid_patch_is_a_failure(target: Target, bench: Bench, case: str) -> None:
     phase, response, text = PATCH_ANSWERS[case]
     bench.hooks.handlers["/hook"] = lambda review: allow(review, **response)
     await bench.configure(phase, bench.webhook("/hook"))
@@ -630,7 +630,7 @@ async def test_a_patch_that_is_none_is_a_failure(target: Target, bench: Bench, c
 
 
 @pytest.mark.parametrize("phase", ["Mutating", "Validating"])
-async def test_failures_may_be_ignored(target: Target, bench: Bench, phase: str) -> None:
+async def test_the_failure_policy_may_ignore_failures(target: Target, bench: Bench, phase: str) -> None:
     bench.hooks.handlers["/hook"] = lambda review: Reply(b"boom", 500, "text/plain")
     await bench.configure(phase, bench.webhook("/hook", failurePolicy="Ignore"))
     assert (await target.create("configmaps", "a")).code == 201
@@ -638,7 +638,7 @@ async def test_failures_may_be_ignored(target: Target, bench: Bench, phase: str)
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Fail", 500), ("Ignore", 201)])
-async def test_a_webhook_that_takes_too_long_has_failed(target: Target, bench: Bench, policy: str, code: int) -> None:
+async def test_a_webhook_that_times_out_has_failed(target: Target, bench: Bench, policy: str, code: int) -> None:
     async def sleep(review: Object) -> Object:
         await trio.sleep(3)
         return allow(review)
@@ -652,7 +652,7 @@ async def test_a_webhook_that_takes_too_long_has_failed(target: Target, bench: B
         assert answer.message.endswith(f'failed to call webhook: Post "{url}": context deadline exceeded')
 
 
-async def test_who_does_not_listen_has_failed(target: Target, bench: Bench) -> None:
+async def test_a_refused_connection_is_a_failure(target: Target, bench: Bench) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{unheard.getsockname()[1]}"
@@ -664,7 +664,7 @@ async def test_who_does_not_listen_has_failed(target: Target, bench: Bench) -> N
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_who_is_not_vouched_for_has_failed(target: Target, bench: Bench, policy: str) -> None:
+async def test_an_untrusted_certificate_is_a_failure(target: Target, bench: Bench, policy: str) -> None:
     other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     config = {"url": f"{bench.hooks.url}/allow", "caBundle": other}
     await bench.configure("Validating", bench.webhook("/allow", clientConfig=config, failurePolicy=policy))
@@ -677,7 +677,7 @@ async def test_who_is_not_vouched_for_has_failed(target: Target, bench: Bench, p
         )
 
 
-async def test_authorities_that_are_none_are_a_failure(target: Target, bench: Bench) -> None:
+async def test_an_invalid_ca_bundle_is_a_failure(target: Target, bench: Bench) -> None:
     config = {"url": f"{bench.hooks.url}/allow", "caBundle": base64.b64encode(b"hello").decode()}
     await bench.configure("Validating", bench.webhook("/allow", clientConfig=config))
     answer = await target.create("configmaps", "a")
@@ -686,7 +686,7 @@ async def test_authorities_that_are_none_are_a_failure(target: Target, bench: Be
     )
 
 
-async def test_a_service_that_is_nowhere_is_a_failure(target: Target, bench: Bench) -> None:
+async def test_a_missing_service_is_a_failure(target: Target, bench: Bench) -> None:
     config = {"service": {"namespace": "default", "name": "nobody", "path": "/x"}, "caBundle": BUNDLE}
     await bench.configure("Validating", bench.webhook("/x", clientConfig=config))
     answer = await target.create("configmaps", "a")
@@ -694,7 +694,7 @@ async def test_a_service_that_is_nowhere_is_a_failure(target: Target, bench: Ben
     assert f'failed to call webhook: Post "{url}": service "nobody" not found' in answer.message
 
 
-async def test_the_older_version_of_reviews_is_spoken(target: Target, bench: Bench) -> None:
+async def test_reviews_of_version_v1beta1_are_supported(target: Target, bench: Bench) -> None:
     def handle(review: Object) -> Object:
         assert review["apiVersion"] == "admission.k8s.io/v1beta1"
         encoded = base64.b64encode(b'[{"op":"add","path":"/metadata/labels","value":{"old":"one"}}]').decode()
@@ -708,7 +708,7 @@ async def test_the_older_version_of_reviews_is_spoken(target: Target, bench: Ben
 # -- deletions by the cluster itself ------------------------------------------------------------------------------
 
 
-async def test_the_collection_of_garbage_is_asked_about(target: Target, bench: Bench) -> None:
+async def test_garbage_collection_is_reviewed(target: Target, bench: Bench) -> None:
     owner = await target.create("frees", "owner")
     reference = {"apiVersion": f"{GROUP}/v1", "kind": "Free", "name": "owner", "uid": owner.content["metadata"]["uid"]}
     await target.create("configmaps", "mine", meta={"ownerReferences": [reference]})
@@ -720,14 +720,14 @@ async def test_the_collection_of_garbage_is_asked_about(target: Target, bench: B
     assert asked[0]["options"]["preconditions"]["uid"] == asked[0]["oldObject"]["metadata"]["uid"]
 
 
-async def test_garbage_stays_if_a_webhook_says_so(target: Target, bench: Bench) -> None:
+async def test_a_webhook_can_deny_garbage_collection(target: Target, bench: Bench) -> None:
     owner = await target.create("frees", "owner")
     reference = {"apiVersion": f"{GROUP}/v1", "kind": "Free", "name": "owner", "uid": owner.content["metadata"]["uid"]}
     await target.create("configmaps", "mine", meta={"ownerReferences": [reference]})
-    refused = trio.Event()
+    rejected = trio.Event()
 
     def refuse(review: Object) -> Object:
-        refused.set()
+        rejected.set()
         return deny(review)
 
     bench.hooks.handlers["/deny"] = refuse
@@ -735,11 +735,11 @@ async def test_garbage_stays_if_a_webhook_says_so(target: Target, bench: Bench) 
     await bench.configure("Validating", hook)
     await target.delete(target.path("frees", "owner"))
     with trio.fail_after(60):
-        await refused.wait()
+        await rejected.wait()
     assert (await target.get(target.path("configmaps", "mine"))).code == 200
 
 
-async def test_the_end_of_a_namespace_is_asked_about_object_by_object(target: Target, bench: Bench) -> None:
+async def test_the_termination_of_a_namespace_is_reviewed_object_by_object(target: Target, bench: Bench) -> None:
     name = f"{target.namespace}-ends"
     await target.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     await target.request("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "in"}})

@@ -1,4 +1,4 @@
-"""Calls of webhooks: in memory and virtual time, by services, over kept connections."""
+"""Calls of webhooks: in memory with virtual time, through services, over reused connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trioperator.errors import ApiError
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 
-def test_the_authority_of_the_tests_is_one() -> None:
+def test_the_ca_of_the_tests_is_valid() -> None:
     assert AUTHORITY.cert_pem.bytes().startswith(b"-----BEGIN CERTIFICATE-----")
 
 
@@ -35,7 +35,7 @@ async def test_a_webhook_in_memory_fails_in_virtual_time(autojump_clock: MockClo
     assert trio.current_time() - began == 30
 
 
-async def test_a_service_may_be_in_memory() -> None:
+async def test_a_service_can_be_in_memory() -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = allow
     cluster = Cluster(seed=0, webhooks={"hooks.default.svc": hooks})
@@ -45,7 +45,7 @@ async def test_a_service_may_be_in_memory() -> None:
     assert len(hooks.asked) == 1
 
 
-async def test_a_service_is_where_the_cluster_is_told(nursery: trio.Nursery) -> None:
+async def test_a_service_is_mapped_to_a_url(nursery: trio.Nursery) -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = allow
     await nursery.start(serve_hooks, hooks, "hooks.default.svc")
@@ -57,7 +57,7 @@ async def test_a_service_is_where_the_cluster_is_told(nursery: trio.Nursery) -> 
     assert [target for target, _ in hooks.asked] == ["/x?timeout=10s"]
 
 
-async def test_a_service_must_prove_its_own_name(nursery: trio.Nursery) -> None:
+async def test_a_service_needs_a_certificate_for_its_own_name(nursery: trio.Nursery) -> None:
     hooks = Hooks()
     await nursery.start(serve_hooks, hooks, "other.default.svc")
     cluster = Cluster(seed=0, services={"default/hooks": hooks.url})
@@ -68,7 +68,7 @@ async def test_a_service_must_prove_its_own_name(nursery: trio.Nursery) -> None:
             await cluster.create(CONFIG_MAP)
 
 
-async def test_connections_are_kept_for_the_next_call(nursery: trio.Nursery) -> None:
+async def test_connections_are_reused(nursery: trio.Nursery) -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = allow
     await nursery.start(serve_hooks, hooks)
@@ -80,7 +80,7 @@ async def test_connections_are_kept_for_the_next_call(nursery: trio.Nursery) -> 
     assert (len(hooks.asked), hooks.connections) == (3, 1)
 
 
-async def test_connections_in_use_are_left_open() -> None:
+async def test_connections_in_use_are_not_closed() -> None:
     hooks = Hooks()
     asked, goes_on = trio.Event(), trio.Event()
 
@@ -105,7 +105,7 @@ async def test_connections_in_use_are_left_open() -> None:
     await webhook_client.aclose()
 
 
-async def test_what_webhooks_note_is_in_the_log_of_requests() -> None:
+async def test_audit_annotations_of_webhooks_are_in_the_request_log() -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = lambda review: deny(review, auditAnnotations={"why": "because"})
     cluster = Cluster(seed=0, webhooks={HOST: hooks})
@@ -114,7 +114,7 @@ async def test_what_webhooks_note_is_in_the_log_of_requests() -> None:
     assert cluster.requests[0].annotations == {"x.conformance.dev/why": "because"}
 
 
-async def test_refused_garbage_goes_when_the_webhook_is_gone(autojump_clock: MockClock) -> None:
+async def test_denied_garbage_is_collected_after_the_webhook_is_removed(autojump_clock: MockClock) -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = deny
     cluster = Cluster(seed=0, webhooks={HOST: hooks})
@@ -130,7 +130,7 @@ async def test_refused_garbage_goes_when_the_webhook_is_gone(autojump_clock: Moc
     assert await cluster.find("configmaps", "a") is None
 
 
-async def test_a_webhook_may_write_while_it_is_asked(autojump_clock: MockClock) -> None:
+async def test_a_webhook_may_write_during_a_review(autojump_clock: MockClock) -> None:
     hooks = Hooks()
     cluster = Cluster(seed=0, webhooks={HOST: hooks})
 
@@ -145,7 +145,7 @@ async def test_a_webhook_may_write_while_it_is_asked(autojump_clock: MockClock) 
     assert len(await cluster.list("secrets")) == 2
 
 
-async def test_a_write_begins_anew_if_somebody_was_quicker(autojump_clock: MockClock) -> None:
+async def test_a_write_starts_over_after_a_concurrent_change(autojump_clock: MockClock) -> None:
     hooks = Hooks()
     cluster = Cluster(seed=0, webhooks={HOST: hooks})
     await cluster.create(CONFIG_MAP)

@@ -1,4 +1,4 @@
-"""Custom objects in several versions: the same cases on the embedded server and on a real one."""
+"""Conformance: conversion of custom objects between versions."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def convert(review: Object, *, change: Callable[[Object], None] = lambda obj: No
 
 
 def answer(review: Object, **response: Any) -> Object:
-    """Make the answer of a conversion."""
+    """Return a conversion response."""
     response = {"uid": review["request"]["uid"], "result": {"status": "Success"}, **response}
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response}
 
 
 def changed(**content: Any) -> Callable[[Object], Object]:
-    """Make a webhook that converts and changes the metadata, too."""
+    """Return a webhook that also changes the metadata."""
 
     def change(obj: Object) -> None:
         obj["metadata"].update(content)
@@ -54,7 +54,7 @@ def changed(**content: Any) -> Callable[[Object], Object]:
 
 
 class Place(Bench):
-    """A definition with two versions, which are converted by a webhook."""
+    """Definition with two versions and a conversion webhook."""
 
     def __init__(self, target: Target, hooks: Hooks) -> None:
         super().__init__(target, hooks)
@@ -95,7 +95,7 @@ class Place(Bench):
 
     @property
     def by_webhook(self) -> Object:
-        """Return the conversion by the webhook."""
+        """Return the conversion stanza for the webhook."""
         client = {"url": f"{self.hooks.url}/convert", "caBundle": BUNDLE}
         return {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client}}
 
@@ -117,7 +117,7 @@ class Place(Bench):
         return await self.target.request("POST", self.at(version), obj)
 
     async def clear(self) -> None:
-        """Take the definition away."""
+        """Delete the definition."""
         self.hooks.handlers["/convert"] = convert
         await super().clear()
         await self.target.delete(f"{DEFINITIONS}/{self.name}")
@@ -125,7 +125,7 @@ class Place(Bench):
 
 @pytest.fixture
 async def hooks(nursery: trio.Nursery) -> Hooks:
-    """Make webhooks on loopback."""
+    """Return webhooks that are served on loopback."""
     hooks = Hooks()
     hooks.handlers["/allow"] = allow
     await nursery.start(serve_hooks, hooks)
@@ -134,7 +134,7 @@ async def hooks(nursery: trio.Nursery) -> Hooks:
 
 @pytest.fixture
 async def place(target: Target, hooks: Hooks) -> AsyncIterator[Place]:
-    """Make a place whose definition is not there yet."""
+    """Yield a place whose definition does not exist yet."""
     place = Place(target, hooks)
     async with open_bench(target, hooks, place):
         yield place
@@ -151,7 +151,7 @@ async def test_without_a_webhook_versions_differ_by_name_and_fields(target: Targ
     assert (await target.get(place.at("v1", "a"))).content["spec"] == {"address": "h:1"}
 
 
-async def test_what_is_created_in_one_version_is_read_in_another(target: Target, place: Place) -> None:
+async def test_objects_can_be_read_in_another_version(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     assert (await target.get(place.at("v2", "a"))).content["spec"] == {"host": "h", "port": "1"}
@@ -161,7 +161,7 @@ async def test_what_is_created_in_one_version_is_read_in_another(target: Target,
     assert (await target.get(place.at("v1", "b"))).content["spec"] == {"address": "i:2"}
 
 
-async def test_the_webhook_is_asked_as_the_api_says(target: Target, place: Place) -> None:
+async def test_the_webhook_gets_a_conversion_review(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     await target.get(place.at("v2", "a"))
@@ -211,14 +211,14 @@ async def test_a_watch_is_converted(target: Target, place: Place) -> None:
     assert {event["object"]["apiVersion"] for event in events} == {f"{GROUP}/v2"}
 
 
-async def test_a_watch_begins_with_what_there_is_in_its_version(target: Target, place: Place) -> None:
+async def test_initial_events_of_a_watch_are_converted(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     (event,) = await target.lines(place.at("v2"), 1)
     assert (event["type"], event["object"]["spec"]) == ("ADDED", {"host": "h", "port": "1"})
 
 
-async def test_an_object_is_changed_in_another_version(target: Target, place: Place) -> None:
+async def test_an_object_can_be_patched_in_another_version(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     answer = await target.merge(place.at("v2", "a"), {"spec": {"port": "2"}})
@@ -229,7 +229,7 @@ async def test_an_object_is_changed_in_another_version(target: Target, place: Pl
     assert (await target.get(place.at("v1", "a"))).content["spec"] == {"address": "g:2"}
 
 
-async def test_an_object_is_replaced_in_another_version(target: Target, place: Place) -> None:
+async def test_an_object_can_be_replaced_in_another_version(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     obj = (await target.get(place.at("v2", "a"))).content
@@ -238,21 +238,21 @@ async def test_an_object_is_replaced_in_another_version(target: Target, place: P
     assert (replaced.code, replaced.content["spec"]) == (200, {"host": "g", "port": "1"})
 
 
-async def test_a_deletion_goes_by_any_version(target: Target, place: Place) -> None:
+async def test_an_object_can_be_deleted_in_any_version(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     assert (await target.delete(place.at("v2", "a"))).code == 200
     assert (await target.get(place.at("v1", "a"))).code == 404
 
 
-async def test_labels_may_be_converted(target: Target, place: Place) -> None:
+async def test_the_webhook_may_change_labels(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
     place.hooks.handlers["/convert"] = changed(labels={"converted": "yes"})
     assert (await target.get(place.at("v2", "a"))).content["metadata"]["labels"] == {"converted": "yes"}
 
 
-async def test_other_metadata_may_not_be_converted(target: Target, place: Place) -> None:
+async def test_the_webhook_may_not_change_other_metadata(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     created = await place.make("v1", "a", address="h:1")
     place.hooks.handlers["/convert"] = changed(finalizers=["a.b/c"], resourceVersion="1", generation=7)
@@ -263,12 +263,12 @@ async def test_other_metadata_may_not_be_converted(target: Target, place: Place)
 
 
 def other_kind(obj: Object) -> None:
-    """Say that the object is of another kind."""
+    """Convert to another kind."""
     obj["kind"] = "Other"
 
 
 def other_version(obj: Object) -> None:
-    """Say that the object is of another version."""
+    """Convert to another version."""
     obj["apiVersion"] = f"{GROUP}/v9"
 
 
@@ -304,7 +304,7 @@ FAILURES: dict[str, tuple[Callable[[Object], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_a_conversion_that_fails_is_told(target: Target, place: Place, case: str) -> None:
+async def test_a_failed_conversion_is_reported(target: Target, place: Place, case: str) -> None:
     handler, text = FAILURES[case]
     await place.define(place.by_webhook)
     await place.make("v1", "a", address="h:1")
@@ -315,7 +315,7 @@ async def test_a_conversion_that_fails_is_told(target: Target, place: Place, cas
     assert answer.message.startswith(start + text), answer.message
 
 
-async def test_nothing_is_stored_if_the_conversion_fails(target: Target, place: Place) -> None:
+async def test_a_failed_conversion_stores_nothing(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     place.hooks.handlers["/convert"] = lambda review: answer(review, result={"status": "Failed", "message": "no"})
     answer_ = await place.make("v2", "a", host="h")
@@ -355,7 +355,7 @@ async def test_a_watch_ends_when_its_definition_changes(target: Target, place: P
                 assert [line async for line in response.aiter_lines()] == []
 
 
-async def test_admission_asks_in_the_version_of_the_rule(target: Target, place: Place) -> None:
+async def test_admission_reviews_use_the_version_of_the_rule(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     rule = place.rule(place.plural, group=GROUP, versions=("v2",))
     await place.configure("Validating", place.webhook("/allow", rules=[rule]))
@@ -366,7 +366,7 @@ async def test_admission_asks_in_the_version_of_the_rule(target: Target, place: 
     assert (request["resource"]["version"], request["requestResource"]["version"]) == ("v2", "v1")
 
 
-async def test_a_patch_of_admission_is_in_the_version_of_the_rule(target: Target, place: Place) -> None:
+async def test_admission_patches_use_the_version_of_the_rule(target: Target, place: Place) -> None:
     from tests.apiserver.hooks import patch
 
     await place.define(place.by_webhook)
@@ -376,7 +376,7 @@ async def test_a_patch_of_admission_is_in_the_version_of_the_rule(target: Target
     assert (await place.make("v1", "a", address="h:1")).content["spec"] == {"address": "h:9"}
 
 
-async def test_admission_may_want_exactly_the_version_of_the_rule(target: Target, place: Place) -> None:
+async def test_the_match_policy_exact_requires_the_version_of_the_rule(target: Target, place: Place) -> None:
     await place.define(place.by_webhook)
     rule = place.rule(place.plural, group=GROUP, versions=("v2",))
     await place.configure("Validating", place.webhook("/allow", rules=[rule], matchPolicy="Exact"))
@@ -423,7 +423,7 @@ INVALID: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("case", INVALID)
-async def test_a_conversion_must_be_valid(target: Target, place: Place, case: str) -> None:
+async def test_conversions_of_definitions_are_validated(target: Target, place: Place, case: str) -> None:
     conversion, text = INVALID[case]
     answer = await target.request("POST", DEFINITIONS, place.definition(conversion))
     text = text.replace("@", "spec.conversion.")

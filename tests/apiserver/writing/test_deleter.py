@@ -11,7 +11,7 @@ from tests.apiserver.conftest import GROUP, Target
 
 
 class TestDeleting:
-    async def test_an_object_is_gone_at_once(self, target: Target) -> None:
+    async def test_an_object_is_deleted_immediately(self, target: Target) -> None:
         uid = (await target.create("frees", "a")).content["metadata"]["uid"]
         answer = await target.delete(target.path("frees", "a"))
         assert answer.code == 200
@@ -35,7 +35,7 @@ class TestDeleting:
         again = await target.delete(target.path("frees", "a"))
         assert (again.code, again.content["metadata"]) == (200, meta)
 
-    async def test_an_object_goes_with_its_last_finalizer(self, target: Target) -> None:
+    async def test_an_object_is_deleted_with_its_last_finalizer(self, target: Target) -> None:
         await target.create("frees", "a", meta={"finalizers": ["a.b/c", "a.b/d"]})
         path = target.path("frees", "a")
         await target.delete(path)
@@ -49,7 +49,7 @@ class TestDeleting:
         assert (await target.get(path)).code == 404
         assert (await target.merge(path, {"spec": {}})).code == 404
 
-    async def test_what_is_being_deleted_can_be_changed(self, target: Target) -> None:
+    async def test_terminating_objects_can_be_changed(self, target: Target) -> None:
         await target.create("frees", "a", meta={"finalizers": ["a.b/c"]})
         path = target.path("frees", "a")
         await target.delete(path)
@@ -58,7 +58,7 @@ class TestDeleting:
         answer = await target.merge(path, {"metadata": {"deletionTimestamp": None}})
         assert "deletionTimestamp" in answer.content["metadata"]
 
-    async def test_what_is_being_deleted_gets_no_new_finalizers(self, target: Target) -> None:
+    async def test_terminating_objects_get_no_new_finalizers(self, target: Target) -> None:
         await target.create("frees", "a", meta={"finalizers": ["a.b/c"]})
         path = target.path("frees", "a")
         await target.delete(path)
@@ -75,7 +75,7 @@ class TestDeleting:
             ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match"),
         ],
     )
-    async def test_preconditions_are_kept(self, target: Target, preconditions: Any, text: str) -> None:
+    async def test_failed_preconditions_conflict(self, target: Target, preconditions: Any, text: str) -> None:
         await target.create("frees", "a")
         answer = await target.delete(target.path("frees", "a"), {"preconditions": preconditions})
         assert (answer.code, answer.reason, answer.content["details"]["kind"]) == (409, "Conflict", "Free")
@@ -124,14 +124,14 @@ class TestDeleting:
             ),
         ],
     )
-    async def test_options_that_are_none_are_refused(self, target: Target, body: Any, code: int, message: str) -> None:
+    async def test_malformed_options_are_rejected(self, target: Target, body: Any, code: int, message: str) -> None:
         await target.create("frees", "a")
         answer = await target.delete(target.path("frees", "a"), body)
         assert answer.code == code
         assert message in answer.message
         assert (await target.get(target.path("frees", "a"))).code == 200
 
-    async def test_the_query_does_not_matter_beside_a_body(self, target: Target) -> None:
+    async def test_the_query_is_ignored_if_there_is_a_body(self, target: Target) -> None:
         path = target.path("frees", "a")
         await target.create("frees", "a")
         assert (await target.delete(path, dryRun="All")).code == 200
@@ -157,7 +157,7 @@ class TestDeleting:
             ),
         ],
     )
-    async def test_a_query_that_is_none_is_refused(
+    async def test_a_malformed_query_is_rejected(
         self, target: Target, query: dict[str, str], code: int, message: str
     ) -> None:
         await target.create("frees", "a")
@@ -165,7 +165,7 @@ class TestDeleting:
         assert answer.code == code
         assert message in answer.message
 
-    async def test_preconditions_that_hold_do_not_matter(self, target: Target) -> None:
+    async def test_met_preconditions_do_not_matter(self, target: Target) -> None:
         meta = (await target.create("frees", "a")).content["metadata"]
         preconditions = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         assert (await target.delete(target.path("frees", "a"), {"preconditions": preconditions})).code == 200
@@ -178,7 +178,7 @@ class TestDeleting:
     @pytest.mark.parametrize(
         ("body", "code"), [(b"{x", 400), (b'{"propagationPolicy":"Bad"}', 422), (b"{}", 200), (b"", 200)]
     )
-    async def test_nonsense_options_are_refused(self, target: Target, body: bytes, code: int) -> None:
+    async def test_invalid_options_are_rejected(self, target: Target, body: bytes, code: int) -> None:
         await target.create("frees", "a")
         assert (await target.delete(target.path("frees", "a"), body)).code == code
 
@@ -195,7 +195,7 @@ class TestDeleting:
             ("c", False),
         ]
 
-    async def test_a_pod_on_no_node_goes_at_once(self, target: Target) -> None:
+    async def test_an_unscheduled_pod_is_deleted_immediately(self, target: Target) -> None:
         await target.create("pods", "p", spec={"containers": [{"name": "a", "image": "a"}]})
         answer = await target.delete(target.path("pods", "p"))
         assert (answer.code, answer.content["kind"]) == (200, "Pod")
@@ -213,20 +213,20 @@ class TestDeleting:
 
 class TestOwners:
     async def own(self, target: Target, owner: str, *names: str, **extra: Any) -> str:
-        """Create a config map, and others that it owns; return its uid."""
+        """Create a ConfigMap with dependents; return its uid."""
         uid = str((await target.create("configmaps", owner)).content["metadata"]["uid"])
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, **extra}
         for name in names:
             assert (await target.create("configmaps", name, meta={"ownerReferences": [reference]})).code == 201
         return uid
 
-    async def test_dependents_go_with_their_owner(self, target: Target) -> None:
+    async def test_dependents_are_deleted_with_their_owner(self, target: Target) -> None:
         await self.own(target, "owner", "child1", "child2")
         await target.delete(target.path("configmaps", "owner"))
         for name in ("owner", "child1", "child2"):
             await target.until(target.path("configmaps", name), 404)
 
-    async def test_dependents_go_down_to_the_last_generation(self, target: Target) -> None:
+    async def test_indirect_dependents_are_deleted_too(self, target: Target) -> None:
         await self.own(target, "owner")
         uid = (await target.get(target.path("configmaps", "owner"))).content["metadata"]["uid"]
         for name, parent in (("child", "owner"), ("grandchild", "child")):
@@ -236,7 +236,7 @@ class TestOwners:
         await target.delete(target.path("configmaps", "owner"))
         await target.until(target.path("configmaps", "grandchild"), 404)
 
-    async def test_one_owner_that_is_left_is_enough(self, target: Target) -> None:
+    async def test_one_remaining_owner_keeps_a_dependent(self, target: Target) -> None:
         references = []
         for name in ("one", "two"):
             uid = (await target.create("configmaps", name)).content["metadata"]["uid"]
@@ -251,7 +251,7 @@ class TestOwners:
         await target.delete(target.path("configmaps", "two"))
         await target.until(path, 404)
 
-    async def test_orphans_stay_without_their_owner(self, target: Target) -> None:
+    async def test_orphaned_dependents_stay(self, target: Target) -> None:
         await self.own(target, "owner", "child")
         await target.delete(target.path("configmaps", "owner"), {"propagationPolicy": "Orphan"})
         await target.until(target.path("configmaps", "owner"), 404)
@@ -271,13 +271,13 @@ class TestOwners:
         await target.merge(child, {"metadata": {"finalizers": None}})
         await target.until(target.path("configmaps", "owner"), 404)
 
-    async def test_an_owner_that_never_was_takes_its_dependents(self, target: Target) -> None:
+    async def test_dependents_of_a_missing_owner_are_deleted(self, target: Target) -> None:
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}
         answer = await target.create("configmaps", "child", meta={"ownerReferences": [reference]})
         assert answer.code == 201
         await target.until(target.path("configmaps", "child"), 404)
 
-    async def test_an_owner_of_a_kind_that_nobody_knows_is_let_alone(self, target: Target) -> None:
+    async def test_dependents_of_an_owner_of_an_unknown_kind_stay(self, target: Target) -> None:
         reference = {"apiVersion": "nobody.dev/v1", "kind": "Nothing", "name": "never", "uid": "never"}
         await target.create("configmaps", "child", meta={"ownerReferences": [reference]})
         if target.is_real:
@@ -295,13 +295,13 @@ class TestNamespaces:
         assert answer.content["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
         return f"/api/v1/namespaces/{name}"
 
-    async def test_an_empty_namespace_ends(self, target: Target, unique: str) -> None:
+    async def test_an_empty_namespace_is_deleted(self, target: Target, unique: str) -> None:
         path = await self.make(target, unique)
         answer = await target.delete(path)
         assert (answer.code, answer.content["status"]["phase"]) == (200, "Terminating")
         await target.until(path, 404)
 
-    async def test_a_namespace_ends_with_all_that_is_in_it(self, target: Target, unique: str) -> None:
+    async def test_a_namespace_is_deleted_with_its_objects(self, target: Target, unique: str) -> None:
         path = await self.make(target, unique)
         obj: dict[str, Any] = {"metadata": {"name": "plain"}}
         await target.request("POST", f"{path}/configmaps", obj)
@@ -320,7 +320,7 @@ class TestNamespaces:
         await target.merge(kept, {"metadata": {"finalizers": None}})
         await target.until(path, 404)
 
-    async def test_the_default_namespace_stays(self, target: Target) -> None:
+    async def test_the_default_namespace_cannot_be_deleted(self, target: Target) -> None:
         answer = await target.delete("/api/v1/namespaces/default")
         assert (answer.code, answer.reason) == (403, "Forbidden")
         assert answer.message == 'namespaces "default" is forbidden: this namespace may not be deleted'

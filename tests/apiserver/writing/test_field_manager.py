@@ -1,4 +1,4 @@
-"""Conformance: who manages which fields of an object, after all ways of writing but apply."""
+"""Conformance: field managers after all writes but apply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTRY = {
 
 
 def entries(answer: Answer) -> list[dict[str, Any]]:
-    """Return the entries without their times and what is the same in all of them."""
+    """Return the entries without times and constant fields."""
     assert answer.code in {200, 201}, answer.content
     found = answer.content["metadata"].get("managedFields", [])
     assert all(entry["fieldsType"] == "FieldsV1" for entry in found)
@@ -50,7 +50,7 @@ async def create(target: Target, **content: Any) -> Answer:
 
 
 class TestCreating:
-    async def test_who_creates_an_object_manages_all_that_is_in_it(self, target: Target) -> None:
+    async def test_the_creator_manages_all_fields(self, target: Target) -> None:
         spec = {"tags": ["p"], "inner": {"key": "1"}, "free": {"a": {"b": [1]}, "e": {}}, "extra": {"k": 1}}
         meta = {"name": "a", "labels": {"x": "y"}, "annotations": {"p/q": "r"}}
         obj = {"apiVersion": VERSION, "kind": "Shape", "metadata": meta, "spec": spec, "status": {"x": 1}}
@@ -114,7 +114,7 @@ class TestCreating:
         }
         assert spec["f:template"]["f:spec"]["f:containers"] == {'k:{"name":"one"}': item}
 
-    async def test_where_there_is_no_schema_maps_are_granular_and_lists_are_atomic(self, target: Target) -> None:
+    async def test_without_a_schema_maps_are_granular_and_lists_are_atomic(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Free", "metadata": {"name": "a"}, "spec": {"a": {"b": 1}, "c": [{}]}}
         answer = await target.request("POST", target.path("frees"), obj, fieldManager="me")
         assert managers(answer) == {"me": {"f:spec": {".": {}, "f:a": {".": {}, "f:b": {}}, "f:c": {}}}}
@@ -128,7 +128,7 @@ class TestCreating:
         answer = await target.create("configmaps", "a", data={"a": "1"})
         assert [entry["manager"] for entry in entries(answer)] == [manager]
 
-    async def test_a_secret_s_texts_are_managed_as_its_data(self, target: Target) -> None:
+    async def test_string_data_of_a_secret_is_managed_as_data(self, target: Target) -> None:
         obj = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}}
         answer = await target.request("POST", target.path("secrets"), obj, fieldManager="me")
         assert managers(answer) == {"me": {**data("a", whole=True), "f:type": {}}}
@@ -141,7 +141,7 @@ class TestCreating:
 
 
 class TestUpdating:
-    async def test_what_is_changed_passes_to_who_changes_it(self, target: Target) -> None:
+    async def test_changed_fields_pass_to_the_manager_of_the_change(self, target: Target) -> None:
         await target.request(
             "POST",
             target.path("configmaps"),
@@ -151,7 +151,7 @@ class TestUpdating:
         answer = await target.merge(target.path("configmaps", "a"), {"data": {"b": "3", "c": "4"}}, fieldManager="two")
         assert managers(answer) == {"one": data("a", whole=True), "two": data("b", "c")}
 
-    async def test_what_is_removed_is_nobody_s(self, target: Target) -> None:
+    async def test_removed_fields_have_no_manager(self, target: Target) -> None:
         await target.request(
             "POST",
             target.path("configmaps"),
@@ -183,7 +183,7 @@ class TestUpdating:
         answer = await target.request("PATCH", path, {"data": {"c": "3"}}, STRATEGIC, fieldManager="strategic")
         assert managers(answer)["strategic"] == data("c")
 
-    async def test_a_replacement_takes_what_differs(self, target: Target) -> None:
+    async def test_a_replacement_takes_over_changed_fields(self, target: Target) -> None:
         await target.request(
             "POST",
             target.path("configmaps"),
@@ -208,13 +208,13 @@ class TestUpdating:
         assert managers(answer)["two"] == {"f:spec": {"f:list": {}}}
         assert len(managers(answer)) == 2
 
-    async def test_a_map_that_becomes_a_value_takes_its_fields_along(self, target: Target) -> None:
+    async def test_a_map_that_becomes_a_scalar_loses_its_fields(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Free", "metadata": {"name": "a"}, "spec": {"a": {"b": {"c": 1}}}}
         await target.request("POST", target.path("frees"), obj, fieldManager="one")
         answer = await target.merge(target.path("frees", "a"), {"spec": {"a": 5}}, fieldManager="two")
         assert managers(answer) == {"one": {"f:spec": {}}, "two": {"f:spec": {"f:a": {}}}}
 
-    async def test_more_than_ten_updaters_are_put_together(self, target: Target) -> None:
+    async def test_more_than_ten_updaters_are_merged(self, target: Target) -> None:
         await target.request("POST", target.path("configmaps"), {"metadata": {"name": "a"}, "data": {"k00": ""}})
         for at in range(1, 13):
             patch = {"data": {f"k{at:02}": ""}}
@@ -251,7 +251,7 @@ class TestUpdating:
 
 
 class TestSubresources:
-    async def test_the_status_has_managers_of_its_own(self, target: Target) -> None:
+    async def test_the_status_has_its_own_managers(self, target: Target) -> None:
         await target.create("shapes", "a", spec={"size": 1})
         path = target.path("shapes", "a", "status")
         answer = await target.merge(path, {"status": {"a": {"b": 1}}, "spec": {"size": 9}}, fieldManager="me")
@@ -272,7 +272,7 @@ class TestSubresources:
         answer = await target.merge(target.path("shapes", "a", "status"), {"status": {"x": 1}}, fieldManager="me")
         assert managers(answer).keys() == {"me", "me/status"}
 
-    async def test_what_the_main_resource_ignores_is_not_managed(self, target: Target) -> None:
+    async def test_fields_that_the_main_resource_ignores_are_not_managed(self, target: Target) -> None:
         before = await target.create("shapes", "a")
         answer = await target.merge(target.path("shapes", "a"), {"status": {"x": 1}}, fieldManager="me")
         assert entries(answer) == entries(before)
@@ -288,7 +288,7 @@ class TestSubresources:
         item: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in names}}
         assert managers(answer)["me/status"] == {"f:status": {"f:conditions": {".": {}, 'k:{"type":"A"}': item}}}
 
-    async def test_a_scale_takes_the_replicas_from_their_manager(self, target: Target) -> None:
+    async def test_a_scale_takes_over_the_replicas(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Shape", "metadata": {"name": "a"}, "spec": {"size": 1, "replicas": 1}}
         await target.request("POST", target.path("shapes"), obj, fieldManager="one")
         answer = await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": 2}}, fieldManager="two")
@@ -307,7 +307,7 @@ class TestSubresources:
 
 
 class TestEntriesOfClients:
-    async def test_an_empty_entry_makes_the_object_forget_its_managers(self, target: Target) -> None:
+    async def test_an_empty_entry_resets_the_managers(self, target: Target) -> None:
         before = await target.create("configmaps", "a", data={"a": "1"})
         path = target.path("configmaps", "a")
         answer = await target.merge(path, {"metadata": {"managedFields": [{}]}})
@@ -316,7 +316,7 @@ class TestEntriesOfClients:
         answer = await target.merge(path, {"data": {"b": "1"}}, fieldManager="two")
         assert "managedFields" not in answer.content["metadata"]
 
-    async def test_an_empty_list_does_so_for_builtin_kinds_only(self, target: Target) -> None:
+    async def test_an_empty_list_resets_the_managers_of_builtin_kinds_only(self, target: Target) -> None:
         await target.create("configmaps", "a", data={"a": "1"})
         patch: dict[str, Any] = {"metadata": {"managedFields": []}}
         assert managers(await target.merge(target.path("configmaps", "a"), patch)) == {}
@@ -338,12 +338,12 @@ class TestEntriesOfClients:
             {"fieldsV1": {"nonsense": {}}},
         ],
     )
-    async def test_nonsense_is_passed_by(self, target: Target, wrong: dict[str, Any]) -> None:
+    async def test_malformed_managed_fields_are_ignored(self, target: Target, wrong: dict[str, Any]) -> None:
         before = await target.create("configmaps", "a", data={"a": "1"})
         patch = {"metadata": {"managedFields": [{**ENTRY, **wrong}]}}
         assert entries(await target.merge(target.path("configmaps", "a"), patch)) == entries(before)
 
-    async def test_what_is_no_entry_is_refused(self, target: Target) -> None:
+    async def test_invalid_entries_are_rejected(self, target: Target) -> None:
         await target.create("configmaps", "a", data={"a": "1"})
         answer = await target.merge(target.path("configmaps", "a"), {"metadata": {"managedFields": [5]}})
         assert (answer.code, answer.reason) == (422, "Invalid")
@@ -354,7 +354,7 @@ class TestEntriesOfClients:
         assert entries(await target.merge(target.path("shapes", "a", "status"), patch)) == entries(before)
 
     @pytest.mark.parametrize("manager", ["x" * 129, "a\tb"])
-    async def test_bad_names_of_managers_are_refused(self, target: Target, manager: str) -> None:
+    async def test_invalid_manager_names_are_rejected(self, target: Target, manager: str) -> None:
         obj = {"metadata": {"name": "a"}}
         answer = await target.request("POST", target.path("configmaps"), obj, fieldManager=manager)
         assert (answer.code, answer.reason) == (422, "Invalid")
@@ -376,7 +376,7 @@ class TestEntriesOfClients:
         ([5], ["one"], ".metadata.managedFields was in an invalid state after admission"),
     ],
 )
-def test_entries_that_admission_has_spoilt_are_put_back(sent: list[Any], shown: list[str], warning: str) -> None:
+def test_invalid_entries_from_admission_are_restored(sent: list[Any], shown: list[str], warning: str) -> None:
     before = as_stored([{**ENTRY, "manager": "one"}])
     obj: dict[str, Any] = {"metadata": {"name": "a", "managedFields": sent}}
     options = WriteOptions()

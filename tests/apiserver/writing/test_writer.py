@@ -22,7 +22,7 @@ class TestCreating:
         assert {"uid", "resourceVersion", "creationTimestamp"} <= meta.keys()
         assert answer.content["spec"] == {"x": 1}
 
-    async def test_what_only_the_server_may_set_is_set_by_the_server(self, target: Target) -> None:
+    async def test_client_values_of_server_set_fields_are_ignored(self, target: Target) -> None:
         wrong = {"uid": "mine", "generation": 7, "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "x"}
         meta = (await target.create("frees", "a", meta=wrong)).content["metadata"]
         assert meta["uid"] != "mine"
@@ -30,7 +30,7 @@ class TestCreating:
         assert not meta["creationTimestamp"].startswith("2001")
         assert "selfLink" not in meta
 
-    async def test_a_second_object_of_that_name_is_refused(self, target: Target) -> None:
+    async def test_a_second_object_with_the_same_name_is_rejected(self, target: Target) -> None:
         await target.create("frees", "a")
         answer = await target.create("frees", "a")
         assert (answer.code, answer.reason) == (409, "AlreadyExists")
@@ -60,7 +60,7 @@ class TestCreating:
         assert answer.content["details"]["causes"][0]["reason"] == "FieldValueRequired"
 
     @pytest.mark.parametrize("name", ["Upper", "under_score", "-dash", "dot.", "x" * 254])
-    async def test_a_bad_name_is_refused(self, target: Target, name: str) -> None:
+    async def test_an_invalid_name_is_rejected(self, target: Target, name: str) -> None:
         answer = await target.create("frees", name)
         assert (answer.code, answer.reason) == (422, "Invalid")
         assert answer.content["details"]["causes"][0]["field"] == "metadata.name"
@@ -71,13 +71,13 @@ class TestCreating:
         assert (answer.code, answer.message) == (404, 'namespaces "nowhere" not found')
         assert answer.content["details"] == {"name": "nowhere", "kind": "namespaces"}
 
-    async def test_another_namespace_than_that_of_the_path_is_refused(self, target: Target) -> None:
+    async def test_a_namespace_that_differs_from_the_path_is_rejected(self, target: Target) -> None:
         answer = await target.create("frees", "a", meta={"namespace": "default"})
         assert (answer.code, answer.reason) == (400, "BadRequest")
         text = "the namespace of the provided object does not match the namespace sent on the request"
         assert answer.message == text
 
-    async def test_a_resource_version_is_refused(self, target: Target) -> None:
+    async def test_a_resource_version_is_rejected(self, target: Target) -> None:
         answer = await target.create("frees", "a", meta={"resourceVersion": "1"})
         assert answer.code == 500
         assert answer.message == "resourceVersion should not be set on objects to be created"
@@ -102,13 +102,13 @@ class TestCreating:
         assert (answer.code, answer.reason) == (400, "BadRequest")
         assert text in answer.message
 
-    async def test_another_kind_is_refused(self, target: Target) -> None:
+    async def test_another_kind_is_rejected(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Other", "metadata": {"name": "a"}}
         answer = await target.request("POST", target.path("frees"), obj)
         assert answer.code == 422
         assert answer.message == f'Other.{GROUP} "a" is invalid: kind: Invalid value: "Other": must be Free'
 
-    async def test_a_builtin_kind_may_be_left_out(self, target: Target) -> None:
+    async def test_a_builtin_kind_may_be_omitted(self, target: Target) -> None:
         answer = await target.request("POST", target.path("configmaps"), {"metadata": {"name": "a"}})
         assert answer.code == 201
         assert (answer.content["apiVersion"], answer.content["kind"]) == ("v1", "ConfigMap")
@@ -119,7 +119,7 @@ class TestCreating:
         assert (answer.code, answer.reason) == (400, "BadRequest")
         assert 'Bogus in version "v1" cannot be handled as a ConfigMap' in answer.message
 
-    async def test_an_unknown_media_type_is_refused(self, target: Target) -> None:
+    async def test_an_unknown_media_type_is_rejected(self, target: Target) -> None:
         answer = await target.request("POST", target.path("frees"), b"x", "text/plain")
         assert (answer.code, answer.reason) == (415, "UnsupportedMediaType")
 
@@ -189,7 +189,7 @@ class TestMetadata:
         assert "bogus" not in answer.content["metadata"]
         assert answer.headers["Warning"] == '299 - "unknown field \\"metadata.bogus\\""'
 
-    async def test_values_of_a_wrong_type_are_refused(self, target: Target) -> None:
+    async def test_values_of_a_wrong_type_are_rejected(self, target: Target) -> None:
         await target.create("frees", "a")
         answer = await target.merge(target.path("frees", "a"), {"metadata": {"annotations": {"k": 1}}})
         assert answer.code == 422
@@ -207,7 +207,7 @@ class TestPatching:
         assert answer.code == 200
         assert answer.content["spec"] == {"keep": 1, "list": [3], "new": {}}
 
-    async def test_a_patch_that_changes_nothing_is_no_change(self, target: Target) -> None:
+    async def test_a_patch_without_changes_changes_nothing(self, target: Target) -> None:
         before = await target.create("frees", "a", spec={"x": 1})
         after = await target.merge(target.path("frees", "a"), {"spec": {"x": 1}, "metadata": {"labels": None}})
         assert after.version == before.version
@@ -244,7 +244,7 @@ class TestPatching:
         assert (after["creationTimestamp"], after["generation"]) == (before["creationTimestamp"], 1)
 
     @pytest.mark.parametrize("field", ["uid", "deletionTimestamp"])
-    async def test_immutable_fields_are_refused(self, target: Target, field: str) -> None:
+    async def test_immutable_fields_are_rejected(self, target: Target, field: str) -> None:
         await target.create("frees", "a")
         value = "2001-01-01T00:00:00Z"
         answer = await target.merge(target.path("frees", "a"), {"metadata": {field: value}})
@@ -304,7 +304,7 @@ class TestPatching:
             ({"op": "test", "path": "/spec/x"}, {"a": 1}),
         ],
     )
-    async def test_what_a_json_patch_lacks_is_null(self, target: Target, operation: Any, spec: Any) -> None:
+    async def test_a_missing_value_of_a_json_patch_is_null(self, target: Target, operation: Any, spec: Any) -> None:
         await target.create("frees", "a", spec={"a": 1})
         answer = await target.edit(target.path("frees", "a"), [operation])
         assert (answer.code, answer.content["spec"]) == (200, spec)
@@ -320,14 +320,14 @@ class TestPatching:
             {"op": "bogus", "path": "/spec"},
         ],
     )
-    async def test_a_json_patch_that_does_not_fit_is_invalid(self, target: Target, operation: Any) -> None:
+    async def test_a_json_patch_that_cannot_be_applied_is_invalid(self, target: Target, operation: Any) -> None:
         before = await target.create("frees", "a", spec={})
         answer = await target.edit(target.path("frees", "a"), [{"op": "add", "path": "/spec/x", "value": 1}, operation])
         assert (answer.code, answer.reason) == (422, "Invalid")
         assert answer.message == "the server rejected our request due to an error in our request"
         assert (await target.get(target.path("frees", "a"))).version == before.version
 
-    async def test_replacing_a_field_that_is_not_there_adds_it(self, target: Target) -> None:
+    async def test_replacing_a_missing_field_adds_it(self, target: Target) -> None:
         await target.create("frees", "a", spec={})
         answer = await target.edit(target.path("frees", "a"), [{"op": "replace", "path": "/spec/x", "value": 1}])
         assert (answer.code, answer.content["spec"]) == (200, {"x": 1})
@@ -349,12 +349,12 @@ class TestPatching:
         assert answer.message.startswith("error decoding patch: ")
 
     @pytest.mark.parametrize("content_type", ["application/json", STRATEGIC])
-    async def test_other_patches_of_custom_kinds_are_not_known(self, target: Target, content_type: str) -> None:
+    async def test_custom_kinds_do_not_support_strategic_patches(self, target: Target, content_type: str) -> None:
         await target.create("frees", "a")
         answer = await target.request("PATCH", target.path("frees", "a"), {"spec": {}}, content_type)
         assert (answer.code, answer.reason) == (415, "UnsupportedMediaType")
 
-    async def test_what_does_not_exist_cannot_be_patched(self, target: Target) -> None:
+    async def test_missing_objects_cannot_be_patched(self, target: Target) -> None:
         answer = await target.merge(target.path("frees", "a"), {})
         assert (answer.code, answer.reason) == (404, "NotFound")
         assert answer.message == f'frees.{GROUP} "a" not found'
@@ -404,7 +404,7 @@ class TestStrategicPatching:
         answer = await target.request("PATCH", path, patch, STRATEGIC)
         assert answer.content["metadata"]["finalizers"] == ["a.b/e", "a.b/d"]
 
-    async def test_new_items_come_before_those_that_nobody_names(self, target: Target) -> None:
+    async def test_new_items_come_before_unnamed_ones(self, target: Target) -> None:
         two: Any = [{"name": "n", "image": "n"}, {"name": "b", "image": "bb"}]
         for patch, order in (
             ({"containers": two[:1]}, "nab"),
@@ -440,14 +440,14 @@ class TestStrategicPatching:
             ),
         ],
     )
-    async def test_wrong_directives_are_refused(
+    async def test_wrong_directives_are_rejected(
         self, target: Target, patch: dict[str, Any], code: int, text: str
     ) -> None:
         answer = await self.patch_template(target, {"spec": patch})
         assert (answer.code, answer.message.rstrip()) == (code, text)
 
     async def patch_template(self, target: Target, patch: dict[str, Any]) -> Answer:
-        """Patch the template of a Deployment in vain."""
+        """Patch the template of a Deployment in a dry run."""
         template = {"metadata": {"labels": {"a": "b"}}, "spec": POD}
         spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
         await target.request("POST", target.path("deployments"), {"metadata": {"name": "d"}, "spec": spec})
@@ -480,7 +480,7 @@ class TestReplacing:
         text = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         assert answer.message == f'frees.{GROUP} "a" is invalid: {text}'
 
-    async def test_config_maps_do_not_need_it(self, target: Target) -> None:
+    async def test_config_maps_do_not_need_the_version(self, target: Target) -> None:
         await target.create("configmaps", "a")
         obj = {"metadata": {"name": "a"}, "data": {"x": "y"}}
         assert (await target.request("PUT", target.path("configmaps", "a"), obj)).content["data"] == {"x": "y"}
@@ -492,13 +492,13 @@ class TestReplacing:
         assert (answer.code, answer.reason) == (409, "Conflict")
         assert "Precondition failed: UID in precondition: x" in answer.message
 
-    async def test_what_does_not_exist_is_not_created(self, target: Target) -> None:
+    async def test_a_replacement_does_not_create(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Free", "metadata": {"name": "a"}}
         assert (await target.request("PUT", target.path("frees", "a"), obj)).code == 404
 
 
 class TestSubresources:
-    async def test_the_main_resource_leaves_the_status_alone(self, target: Target) -> None:
+    async def test_the_main_resource_does_not_change_the_status(self, target: Target) -> None:
         await target.create("shapes", "a")
         path = target.path("shapes", "a")
         await target.merge(f"{path}/status", {"status": {"x": 1}})
@@ -518,12 +518,12 @@ class TestSubresources:
         assert not {"labels", "annotations", "finalizers"} & answer.content["metadata"].keys()
         assert answer.version > before.version
 
-    async def test_a_status_patch_without_status_is_no_change(self, target: Target) -> None:
+    async def test_a_status_patch_without_status_changes_nothing(self, target: Target) -> None:
         before = await target.create("shapes", "a")
         answer = await target.merge(target.path("shapes", "a", "status"), {"spec": {"size": 9}})
         assert answer.version == before.version
 
-    async def test_the_status_of_builtin_kinds_takes_metadata_too(self, target: Target) -> None:
+    async def test_the_status_subresource_of_builtin_kinds_accepts_metadata_too(self, target: Target) -> None:
         await target.create("pods", "p", spec=POD)
         patch = {"status": {"phase": "Running"}, "metadata": {"labels": {"a": "b"}}}
         answer = await target.merge(target.path("pods", "p", "status"), patch)

@@ -1,4 +1,4 @@
-"""Conformance: what the API refuses of built-in kinds, with its words.
+"""Conformance: validation errors of built-in kinds.
 
 ``invalid_objects.json`` holds what is sent, and what a real server answers.
 """
@@ -21,8 +21,8 @@ CORE: Final = "/api/v1/namespaces/{}"
 CLAIM: Final = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 PORT: Final = {"name": "p", "port": 80}
 TEMPLATE: Final = {"metadata": {"labels": LABELS}, "spec": POD}
-# Where objects are, their kind, what they are made from, and pairs: of a merge patch, and how its refusal begins (or
-# nothing, where it is taken). The real server says more, in terms of Go.
+# Path, kind and content of an object, with pairs of a merge patch and the start of its error message (empty if the
+# patch is accepted). The messages of the real server continue with Go structures.
 CHANGES: Final[Any] = [
     (
         f"{CORE}/pods",
@@ -150,13 +150,13 @@ def title(case: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)
-async def test_invalid_objects_are_refused(target: Target, case: dict[str, Any]) -> None:
+async def test_invalid_objects_are_rejected(target: Target, case: dict[str, Any]) -> None:
     answer = await target.request("POST", case["path"].format(target.namespace), case["sent"], dryRun="All")
     assert (answer.code, answer.message) == (case["code"], case["message"])
 
 
 @pytest.mark.parametrize("case", CASES[:6], ids=title)
-async def test_each_problem_is_a_cause_of_its_own(target: Target, case: dict[str, Any]) -> None:
+async def test_each_error_is_a_separate_cause(target: Target, case: dict[str, Any]) -> None:
     answer = await target.request("POST", case["path"].format(target.namespace), case["sent"], dryRun="All")
     for cause in answer.content["details"]["causes"]:
         assert f"{cause['field']}: {cause['message']}" in case["message"]
@@ -182,7 +182,7 @@ async def test_finalizers_of_builtin_kinds_are_qualified(target: Target, finaliz
     assert (answer.code, answer.message) == (422, f'ConfigMap "a" is invalid: {text}')
 
 
-async def test_data_has_a_mebibyte_at_most(target: Target) -> None:
+async def test_data_is_limited_to_one_mebibyte(target: Target) -> None:
     text = "Too long: may not be more than 1048576 bytes"
     answer = await target.create("configmaps", "a", data={"a": "x" * 1_048_577})
     assert (answer.code, answer.message) == (422, f'ConfigMap "a" is invalid: []: {text}')
@@ -195,7 +195,9 @@ async def test_data_has_a_mebibyte_at_most(target: Target) -> None:
 
 class TestChanges:
     @pytest.mark.parametrize(("path", "title", "content", "changes"), CHANGES, ids=[change[1] for change in CHANGES])
-    async def test_fixed_fields_stay(self, target: Target, path: str, title: str, content: Any, changes: Any) -> None:
+    async def test_immutable_fields_cannot_change(
+        self, target: Target, path: str, title: str, content: Any, changes: Any
+    ) -> None:
         name, path = target.namespace, path.format(target.namespace)
         assert (await target.request("POST", path, {"metadata": {"name": name}, **content})).code == 201
         for patch, text in changes:
@@ -204,7 +206,7 @@ class TestChanges:
             assert not text or answer.message.startswith(f'{title} "{name}" is invalid: {text}'), answer.message
         await target.delete(f"{path}/{name}")
 
-    async def test_what_a_type_of_services_has_goes_with_the_type(self, target: Target) -> None:
+    async def test_fields_of_a_service_type_are_dropped_with_the_type(self, target: Target) -> None:
         path = target.path("services", "1a")
         spec = {"type": "LoadBalancer", "ports": [{**PORT, "targetPort": 0}]}
         answer = await target.request("POST", target.path("services"), {"metadata": {"name": "1a"}, "spec": spec})
@@ -223,20 +225,20 @@ class TestChanges:
             not in (await target.merge(path, {"spec": {"type": "ExternalName", "externalName": "a.b"}})).content["spec"]
         )
 
-    async def test_a_headless_service_has_no_port_of_nodes(self, target: Target) -> None:
+    async def test_a_headless_service_has_no_node_port(self, target: Target) -> None:
         spec = {"clusterIP": "None", "type": "NodePort", "ports": [PORT]}
         answer = await target.request("POST", target.path("services"), {"metadata": {"name": "a"}, "spec": spec})
         expected = "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services"
         assert (answer.code, answer.message) == (422, f'Service "a" is invalid: {expected}')
 
-    async def test_conditions_show_the_times_that_they_do_not_have(self, target: Target) -> None:
+    async def test_conditions_show_missing_times_as_null(self, target: Target) -> None:
         assert (await target.request("POST", target.path("deployments"), DEPLOYMENT)).code == 201
         status = {"conditions": [{"type": "A", "status": "True"}]}
         answer = await target.merge(target.path("deployments", "a", "status"), {"status": status})
         (found,) = (item for item in answer.content["status"]["conditions"] if item["type"] == "A")
         assert found == {"type": "A", "status": "True", "lastTransitionTime": None, "lastUpdateTime": None}
 
-    async def test_nobody_manages_what_admission_sets_in_pods(self, target: Target) -> None:
+    async def test_fields_that_admission_sets_in_pods_have_no_manager(self, target: Target) -> None:
         pod = (await target.create("pods", "a", spec=POD)).content
         assert (len(pod["spec"]["tolerations"]), pod["spec"]["priority"]) == (2, 0)
         assert not {"f:priority", "f:tolerations"} & set(pod["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"])
@@ -244,7 +246,7 @@ class TestChanges:
         answer = await target.request("PUT", target.path("pods", "a"), pod)
         assert (answer.code, answer.content["spec"]["priority"]) == (200, 0)
 
-    async def test_the_selector_of_a_deployment_stays(self, target: Target) -> None:
+    async def test_the_selector_of_a_deployment_is_immutable(self, target: Target) -> None:
         assert (await target.request("POST", target.path("deployments"), DEPLOYMENT)).code == 201
         changed: dict[str, Any] = copy.deepcopy(DEPLOYMENT)
         changed["spec"]["template"]["metadata"]["labels"]["c"] = "d"
@@ -254,7 +256,7 @@ class TestChanges:
         expected = f'Deployment.apps "a" is invalid: spec.selector: Invalid value: {shown}: field is immutable'
         assert (answer.code, answer.message) == (422, expected)
 
-    async def test_immutable_data_stays(self, target: Target) -> None:
+    async def test_immutable_data_cannot_change(self, target: Target) -> None:
         await target.create("configmaps", "a", data={"a": "1"}, immutable=True)
         path = target.path("configmaps", "a")
         answer = await target.merge(path, {"data": {"a": "2"}})
@@ -265,14 +267,14 @@ class TestChanges:
         assert (answer.code, answer.message) == (422, expected)
         assert (await target.merge(path, {"metadata": {"labels": {"a": "b"}}})).code == 200
 
-    async def test_the_type_of_a_secret_stays(self, target: Target) -> None:
+    async def test_the_type_of_a_secret_is_immutable(self, target: Target) -> None:
         path = target.path("secrets")
         await target.request("POST", path, {"metadata": {"name": "a"}, "type": "example.com/one"})
         answer = await target.merge(f"{path}/a", {"type": "example.com/two"})
         expected = 'Secret "a" is invalid: type: Invalid value: "example.com/two": field is immutable'
         assert (answer.code, answer.message) == (422, expected)
 
-    async def test_an_invalid_patch_is_refused(self, target: Target) -> None:
+    async def test_an_invalid_patch_is_rejected(self, target: Target) -> None:
         assert (await target.request("POST", target.path("deployments"), DEPLOYMENT)).code == 201
         answer = await target.merge(target.path("deployments", "a"), {"spec": {"replicas": -1}})
         expected = (

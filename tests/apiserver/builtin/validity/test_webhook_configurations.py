@@ -1,4 +1,4 @@
-"""Webhook configurations as objects: the same cases on the embedded server and on a real one."""
+"""Conformance: validation and defaults of webhook configurations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 def client(**config: Any) -> Object:
-    """Make the content that says where the webhook is."""
+    """Return a configuration with this client config."""
     return {"clientConfig": config}
 
 
 def ruled(**rule: Any) -> Object:
-    """Make the content that has another rule."""
+    """Return a configuration with another rule."""
     return {"rules": [{**RULE, **rule}]}
 
 
@@ -151,13 +151,13 @@ async def test_a_webhook_must_be_valid(target: Target, unique: str, case: str) -
     assert answer.message == f"{title}webhooks[0].{text}"
 
 
-async def test_two_webhooks_cannot_have_one_name(target: Target, unique: str) -> None:
+async def test_webhook_names_are_unique(target: Target, unique: str) -> None:
     answer = await target.request("POST", PATH, configuration("Mutating", unique, HOOK, HOOK), dryRun="All")
     assert answer.code == 422
     assert answer.message.endswith('webhooks[1].name: Duplicate value: "a.conformance.dev"')
 
 
-async def test_a_condition_must_be_one(target: Target, unique: str) -> None:
+async def test_match_conditions_are_validated(target: Target, unique: str) -> None:
     pytest.importorskip("cel_expr_python")
     hook = {**HOOK, "matchConditions": [{"name": "x", "expression": "unheard == 1"}]}
     answer = await target.request("POST", PATH, configuration("Mutating", unique, hook), dryRun="All")
