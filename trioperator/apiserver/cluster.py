@@ -93,7 +93,6 @@ class Cluster:
         )
         self.api.writer.field_manager.is_from_creation = managed_fields
         self._gate.follow(self.api.followups.add, certificate=self._certificate)
-        self._found: dict[str, Kind] = {}
         if data is not None:
             self._restore(data, seed)
         self._bootstrap()
