@@ -5,6 +5,7 @@
 - long functions: lines with code, from ``def`` to the end, without the docstring
 - import circles: groups of modules that import each other; imports for typing and imports in functions count
 - docstrings that start with a verb that says nothing
+- modules without a mirrored test: ``trioperator/kube/retry.py`` has its tests in ``tests/kube/test_retry.py``
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ MAX_ATTRIBUTES: Final = 14
 MAX_LINES: Final = 30
 OBJECT_STATE: Final = ("trioperator.runtime.cache", "ObjectState")
 RUNTIME: Final = "trioperator.runtime"
+UNMIRRORED: Final = {
+    "trioperator.model.jsontypes": "aliases of types only: mypy tests them",
+}
 EMPTY_VERBS: Final = re.compile(r"\s*(Give|Tell|Have|Be|Say|Know|Hold)\b")
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -99,6 +103,7 @@ def measure(root: pathlib.Path = ROOT) -> list[Figure]:
         count_long_functions(package),
         count_circles(package),
         count_empty_verbs([*package, *tests]),
+        count_unmirrored_modules(package, tests),
         find_longest_module(package),
     ]
 
@@ -331,6 +336,21 @@ def count_empty_verbs(modules: Iterable[Module]) -> Figure:
                     name = module.name if isinstance(node, ast.Module) else node.name
                     places.append(module.place(node.body[0].lineno, f"{name}: {match[1]} …"))
     return Figure("docstrings that start with an empty verb", len(places), 0, places)
+
+
+def count_unmirrored_modules(package: Iterable[Module], tests: Iterable[Module]) -> Figure:
+    """Count the modules without tests in the mirrored folder.
+
+    Packages, ``__main__`` and private modules are tested with what uses them; other exceptions have their reasons.
+    """
+    present = {test.path for test in tests}
+    places = []
+    for module in package:
+        folder = pathlib.PurePath("tests", *module.path.parts[1:-1])
+        test = folder / f"test_{module.path.name}"
+        if not (module.path.name.startswith("_") or module.name in UNMIRRORED or test in present):
+            places.append(f"{module.path} has no {test}")
+    return Figure("modules without a mirrored test", len(places), 0, places)
 
 
 def find_longest_module(modules: Iterable[Module]) -> Figure:

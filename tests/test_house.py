@@ -35,6 +35,11 @@ def test_the_project_is_within_the_limit(figures: dict[str, house.Figure], name:
     assert figure.is_met, house.report([figure])
 
 
+def test_each_module_outside_of_the_api_server_has_its_tests(figures: dict[str, house.Figure]) -> None:
+    places = figures["modules without a mirrored test"].places
+    assert [place for place in places if not place.startswith("trioperator/apiserver/")] == []
+
+
 @pytest.fixture
 def write(tmp_path: pathlib.Path) -> Write:
     """Return a function that writes sources by their paths, and reads them as modules."""
@@ -204,6 +209,33 @@ class TestDocstrings:
         ]
 
 
+class TestMirroredTests:
+    def test_a_module_needs_a_test_of_its_name_in_the_mirrored_folder(
+        self, tmp_path: pathlib.Path, write: Write
+    ) -> None:
+        modules = write(app="", kube__retry="", kube__watch="", runtime__retry="")
+        (tmp_path / "tests" / "kube").mkdir(parents=True)
+        for name in ("test_app.py", "test_watch.py", "kube/test_retry.py", "kube/watch.py"):
+            (tmp_path / "tests" / name).touch()
+        assert house.count_unmirrored_modules(modules, house.read_modules(tmp_path, "tests")).places == [
+            "trioperator/kube/watch.py has no tests/kube/test_watch.py",
+            "trioperator/runtime/retry.py has no tests/runtime/test_retry.py",
+        ]
+
+    def test_packages_private_modules_and_exceptions_need_none(self, write: Write) -> None:
+        modules = write(kube____init__="", kits___clients="", model__jsontypes="")
+        assert [module.name for module in modules] == [
+            "trioperator.kits._clients",
+            "trioperator.kube",
+            "trioperator.model.jsontypes",
+        ]
+        assert house.count_unmirrored_modules(modules, []).value == 0
+
+    def test_the_exceptions_exist(self) -> None:
+        names = {module.name for module in house.read_modules(house.ROOT, "trioperator")}
+        assert house.UNMIRRORED.keys() <= names
+
+
 def test_the_table_shows_figures_limits_and_what_is_above_them(write: Write) -> None:
     figures = [
         house.Figure("good things", 1, 2, ["here"]),
@@ -228,6 +260,10 @@ def test_the_script_prints_the_table_and_fails_when_a_figure_is_too_high(
     write: Write, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(runtime__cache="class ObjectState:\n    body: object\n")
+    for name in ("cache", "other"):
+        test = tmp_path / "tests" / "runtime" / f"test_{name}.py"
+        test.parent.mkdir(parents=True, exist_ok=True)
+        test.touch()
     assert house.main(tmp_path) == 0
     assert capsys.readouterr().out.startswith("figure ")
     write(runtime__other="def change(state):\n    state.body = 1\n")

@@ -1,0 +1,178 @@
+"""Functions of patches: applied to the newest state, once, whatever happens to requests and responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.runtime.conftest import widget
+from tests.runtime.harness import LOGGER, WIDGETS, Harness
+from trioperator.errors import ConnectionLostError, InvalidError, ServerError
+from trioperator.handling.registry import KindHandlers
+from trioperator.model.patch import PatchFn
+from trioperator.model.resource import Resource
+from trioperator.runtime.cache import Kind
+from trioperator.runtime.patching.functions import Functions
+from trioperator.runtime.patching.pending import Contribution
+from trioperator.runtime.patching.requests import PatchRequests
+from trioperator.testing import Fault
+
+WITHOUT_STATUS = Resource("example.com", "v1", "widgets", kind="Widget")
+
+
+def make(parts: Harness, body: Mapping[str, Any], resource: Resource = WIDGETS) -> Functions:
+    return Functions(PatchRequests(parts.client), Kind(resource, KindHandlers()), body, LOGGER)
+
+
+def contribute(*fns: PatchFn, by: str = "Handler") -> list[Contribution]:
+    return [Contribution(by, {}, fns)]
+
+
+def increment(body: dict[str, Any]) -> None:
+    body["spec"]["size"] += 1
+
+
+def append(body: dict[str, Any]) -> None:
+    body["spec"].setdefault("items", []).append("x")
+
+
+def set_status(body: dict[str, Any]) -> None:
+    body["status"] = {"ready": True}
+
+
+async def test_functions_are_applied_one_after_another_by_one_request(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    contributions = [*contribute(increment, increment, by="a"), *contribute(append, by="b")]
+    await functions.apply(contributions, None)
+    assert (await parts.get())["spec"] == {"size": 3, "items": ["x"]}
+    assert functions.body == await parts.get()
+    assert (contributions, functions.sent, parts.patches) == ([], None, 1)
+
+
+async def test_functions_that_change_nothing_send_nothing(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    contributions = contribute(lambda body: None)
+    await functions.apply(contributions, None)
+    assert (contributions, parts.patches) == ([], 0)
+
+
+async def test_what_a_function_keeps_of_the_body_is_its_own(parts: Harness) -> None:
+    kept: list[dict[str, Any]] = []
+    body = await parts.cluster.create(widget(size=1))
+    functions = make(parts, body)
+    await functions.apply(contribute(kept.append, increment), None)
+    kept[0]["spec"]["size"] = 100
+    assert (body["spec"], functions.body["spec"]) == ({"size": 1}, {"size": 2})
+
+
+async def test_changes_of_the_status_go_to_its_subresource(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    await functions.apply(contribute(increment, set_status), None)
+    body = await parts.get()
+    assert (body["spec"], body["status"]) == ({"size": 2}, {"ready": True})
+    assert [request.subresource for request in parts.cluster.requests.select(verb="patch")] == ["", "status"]
+
+
+async def test_all_changes_go_together_where_the_status_is_no_subresource(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)), WITHOUT_STATUS)
+    await functions.apply(contribute(increment, set_status), None)
+    assert parts.patches == 1
+
+
+async def test_functions_are_applied_again_after_a_conflict(parts: Harness) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await parts.cluster.patch("widgets", "w", {"spec": {"size": 10}})
+    functions = make(parts, body)
+    await functions.apply(contribute(increment), None)
+    assert (await parts.get())["spec"] == {"size": 11}
+
+
+async def test_a_function_that_fails_is_reported_and_the_others_are_applied(
+    parts: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(body: dict[str, Any]) -> None:
+        body["spec"]["size"] = 100
+        raise ValueError("something")
+
+    def spoil(body: dict[str, Any]) -> None:
+        body["spec"]["size"] = object()
+
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    await functions.apply([*contribute(fail, spoil, by="bad"), *contribute(increment, by="good")], None)
+    assert (await parts.get())["spec"] == {"size": 2}
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert caplog.messages[0] == ("A function in the patch of bad has failed: ValueError('something'): it is dropped.")
+
+
+# Errors and lost responses.
+
+
+async def test_a_rejected_change_leaves_nothing_to_resume(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    parts.plan.add(Fault.status(422, message="not so"), method="PATCH", times=1)
+    contributions = contribute(increment)
+    with pytest.raises(InvalidError):
+        await functions.apply(contributions, None)
+    assert functions.sent is None
+    assert len(contributions) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [(Fault.lose_answer(), ConnectionLostError), (Fault.status(500), ServerError)]
+)
+async def test_a_change_that_may_be_applied_is_applied_once(
+    fault: Fault, error: type[Exception], parts: Harness
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    functions = make(parts, body)
+    parts.plan.add(fault, method="PATCH", times=1)
+    contributions = contribute(increment, append)
+    with pytest.raises(error):
+        await functions.apply(contributions, None)
+    assert functions.sent is not None
+    assert len(contributions) == 1
+
+    later = make(parts, await parts.get())
+    await later.apply(contributions, functions.sent)
+    assert (await parts.get())["spec"] == {"size": 2, "items": ["x"]}
+    assert (contributions, later.sent) == ([], None)
+
+
+async def test_what_is_missing_of_a_change_is_sent_and_the_rest_is_not_repeated(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    parts.plan.add(Fault.status(500), method="PATCH", subresource="status", times=1)
+    contributions = contribute(increment, set_status)
+    with pytest.raises(ServerError):
+        await functions.apply(contributions, None)
+    assert functions.sent is not None
+
+    later = make(parts, await parts.get())
+    await later.apply(contributions, functions.sent)
+    body = await parts.get()
+    assert (body["spec"], body["status"]) == ({"size": 2}, {"ready": True})
+
+
+async def test_a_change_is_applied_once_however_the_object_has_changed_meanwhile(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    parts.plan.add(Fault.lose_answer(), method="PATCH", times=1)
+    contributions = contribute(increment)
+    with pytest.raises(ConnectionLostError):
+        await functions.apply(contributions, None)
+    await parts.cluster.patch("widgets", "w", {"metadata": {"labels": {"a": "b"}}, "spec": {"other": 5}})
+    later = make(parts, await parts.get())
+    await later.apply(contributions, functions.sent)
+    assert (await parts.get())["spec"] == {"size": 2, "other": 5}
+
+
+async def test_after_a_reset_functions_are_applied_anew(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    parts.plan.add(Fault.status(500), method="PATCH", times=1)
+    contributions = contribute(increment)
+    with pytest.raises(ServerError):
+        await functions.apply(contributions, None)
+    functions.reset(await parts.get())
+    assert functions.sent is None
+    await functions.apply(contributions, None)
+    assert (await parts.get())["spec"] == {"size": 2}

@@ -1,0 +1,141 @@
+"""Patch requests: bound to one object and, where conditional, to one version of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.runtime.conftest import widget
+from tests.runtime.harness import WIDGETS, Harness
+from trioperator.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from trioperator.handling.registry import KindHandlers
+from trioperator.runtime.cache import Kind
+from trioperator.runtime.patching.requests import PatchRequests, StaleError, not_found
+from trioperator.testing import Fault
+
+KIND = Kind(WIDGETS, KindHandlers())
+SIZE = [{"op": "replace", "path": "/spec/size", "value": 5}]
+
+
+@pytest.fixture
+def requests(parts: Harness) -> PatchRequests:
+    return PatchRequests(parts.client)
+
+
+async def replace(parts: Harness, body: Mapping[str, Any]) -> None:
+    """Replace an object by another one of the same name."""
+    await parts.cluster.delete("widgets", body["metadata"]["name"])
+    await parts.cluster.create(widget(size=100))
+
+
+async def test_the_response_is_the_newest_state(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await parts.cluster.patch("widgets", "w", {"spec": {"other": 2}})
+    written = await requests.patch(KIND, body, {"spec": {"size": 5}})
+    assert written == await parts.get()
+    assert written["spec"] == {"size": 5, "other": 2}
+
+
+async def test_the_status_is_a_request_of_its_own(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    patch = {"spec": {"size": 5}, "status": {"ready": True}}
+    written = await requests.patch(KIND, body, patch, "status")
+    assert (written["spec"], written["status"]) == ({"size": 1}, {"ready": True})
+
+
+@pytest.mark.parametrize("metadata", [{}, {"metadata": {"labels": {"a": "b"}}}], ids=["no metadata", "metadata"])
+@pytest.mark.parametrize("subresource", [None, "status"])
+async def test_another_object_of_the_name_is_not_patched(
+    metadata: dict[str, Any], subresource: str | None, parts: Harness, requests: PatchRequests
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await replace(parts, body)
+    before = await parts.get()
+    with pytest.raises(NotFoundError, match="w is gone"):
+        await requests.patch(KIND, body, {"spec": {"size": 5}, **metadata}, subresource)
+    assert (await parts.get())["spec"] == before["spec"]
+
+
+async def test_an_object_that_is_gone_is_not_found(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await parts.cluster.delete("widgets", "w")
+    with pytest.raises(NotFoundError):
+        await requests.patch(KIND, body, {"spec": {"size": 5}})
+    with pytest.raises(NotFoundError):
+        await requests.patch_conditionally(KIND, body, SIZE)
+
+
+@pytest.mark.parametrize(("code", "error"), [(409, ConflictError), (422, InvalidError), (403, ForbiddenError)])
+async def test_other_error_responses_are_raised(
+    code: int, error: type[Exception], parts: Harness, requests: PatchRequests
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    parts.plan.add(Fault.status(code, message="not so"), method="PATCH")
+    with pytest.raises(error, match="not so"):
+        await requests.patch(KIND, body, {"spec": {"size": 5}})
+    with pytest.raises(error, match="not so"):  # the version is the newest one, so it is not about that
+        await requests.patch_conditionally(KIND, body, SIZE)
+
+
+async def test_what_older_servers_say_of_uids_counts_as_not_found(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    parts.plan.add(Fault.status(409, message="Precondition failed: UID in precondition: x"), method="PATCH")
+    with pytest.raises(NotFoundError):
+        await requests.patch(KIND, body, {"spec": {"size": 5}})
+
+
+async def test_the_body_that_was_patched_is_not_changed(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    patch: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
+    await requests.patch(KIND, body, patch)
+    assert patch == {"metadata": {"labels": {"a": "b"}}}
+    assert "labels" not in body["metadata"]
+
+
+# Conditional patches.
+
+
+async def test_a_conditional_patch_is_applied_to_the_known_version(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    written = await requests.patch_conditionally(KIND, body, SIZE)
+    assert written["spec"] == {"size": 5}
+    status = [{"op": "add", "path": "/status", "value": {"ready": True}}]
+    written = await requests.patch_conditionally(KIND, written, status, "status")
+    assert written["status"] == {"ready": True}
+
+
+async def test_a_conditional_patch_of_another_version_is_stale(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    newer = await parts.cluster.patch("widgets", "w", {"spec": {"other": 2}})
+    with pytest.raises(StaleError, match="The object has changed meanwhile") as caught:
+        await requests.patch_conditionally(KIND, body, SIZE)
+    assert caught.value.body == newer
+    assert not caught.value.may_be_ours
+    assert (await parts.get())["spec"] == {"size": 1, "other": 2}
+
+
+async def test_a_conditional_patch_of_another_object_is_not_found(parts: Harness, requests: PatchRequests) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await replace(parts, body)
+    with pytest.raises(NotFoundError, match="w is gone"):
+        await requests.patch_conditionally(KIND, body, SIZE)
+
+
+async def test_the_change_may_be_ours_where_the_request_was_retried(
+    parts: Harness, requests: PatchRequests, autojump_clock: object
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    parts.settings.networking.error_backoffs = (1,)
+    parts.plan.add(Fault.lose_answer(), method="PATCH", times=1)
+    with pytest.raises(StaleError) as caught:
+        await requests.patch_conditionally(KIND, body, SIZE)
+    assert caught.value.may_be_ours
+    assert caught.value.body["spec"] == {"size": 5}
+
+
+def test_the_error_for_an_object_that_is_gone_names_it() -> None:
+    error = not_found({"metadata": {"name": "w"}})
+    assert isinstance(error, NotFoundError)
+    assert str(error) == "HTTP 404 NotFound: w is gone"

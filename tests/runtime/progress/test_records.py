@@ -1,0 +1,202 @@
+"""Records on objects: the states of handlers, the seen configuration, and the last-handled one."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.runtime.harness import make_state, patched
+from trioperator.clock import wall_now
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
+from trioperator.handling.guard import guarded
+from trioperator.handling.handler_state import HandlerState
+from trioperator.handling.progress import (
+    AnnotationsProgressStorage,
+    MultiProgressStorage,
+    ProgressStorage,
+    SmartProgressStorage,
+    StatusProgressStorage,
+)
+from trioperator.model.body import Body
+from trioperator.model.patch import Patch
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.progress.records import Records
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+SEEN = "trioperator.dev/seen-configuration"
+MANAGED = "trioperator.dev/kopf-managed"
+LAST = "trioperator.dev/last-handled-configuration"
+
+
+class OwnStorage(AnnotationsProgressStorage):
+    """A storage of the user's."""
+
+
+def make_records(progress: ProgressStorage | None = None) -> Records:
+    return Records(progress=progress or SmartProgressStorage(), diffbase=AnnotationsDiffBaseStorage())
+
+
+def make_object(**annotations: Any) -> dict[str, Any]:
+    metadata = {"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": "1", "annotations": annotations}
+    return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"size": 1}}
+
+
+def make(*ids: str, **annotations: Any) -> ObjectState:
+    return make_state(make_object(**annotations), *ids)
+
+
+def body(state: ObjectState) -> Body:
+    assert state.body is not None
+    return Body(state.body)
+
+
+def state(**fields: Any) -> HandlerState:
+    return HandlerState(started=NOW, **{"purpose": "create", **fields})
+
+
+def store(
+    records: Records, object: ObjectState, states: dict[str, HandlerState], seen: bytes | None = None
+) -> dict[str, Any]:
+    """Store states on an object, and return its annotations."""
+    patch = Patch()
+    records.store(states, seen, body=body(object), patch=patch)
+    assert object.body is not None
+    object.body = patched(dict(object.body), patch)
+    annotations: dict[str, Any] = object.body["metadata"]["annotations"]
+    return annotations
+
+
+def encode(**spec: Any) -> bytes:
+    return msgspec.json.encode({"spec": spec})
+
+
+async def test_an_object_without_records_has_no_states() -> None:
+    object = make("a", "b")
+    assert make_records().fetch(object, body(object)) == ({}, None)
+
+
+async def test_what_was_stored_is_fetched() -> None:
+    object, records = make("a", "b"), make_records()
+    states = {"a": state(success=True), "b": state(retries=2, delayed=NOW)}
+    store(records, object, states, encode(size=1))
+    assert records.fetch(object, body(object)) == (states, encode(size=1))
+
+
+async def test_records_of_handlers_that_the_operator_does_not_have_are_left_alone() -> None:
+    object, records = make("a"), make_records()
+    annotations = store(records, object, {"a": state(), "other": state()})
+    assert {"trioperator.dev/a", "trioperator.dev/other"} <= annotations.keys()
+    assert records.fetch(object, body(object))[0].keys() == {"a"}
+    patch = Patch()
+    records.purge(object, {}, body=body(object), patch=patch)
+    assert patched(dict(object.body or {}), patch)["metadata"]["annotations"].keys() == {
+        "trioperator.dev/other",
+        MANAGED,
+    }
+
+
+async def test_the_seen_configuration_counts_only_if_a_handler_has_succeeded() -> None:
+    object, records = make("a"), make_records()
+    store(records, object, {"a": state(retries=1)}, encode(size=1))
+    assert records.fetch(object, body(object))[1] is None
+    store(records, object, {"a": state(success=True)}, encode(size=1))
+    assert records.fetch(object, body(object))[1] == encode(size=1)
+
+
+async def test_states_of_nested_sub_handlers_are_fetched_by_the_references_of_their_parent() -> None:
+    object, records = make("a"), make_records()
+    states = {"a": state(subrefs=("a/x", "a/x/1")), "a/x": state(subrefs=("a/x/1",)), "a/x/1": state(success=True)}
+    store(records, object, states)
+    assert records.fetch(object, body(object))[0] == states
+
+
+async def test_references_to_others_than_own_sub_handlers_are_ignored() -> None:
+    object, records = make("a", "b"), make_records()
+    store(records, object, {"a": state(subrefs=("b", "c", "a/x")), "b": state(), "c": state()})
+    states, _ = records.fetch(object, body(object))
+    assert states.keys() == {"a", "b"}
+    assert states["a"].subrefs == ("a/x",)
+
+
+async def test_a_forged_record_purges_no_annotations_of_others() -> None:
+    object, records = make("a", **{"trioperator.dev/c": "{}"}), make_records()
+    store(records, object, {"a": state(subrefs=("c", "a/x"))})
+    patch = Patch()
+    records.purge(object, {}, body=body(object), patch=patch)
+    assert "trioperator.dev/c" not in patch["metadata"]["annotations"]
+
+
+async def test_an_incomplete_record_begins_now(autojump_clock: object) -> None:
+    object = make("a", **{"trioperator.dev/a": json.dumps({"retries": 3})})
+    states, _ = make_records().fetch(object, body(object))
+    assert states == {"a": HandlerState(started=wall_now(), retries=3)}
+
+
+async def test_all_that_was_stored_is_purged_known_or_not() -> None:
+    object, records = make("a", "b"), make_records()
+    store(
+        records,
+        object,
+        {"a": state(subrefs=("a/x",)), "a/x": state(), "b": state(), "b/y": state()},
+        encode(size=1),
+    )
+    patch = Patch()
+    records.purge(object, {"b": state(subrefs=("b/y",))}, body=body(object), patch=patch)
+    assert patched(dict(object.body or {}), patch)["metadata"]["annotations"].keys() == {MANAGED}
+
+
+async def test_purging_an_object_without_records_changes_nothing() -> None:
+    object, patch = make("a", other="x"), Patch()
+    make_records().purge(object, {}, body=body(object), patch=patch)
+    assert patch == {}
+
+
+@pytest.mark.parametrize(
+    ("storage", "stored"),
+    [
+        (SmartProgressStorage(), True),
+        (AnnotationsProgressStorage(prefix="trioperator.dev"), True),
+        (guarded(OwnStorage(prefix="trioperator.dev")), True),
+        (StatusProgressStorage(), False),
+        (MultiProgressStorage([AnnotationsProgressStorage(prefix="trioperator.dev")]), False),
+    ],
+    ids=["smart", "annotations", "own", "status", "combined"],
+)
+async def test_the_seen_configuration_is_stored_where_the_progress_is_in_annotations(
+    storage: ProgressStorage, stored: bool
+) -> None:
+    object, records = make("a"), make_records(storage)
+    annotations = store(records, object, {"a": state(success=True)}, encode(size=1))
+    assert (SEEN in annotations) is stored
+    assert records.fetch(object, body(object)) == ({"a": state(success=True)}, encode(size=1) if stored else None)
+
+
+# The last-handled configuration.
+
+
+async def test_a_configuration_is_recorded_unless_it_is_there() -> None:
+    object, records = make("a"), make_records()
+    patch = Patch()
+    assert not records.record_handled(encode(size=1), body=body(object), patch=patch)
+    assert json.loads(patch["metadata"]["annotations"][LAST]) == {"spec": {"size": 1}}
+    assert object.body is not None
+    object.body = patched(dict(object.body), patch)
+    again = Patch()
+    assert not records.record_handled(encode(size=1), body=body(object), patch=again)
+    assert again == {}
+    assert not records.record_handled(encode(size=2), body=body(object), patch=again)
+    assert json.loads(again["metadata"]["annotations"][LAST]) == {"spec": {"size": 2}}
+
+
+async def test_a_configuration_that_becomes_too_big_is_reported_once() -> None:
+    object, records = make("a"), make_records()
+    patch = Patch()
+    assert records.record_handled(encode(text="x" * 300_000), body=body(object), patch=patch)
+    assert object.body is not None
+    object.body = patched(dict(object.body), patch)
+    assert len(object.body["metadata"]["annotations"][LAST]) < 10_000
+    assert not records.record_handled(encode(text="y" * 300_000), body=body(object), patch=Patch())
