@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -33,11 +33,11 @@ LOGGER = get_logger("trioperator.test")
 WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget", subresources=frozenset({"status"}))
 
 
-class NoQueue:
-    """A queue of a cache to which nothing is added."""
+class Queue:
+    """A queue from which nothing is taken."""
 
     def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
-        raise AssertionError
+        pass
 
 
 class Harness:
@@ -88,11 +88,18 @@ def make_state(body: dict[str, Any], *ids: str) -> ObjectState:
             raise AssertionError
 
     kind = Kind(WIDGETS, KindHandlers.of(registry.resource_handlers()))
-    cache = ObjectCache(kind, NoQueue(), memo=None, consistency_timeout=5)
-    state = ObjectState(cache, body["metadata"]["uid"], parse_object(msgspec.json.encode(body)), initial=False)
+    cache = ObjectCache(kind, Queue(), memo=None, consistency_timeout=5)
+    cache.observe("ADDED", parse_object(msgspec.json.encode(body)))
+    (state,) = cache
+    for event in state.take_events():
+        state.advance(event)
     state.body = body
-    state.version = int(body["metadata"]["resourceVersion"])
     return state
+
+
+def observe(state: ObjectState, body: Mapping[str, Any]) -> None:
+    """Observe a newer state of an object, as its watch does."""
+    state.cache.observe("MODIFIED", parse_object(msgspec.json.encode(body)))
 
 
 def patched(body: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
