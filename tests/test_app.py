@@ -1,17 +1,112 @@
-"""Operators as users start them: their options, and what is left of these afterwards."""
+"""Tests for :mod:`trioperator.app`: options of operators are checked before anything runs, and passed on."""
 
 from __future__ import annotations
 
 import inspect
+import re
+import threading
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.runtime.conftest import CRD, Bench, settle
+from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.app import OperatorOptions, operator
+from trioperator.errors import ConfigError
+
+
+def options(cluster: Cluster, **others: Any) -> dict[str, Any]:
+    """Return the options of an operator on the cluster."""
+    return {
+        "registry": trioperator.OperatorRegistry(),
+        "connection": trioperator.ConnectionInfo(server="http://embedded"),
+        "transport": cluster.transport(),
+        **others,
+    }
+
+
+class Uncopyable:
+    """A memo that cannot be copied."""
+
+    def __copy__(self) -> None:
+        raise ValueError("only one")
+
+    def __repr__(self) -> str:
+        return "uncopyable"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"clusterwide": True, "namespaces": ["a"]}, TypeError, "either clusterwide or restricted to namespaces"),
+        ({"namespaces": "default"}, TypeError, "Pass namespaces as a list, such as ['default']."),
+        ({"namespaces": re.compile("a.*")}, TypeError, "Pass namespaces as a list"),
+        ({"liveness_endpoint": "nonsense"}, ConfigError, "nonsense"),
+        ({"lifecycle": "asap"}, TypeError, "A lifecycle must be a sync function"),
+        ({"memo": Uncopyable()}, ConfigError, "uncopyable cannot be copied: ValueError('only one')"),
+    ],
+)
+async def test_wrong_options_are_rejected_before_any_request(
+    wrong: dict[str, Any], error: type[Exception], message: str, cluster: Cluster
+) -> None:
+    cluster.requests.clear()
+    with pytest.raises(error, match=re.escape(message)):
+        await trioperator.operator(**options(cluster, **wrong))
+    assert len(cluster.requests) == 0
+
+
+async def test_each_object_has_a_copy_of_the_memo(cluster: Cluster, autojump_clock: object) -> None:
+    await cluster.apply(CRD)
+    memo = trioperator.Memo(shared=[], number=1)
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.on.create("widgets", registry=registry)
+    async def create(name: str, memo: Any, **_: Any) -> None:
+        memo.number += 1
+        memo.shared.append((name, memo.number))
+
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            lambda: trioperator.operator(**options(cluster, registry=registry, memo=memo, stop_flag=stop))
+        )
+        await cluster.create(widget("a"))
+        await cluster.create(widget("b"))
+        await settle(5)
+        stop.set()
+    assert sorted(memo.shared) == [("a", 2), ("b", 2)]
+    assert memo.number == 1
+
+
+@pytest.mark.parametrize("standalone", [True, False, None])
+async def test_standalone_is_a_setting(standalone: bool | None, cluster: Cluster, autojump_clock: object) -> None:
+    settings, stop = trioperator.OperatorSettings(), trio.Event()
+    before = settings.peering.standalone
+    stop.set()
+    await trioperator.operator(**options(cluster, settings=settings, standalone=standalone, stop_flag=stop))
+    assert settings.peering.standalone is (before if standalone is None else standalone)
+
+
+def test_run_is_an_operator_in_a_run_of_its_own() -> None:
+    ready, stop, registry = threading.Event(), threading.Event(), trioperator.OperatorRegistry()
+    started: list[bool] = []
+
+    @trioperator.on.startup(registry=registry)
+    async def start(**_: Any) -> None:
+        started.append(True)
+        stop.set()
+
+    cluster = Cluster()
+    trioperator.run(**options(cluster, registry=registry, ready_flag=ready, stop_flag=stop))
+    assert started == [True]
+
+
+def test_run_has_the_errors_of_operators() -> None:
+    with pytest.raises(TypeError, match="either clusterwide or restricted"):
+        trioperator.run(clusterwide=True, namespaces=["a"])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Wall time: real, or virtual where Trio's clock is."""
+"""Tests for :mod:`trioperator.clock`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,57 @@ from trio.testing import MockClock
 
 from trioperator.clock import wall_now, wall_starts_at
 
-START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+START = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+async def test_wall_time_is_the_real_time_in_utc() -> None:
+    before = datetime.datetime.now(datetime.UTC)
+    now = wall_now()
+    assert before - datetime.timedelta(seconds=1) <= now <= before + datetime.timedelta(seconds=60)
+    assert now.tzinfo is datetime.UTC
+
+
+async def test_wall_time_passes_as_virtual_time_does(autojump_clock: MockClock) -> None:
+    before = wall_now()
+    await trio.sleep(3600)
+    assert wall_now() - before == datetime.timedelta(hours=1)
+
+
+async def test_wall_time_stands_still_while_virtual_time_does(mock_clock: MockClock) -> None:
+    assert wall_now() == wall_now()
+    before = wall_now()
+    mock_clock.jump(5)
+    assert wall_now() - before == datetime.timedelta(seconds=5)
+
+
+def test_a_run_starts_at_a_given_time() -> None:
+    async def main() -> tuple[datetime.datetime, datetime.datetime]:
+        before = wall_now()
+        await trio.sleep(60)
+        return before, wall_now()
+
+    with wall_starts_at(START):
+        for _ in range(2):  # each run anew
+            before, after = trio.run(main, clock=MockClock(autojump_threshold=0))
+            assert (before, after) == (START, START + datetime.timedelta(minutes=1))
+
+
+def test_the_given_time_ends_with_the_block() -> None:
+    async def main() -> datetime.datetime:
+        return wall_now()
+
+    with wall_starts_at(START):
+        pass
+    assert trio.run(main) < START
+
+
+def test_a_start_in_another_time_zone_is_the_same_moment() -> None:
+    async def main() -> datetime.datetime:
+        return wall_now()
+
+    east = START.astimezone(datetime.timezone(datetime.timedelta(hours=5)))
+    with wall_starts_at(east):
+        assert trio.run(main, clock=MockClock()) == START
 
 
 def shift_system_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -36,18 +86,3 @@ async def test_under_a_mock_clock_the_wall_time_passes_with_it_alone(
     shift_system_time(monkeypatch, 3600)
     await trio.sleep(5)
     assert (wall_now() - before).total_seconds() == pytest.approx(5)
-
-
-def test_runs_with_a_mock_clock_can_start_at_any_time() -> None:
-    async def main() -> datetime.datetime:
-        assert wall_now() == START
-        await trio.sleep(60)
-        return wall_now()
-
-    with wall_starts_at(START):
-        assert trio.run(main, clock=MockClock(autojump_threshold=0)) == START + datetime.timedelta(seconds=60)
-
-
-async def test_the_wall_time_is_aware_and_in_utc() -> None:
-    assert wall_now().tzinfo is datetime.UTC
-    assert abs(wall_now().timestamp() - time.time()) < 60
