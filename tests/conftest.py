@@ -1,4 +1,4 @@
-"""What all tests may use: a real control plane, where its programs are to be found."""
+"""Fixtures of all tests: a real control plane, if its programs are installed."""
 
 from __future__ import annotations
 

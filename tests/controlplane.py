@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class ControlPlane:
-    """Know a running control plane: its kubeconfig, and kubectl for it."""
+    """A running control plane, with its kubeconfig and kubectl."""
 
     def __init__(self, folder: pathlib.Path, assets: pathlib.Path) -> None:
         self.folder = folder

@@ -9,7 +9,7 @@ import time
 
 
 class Program:
-    """Be an operator in a process of its own, whose log can be waited for."""
+    """An operator in a process of its own, whose log can be waited for."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
         self.process = process
@@ -22,7 +22,7 @@ class Program:
     def wait_for(self, text: str, *, seconds: float = 120, count: int = 1) -> str:
         deadline = time.monotonic() + seconds
         while self.output.count(text) < count:
-            assert time.monotonic() < deadline, f"{text!r} is not said in:\n{self.output}"
+            assert time.monotonic() < deadline, f"{text!r} is not logged in:\n{self.output}"
             assert self.process.poll() is None or self.output.count(text) >= count, self.output
             time.sleep(0.05)
         return self.output

@@ -63,8 +63,8 @@ class Deployment:
                 rule["verbs"].remove(verb)
         await self.cluster.replace({**role, "rules": [rule for rule in role["rules"] if rule["verbs"]]})
 
-    def refused(self) -> list[tuple[str, str]]:
-        """Return what was refused to the service account: verbs and resources."""
+    def forbidden(self) -> list[tuple[str, str]]:
+        """Return what the service account was not allowed: verbs and resources."""
         records = self.cluster.requests.select(user=ROBOT, status=403)
         return sorted({(record.verb, f"{record.resource}/{record.subresource}".rstrip("/")) for record in records})
 
@@ -114,7 +114,7 @@ async def test_the_deployment_has_all_rights_that_it_needs(
 ) -> None:
     assert await live(deployment) == ["create", "update", "delete"]
     assert await deployment.cluster.list("kex") == []
-    assert deployment.refused() == []
+    assert deployment.forbidden() == []
     assert {record.user for record in deployment.cluster.requests} == {"kubernetes-admin", ROBOT}
     assert deployment.said("") == []
 
@@ -133,7 +133,7 @@ async def test_the_deployment_has_all_rights_that_it_needs(
         ("customresourcedefinitions", "watch", ["create", "update", "delete"]),
     ],
 )
-async def test_a_right_that_is_missing_is_told(
+async def test_a_missing_permission_is_logged(
     deployment: Deployment, autojump_clock: trio.testing.MockClock, resource: str, verb: str, handled: list[str]
 ) -> None:
     await deployment.take_away(resource, verb)
@@ -141,11 +141,11 @@ async def test_a_right_that_is_missing_is_told(
     plural, _, subresource = resource.partition("/")
     group = {"namespaces": "", "customresourcedefinitions": "apiextensions.k8s.io"}.get(plural, "kopf.dev")
     shown = f"{plural}.{group}" if group else plural
-    assert deployment.refused() == [(verb, f"{shown}/{subresource}" if subresource else shown)]
+    assert deployment.forbidden() == [(verb, f"{shown}/{subresource}" if subresource else shown)]
     assert deployment.said(f'User "{ROBOT}" cannot {verb} resource "{resource}" in API group "{group}"')
 
 
-async def test_an_operator_without_any_right_is_told_so(
+async def test_an_operator_without_any_permission_logs_that(
     deployment: Deployment, autojump_clock: trio.testing.MockClock
 ) -> None:
     await deployment.cluster.delete("clusterrolebindings", "trioperator")

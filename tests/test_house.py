@@ -139,7 +139,7 @@ class TestForeignAssignments:
             "    def change(self):\n        self.a.body = 1",
         ],
     )
-    def test_annotations_and_calls_tell_the_class(self, write: Write, text: str) -> None:
+    def test_annotations_and_calls_determine_the_class(self, write: Write, text: str) -> None:
         assert len(self.found(write, text)) == 1
 
     def test_other_packages_may_assign(self, write: Write) -> None:

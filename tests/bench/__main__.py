@@ -1,4 +1,4 @@
-"""``python -m tests.bench``: choose what to measure, run it in rounds, print the table.
+"""``python -m tests.bench``: choose what to measure, run it repeatedly, print the table.
 
 ``python -m tests.bench embedded`` measures the embedded API server itself: see :mod:`tests.bench.figures`.
 """
@@ -32,7 +32,12 @@ def parse_options() -> argparse.Namespace:
     both = ["kopf", "trioperator"]
     add = parser.add_argument
     add("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all without any")
-    add("--rounds", type=int, default=1, help="how often all is repeated, both in turn; medians are shown")
+    add(
+        "--rounds",
+        type=int,
+        default=1,
+        help="how often everything is repeated, with alternating frameworks; medians are shown",
+    )
     add("--objects", type=int, default=Sizes().objects, help="scales all scenarios (default: %(default)s)")
     add("--style", choices=["sync", "async", "both"], default="both", help="kind of handlers (default: both)")
     add("--framework", choices=both, action="append", help="measure only this one")
@@ -41,7 +46,7 @@ def parse_options() -> argparse.Namespace:
     )
     add("--kopf", default=KOPF, metavar="VERSION", help="which release of Kopf (default: %(default)s)")
     add("--own-venv", action="store_true", help="install the checkout into an environment of its own")
-    add("--json", type=pathlib.Path, metavar="FILE", help="write all figures of all rounds there")
+    add("--json", type=pathlib.Path, metavar="FILE", help="write the figures of all repetitions to it")
     add("--keep", type=pathlib.Path, metavar="DIR", help="keep logs and journals there")
     options = parser.parse_args()
     if unknown := set(options.scenarios) - set(SCENARIOS):
@@ -73,14 +78,14 @@ def open_server(kind: str, folder: pathlib.Path) -> Iterator[ApiServer]:
 
 
 def run_all(options: argparse.Namespace, server: ApiServer, folder: pathlib.Path, results: Results) -> None:
-    """Run every scenario in every style under both frameworks, as often as there are rounds."""
+    """Run every scenario in every style under both frameworks, as often as asked for."""
     frameworks = _find_frameworks(options)
     sizes = Sizes().scaled(options.objects)
     for number in range(options.rounds):
         for scenario in options.scenarios:
             for style in options.styles if scenario not in ONE_STYLE else options.styles[:1]:
-                in_turn = frameworks if number % 2 == 0 else frameworks[::-1]
-                for framework in in_turn:
+                ordered = frameworks if number % 2 == 0 else frameworks[::-1]
+                for framework in ordered:
                     where = folder / f"{number + 1}-{scenario}-{style}-{framework.name}"
                     print(f"round {number + 1}: {scenario} {style} {framework.name}", file=sys.stderr, flush=True)
                     run = Run(framework=framework, server=server, style=style, sizes=sizes, folder=where)

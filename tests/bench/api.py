@@ -28,7 +28,7 @@ _TIMEOUT = 60.0
 
 
 class ApiFailed(Exception):
-    """Say that the API server refused what the benchmark needs."""
+    """Raised when the API server rejects a request of the benchmark."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,7 @@ class Bench:
         self._figures.add(what, text)
 
     async def measure_initial(self) -> None:
-        """Begin watches that tell all that there is first."""
+        """Begin watches that send the initial list first."""
         path = f"{COLLECTION}?watch=1"
         async with self.watching(path, events=self._objects) as result:
             cpu, wall = cpu_seconds(self._server.pid), time.monotonic_ns()

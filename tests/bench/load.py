@@ -1,4 +1,4 @@
-"""The load generator: a process of its own that sends requests over a few connections and notes when each was answered.
+"""The load generator: a process that sends requests over a few connections and records when each got its response.
 
 ``python -m tests.bench.load KUBECONFIG OPERATION COUNT`` prints one JSON object when it ends, a :class:`LoadResult`.
 """
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """When the load began and ended, and when each object's last request was answered (monotonic nanoseconds)."""
+    """When the load began and ended, and when each object's last request got its response (monotonic nanoseconds)."""
 
     began: int
     ended: int
@@ -43,8 +43,8 @@ def run_load(
 ) -> LoadResult:
     """Run the load generator in a process of its own until it ends.
 
-    *repeats* is how often each object is changed, round by round; *pause* is what each connection waits between two
-    requests, in seconds.
+    *repeats* is how often each object is changed, one pass over all objects after another; *pause* is what each
+    connection waits between two requests, in seconds.
     """
     command = [sys.executable, "-m", "tests.bench.load", str(kubeconfig), operation, str(count)]
     command += ["--concurrency", str(concurrency), "--repeats", str(repeats), "--pause", str(pause)]

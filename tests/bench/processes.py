@@ -19,7 +19,7 @@ _SCHEDULED = 2  # the kernel's number of the clock that counts a process' time o
 
 
 class RunFailed(Exception):
-    """Say that an operator did not do what it was started for."""
+    """Raised when an operator did not do what it was started for."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,12 @@ class Framework:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Tell the user and system time that a process has used so far, in seconds, to the microsecond (Linux only)."""
+    """Return the user and system time that a process has used so far, in seconds, to the microsecond (Linux only)."""
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
 
 
 def resident_mib(pid: int) -> float:
-    """Tell a process' resident memory in MiB."""
+    """Return a process' resident memory in MiB."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -98,12 +98,12 @@ class OperatorProcess:
         return self._process.pid
 
     def cpu(self) -> float:
-        """Tell the CPU seconds used since the process began."""
+        """Return the CPU seconds used since the process began."""
         self._check()
         return cpu_seconds(self.pid)
 
     def memory(self) -> float:
-        """Tell the resident memory in MiB."""
+        """Return the resident memory in MiB."""
         self._check()
         return resident_mib(self.pid)
 

@@ -1,4 +1,4 @@
-"""Figures of all rounds, and how they are shown: a table of medians with ratios and goals, and JSON with everything."""
+"""Figures of all repetitions: a table of medians with ratios and goals, and JSON with everything."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Results:
         self.failures.append(text)
 
     def medians(self, framework: str) -> dict[Key, float]:
-        """Take the median of all rounds for each figure."""
+        """Return the median of all repetitions for each figure."""
         return {key: statistics.median(values) for key, values in self.rounds.get(framework, {}).items()}
 
 
@@ -89,7 +89,7 @@ def _verdict(phase: str, name: str, ratio: float | None) -> str:
 
 
 def write_json(results: Results, path: pathlib.Path) -> None:
-    """Write all figures of all rounds: ``{"figures": {framework: {phase: {style: {figure: [values]}}}}}``."""
+    """Write the figures of all repetitions: ``{"figures": {framework: {phase: {style: {figure: [values]}}}}}``."""
     figures: dict[str, dict[str, dict[str, Figures | dict[str, list[float]]]]] = {}
     for framework, values in results.rounds.items():
         for (phase, style, name), numbers in values.items():

@@ -23,7 +23,7 @@ __all__ = ["ONE_STYLE", "SCENARIOS", "Figures", "Run", "Sizes"]
 Figures = dict[str, float]
 """The figures of one phase by name; seconds, MiB, milliseconds or numbers of requests, as the name says."""
 
-_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "refused")
+_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "rejected")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def measure_indexing(run: Run) -> dict[str, Figures]:
 
 
 def measure_daemons(run: Run) -> dict[str, Figures]:
-    """Have a daemon spawned for each object, and stopped by the deletion of the object."""
+    """Measure a daemon for each object, from its spawning to the deletion of the object."""
     phases: dict[str, Figures] = {}
     count = run.sizes.objects
     with run.operator("daemons") as operator:
@@ -257,7 +257,7 @@ def measure_daemons(run: Run) -> dict[str, Figures]:
 
 
 def measure_timers(run: Run) -> dict[str, Figures]:
-    """Have a timer called each second for each object, for some seconds."""
+    """Measure a timer for each object that is called each second, for some seconds."""
     count, seconds = run.sizes.objects, 10
     with run.operator("timers") as operator:
         operator.wait_until_idle()

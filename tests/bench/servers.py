@@ -35,7 +35,7 @@ _TOKENS = "admin-token,admin,admin,system:masters\noperator-token,operator,opera
 
 
 class ServerFailed(Exception):
-    """Say that there is no API server to measure on."""
+    """Raised when there is no API server to measure on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class _AuditLog:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def read(self) -> collections.Counter[str]:
-        """Count by verb, and under ``refused`` those of them that were answered by 400 or above."""
+        """Count requests by verb, and under ``rejected`` those with a status code of 400 or above."""
         if not self._path.exists():
             return self._counts.copy()
         with self._path.open("rb") as file:
@@ -180,7 +180,7 @@ class _AuditLog:
             self._seen.add(entry["auditID"])
             self._counts[entry["verb"]] += 1
             if (entry.get("responseStatus") or {}).get("code", 200) >= 400:
-                self._counts["refused"] += 1
+                self._counts["rejected"] += 1
         return self._counts.copy()
 
 

@@ -30,7 +30,7 @@ def note(what: str, name: str | None) -> None:
 
 @kopf.on.startup()
 def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-    """Have neither framework post Kubernetes Events: these are not what is compared."""
+    """Switch off the posting of Kubernetes Events in both frameworks: it is not what is compared."""
     settings.posting.enabled = False
 
 

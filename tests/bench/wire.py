@@ -1,4 +1,4 @@
-"""A client for figures of the embedded API server: bytes over Trio's sockets, answers read and hardly looked at.
+"""A client for figures of the embedded API server: bytes over Trio's sockets, responses read and hardly parsed.
 
 It has to be several times cheaper than the server, or it would be what is measured.
 """
@@ -41,7 +41,7 @@ class Wire:
     async def request(
         self, method: str, path: str, body: bytes = b"", *, content_type: str = "application/json"
     ) -> bytes:
-        """Send a request, and return the content of the answer, which has to be a good one."""
+        """Send a request, and return the content of the response, which must be a success."""
         await self.send(method, path, body, content_type=content_type)
         head = await self.read_head()
         found = _LENGTH.search(head)
@@ -57,7 +57,7 @@ class Wire:
         return content[:size]
 
     async def read_head(self) -> bytes:
-        """Read the head of an answer."""
+        """Read the head of a response."""
         while b"\r\n\r\n" not in self._rest:
             self._rest += await self._receive()
         head, _, self._rest = self._rest.partition(b"\r\n\r\n")
@@ -90,9 +90,9 @@ async def open_wire(kubeconfig: pathlib.Path) -> Wire:
 
 
 async def watch_stamps(kubeconfig: pathlib.Path, path: str, *, watchers: int, events: int) -> None:
-    """Watch over so many connections until each has had so many events; say when they are there, and print the delays.
+    """Watch over so many connections until each has had so many events; report when all are open, and print delays.
 
-    Events are known by their stamp: the monotonic time, in nanoseconds, at which the change was sent.
+    Events are identified by their stamp: the monotonic time, in nanoseconds, at which the change was sent.
     """
     delays: list[int] = []
     ready: list[Callable[[], None]] = []

@@ -37,17 +37,17 @@ class Notes:
 
     def __init__(self) -> None:
         self.all: list[Any] = []
-        self._news = trio.Event()
+        self._changed = trio.Event()
 
     def add(self, *note: Any) -> None:
         self.all.append(note[0] if len(note) == 1 else note)
-        news, self._news = self._news, trio.Event()
-        news.set()
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     async def until(self, wanted: int | Callable[[list[Any]], bool]) -> list[Any]:
         """Wait for a number of notes, or until they satisfy a condition."""
         while not (len(self.all) >= wanted if isinstance(wanted, int) else wanted(self.all)):
-            await self._news.wait()
+            await self._changed.wait()
         return self.all
 
 

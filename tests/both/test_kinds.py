@@ -153,7 +153,7 @@ async def test_children_are_deleted_with_their_owner(server: Server) -> None:
 
     async with server.operating():
         owner = await server.create(CONFIGMAPS, config_map("owner", key="a"))
-        # The child has its owner's label, so that it is a parent in its turn: of one generation, no more.
+        # The child has its owner's label, so that it is a parent as well: of one generation, no more.
         [child, *_] = await server.notes.until(1)
         server.registry = trioperator.OperatorRegistry()
     assert child["name"].startswith("owner-")
@@ -204,7 +204,7 @@ async def test_everything_can_be_watched(server: Server) -> None:
         await server.notes.until(lambda notes: wanted <= set(notes))
 
 
-async def test_namespaces_that_come_and_go(server: Server) -> None:
+async def test_namespaces_that_are_created_and_deleted(server: Server) -> None:
     good, secret = f"team-{server.mark}-good", f"team-{server.mark}-secret"
 
     @on.create(*WIDGETS, id="created", registry=server.registry)
@@ -231,7 +231,7 @@ async def test_namespaces_that_come_and_go(server: Server) -> None:
     assert server.notes.all == [("create", good, "one"), ("delete", good, "one"), ("create", good, "two")]
 
 
-async def test_kinds_that_come_and_go(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_kinds_that_are_added_and_removed(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     plural = f"things{server.mark}"
     things = Resource(f"{server.mark}.example.com", "v1", plural, kind=plural.capitalize())
 

@@ -169,7 +169,7 @@ def test_an_operator_serves_a_kind_that_is_defined_later(
     assert operator.stop() == 0
 
 
-def test_namespaces_come_and_go(controlplane: ControlPlane, start_operator: Callable[..., Program]) -> None:
+def test_namespaces_are_created_and_deleted(controlplane: ControlPlane, start_operator: Callable[..., Program]) -> None:
     mark = uuid.uuid4().hex[:6]
     operator = start_operator(OPERATOR, "-n", f"team-{mark}-*,!team-{mark}-secret")
     for namespace in (f"team-{mark}-a", f"team-{mark}-secret"):

@@ -1,4 +1,4 @@
-"""Handlers in parts on a real control plane: killed amid their work, and refused by admission control."""
+"""Handlers in parts on a real control plane: killed amid their work, and rejected by admission control."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def test_what_an_admission_policy_forbids_is_dropped_and_the_rest_is_stored(
     try:
         controlplane.apply(example(f"{name}-probe"))
 
-        def is_refused() -> bool:
+        def is_rejected() -> bool:
             patch = json.dumps({"spec": {"evil": uuid.uuid4().hex}})
             return not controlplane.kubectl("patch", "kex", f"{name}-probe", "--type=merge", "-p", patch, check=False)
 
-        until(is_refused)
+        until(is_rejected)
         operator = start_operator(
             "import trioperator as kopf\n"
             f"@kopf.on.create('kopfexamples', when=lambda name, **_: name == '{name}')\n"

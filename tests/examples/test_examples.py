@@ -26,7 +26,7 @@ class Lines(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.lines: list[str] = []
-        self._news = trio.Event()
+        self._changed = trio.Event()
         self._token = trio.lowlevel.current_trio_token()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -37,24 +37,24 @@ class Lines(logging.Handler):
         self._token.run_sync_soon(self._wake)  # records come from threads, too
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+        self._changed.set()
+        self._changed = trio.Event()
 
     def count(self, text: str) -> int:
-        """Tell in how many lines the text is."""
+        """Return the number of lines with the text."""
         return sum(text in line for line in self.lines)
 
     async def wait_for(self, text: str, times: int = 1) -> None:
         """Wait until the text has been logged that often."""
         with trio.move_on_after(90) as scope:
             while self.count(text) < times:
-                await self._news.wait()
+                await self._changed.wait()
         if scope.cancelled_caught:
             pytest.fail(f"{text!r} was not logged {times} times, but this was:\n" + "\n".join(self.lines))
 
 
 class Example:
-    """Be a running example."""
+    """A running example."""
 
     def __init__(self, name: str, cluster: Cluster, lines: Lines, nursery: trio.Nursery) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class Example:
         self._ended = trio.Event()
 
     def load(self) -> None:
-        """Have the decorators fill the default registry."""
+        """Import the example, so that its decorators fill the default registry."""
         spec = importlib.util.spec_from_file_location(f"example_{self.name[:2]}", EXAMPLES / self.name / "main.py")
         assert spec is not None
         assert spec.loader is not None
@@ -173,7 +173,7 @@ async def test_children(example: Example) -> None:
 
     await example.delete()
     with trio.fail_after(90):
-        # The cluster collects its garbage when it has the time, and tells nobody.
+        # The cluster collects its garbage when it has the time, without any event.
         while await example.cluster.find("pods", "kopf-example-1") is not None:  # noqa: ASYNC110
             await trio.sleep(0.02)
     example.assert_shows_what_its_page_says()

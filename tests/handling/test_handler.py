@@ -148,11 +148,11 @@ def test_an_async_wrapper_of_a_sync_function_is_async() -> None:
 
 # --------------------------------------------------------------------------------------------- arguments
 
-KNOWN = frozenset({"spec", "name", "logger", "memo"})
+AVAILABLE = frozenset({"spec", "name", "logger", "memo"})
 
 
 def picked(fn: Any) -> set[str]:
-    return set(signature_of(fn).pick(dict.fromkeys(KNOWN)))
+    return set(signature_of(fn).pick(dict.fromkeys(AVAILABLE)))
 
 
 def bare() -> None: ...
@@ -168,8 +168,8 @@ def some_args(*args: Any, spec: Any) -> None: ...
         (with_default, {"spec"}),
         (keyword_only, {"name"}),
         (some_args, {"spec"}),
-        (sync_fn, KNOWN),
-        (nothing, KNOWN),
+        (sync_fn, AVAILABLE),
+        (nothing, AVAILABLE),
         (functools.partial(with_default, 1), set()),
         (functools.partial(with_default, other=1), {"spec"}),
         (Instance().method, {"spec"}),
@@ -178,7 +178,7 @@ def some_args(*args: Any, spec: Any) -> None: ...
         (Callee(), {"spec"}),
         (passing(with_default), {"spec"}),
         (passing(passing(keyword_only)), {"name"}),
-        (passing(sync_fn), KNOWN),
+        (passing(sync_fn), AVAILABLE),
         (functools.partial(passing(with_default), 1), set()),
         (passing(functools.partial(with_default, 1)), set()),
     ],
@@ -222,7 +222,7 @@ def test_a_function_whose_signature_cannot_be_read_gets_everything() -> None:
     def odd(*args: Any) -> None: ...
 
     odd.__signature__ = "nonsense"  # type: ignore[attr-defined]
-    assert picked(odd) == KNOWN
+    assert picked(odd) == AVAILABLE
 
 
 def test_skipped_positions_are_not_arguments() -> None:
@@ -239,12 +239,12 @@ def test_skipped_positions_are_not_arguments() -> None:
     assert signature_of(lambda *values: None, skip=1).names == frozenset()
 
 
-@given(st.sets(st.sampled_from(sorted(KNOWN))), st.sets(st.sampled_from(["other", "more"])), st.booleans())
+@given(st.sets(st.sampled_from(sorted(AVAILABLE))), st.sets(st.sampled_from(["other", "more"])), st.booleans())
 def test_any_subset_of_the_arguments_may_be_declared(some: set[str], optional: set[str], wrapped: bool) -> None:
     declared = ", ".join([*sorted(some), *(f"{name}=None" for name in sorted(optional))])
     fn = eval(f"lambda {declared}: [{', '.join(some)}]")
     fn = passing(fn) if wrapped else fn
-    kwargs = {name: object() for name in KNOWN}
+    kwargs = {name: object() for name in AVAILABLE}
     assert fn(**signature_of(fn).pick(kwargs)) == [kwargs[name] for name in some]
 
 
@@ -255,7 +255,7 @@ def test_a_function_with_unknown_required_arguments_is_rejected_by_name() -> Non
     def create(spec: Any, sepc: Any, nmae: Any, **_: Any) -> None: ...
 
     with pytest.raises(ConfigError) as caught:
-        check_signature(handler(create, id="my-id"), KNOWN)
+        check_signature(handler(create, id="my-id"), AVAILABLE)
     text = str(caught.value)
     assert "my-id" in text
     assert "nmae, sepc" in text
@@ -264,7 +264,7 @@ def test_a_function_with_unknown_required_arguments_is_rejected_by_name() -> Non
 
 
 def test_arguments_with_defaults_may_be_unknown() -> None:
-    check_signature(handler(with_default), KNOWN)
+    check_signature(handler(with_default), AVAILABLE)
 
 
 def test_arguments_that_a_wrapper_fills_in_may_be_unknown() -> None:
@@ -274,28 +274,28 @@ def test_arguments_that_a_wrapper_fills_in_may_be_unknown() -> None:
     def wrapper(spec: Any, **kwargs: Any) -> None:
         inner(spec, "a database")
 
-    check_signature(handler(wrapper), KNOWN)
+    check_signature(handler(wrapper), AVAILABLE)
 
 
 def test_a_positional_only_argument_is_rejected() -> None:
     with pytest.raises(ConfigError, match="spec"):
-        check_signature(handler(lambda spec, /, name: None), KNOWN)
+        check_signature(handler(lambda spec, /, name: None), AVAILABLE)
 
 
 def test_the_error_names_file_and_line_of_a_wrapped_function() -> None:
     fn = functools.partial(passing(lambda sepc: None))
-    check_signature(handler(fn), KNOWN)  # the wrapper asks for nothing itself
+    check_signature(handler(fn), AVAILABLE)  # the wrapper asks for nothing itself
     with pytest.raises(ConfigError, match=f"{__file__}:"):
-        check_signature(handler(functools.partial(lambda sepc: None)), KNOWN)
+        check_signature(handler(functools.partial(lambda sepc: None)), AVAILABLE)
 
 
 def test_a_filter_with_unknown_required_arguments_is_rejected_by_name() -> None:
     with pytest.raises(ConfigError, match=r"when= of Handler 'fn'.*sepc"):
-        check_callback(handler(), "when", lambda sepc: True, KNOWN)
+        check_callback(handler(), "when", lambda sepc: True, AVAILABLE)
     with pytest.raises(ConfigError, match=r"labels= of Handler 'fn'.*sepc"):
-        check_callback(handler(), "labels", lambda value, sepc: True, KNOWN)
-    check_callback(handler(), "labels", lambda value, spec, **_: True, KNOWN)
-    check_callback(handler(), "when", lambda spec, x=1: True, KNOWN)
+        check_callback(handler(), "labels", lambda value, sepc: True, AVAILABLE)
+    check_callback(handler(), "labels", lambda value, spec, **_: True, AVAILABLE)
+    check_callback(handler(), "when", lambda spec, x=1: True, AVAILABLE)
 
 
 # ---------------------------------------------------------------------------------------------- handlers
@@ -323,7 +323,7 @@ def test_errors_are_temporary_by_default_except_for_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "finalizer", "notice"),
+    ("options", "finalizer", "optional"),
     [
         ({"reason": Reason.DELETE}, True, False),
         ({"reason": Reason.DELETE, "optional": True}, False, True),
@@ -332,10 +332,10 @@ def test_errors_are_temporary_by_default_except_for_events() -> None:
         ({"reason": None, "needs_change": True}, False, False),
     ],
 )
-def test_only_mandatory_delete_handlers_need_a_finalizer(options: Any, finalizer: bool, notice: bool) -> None:
+def test_only_mandatory_delete_handlers_need_a_finalizer(options: Any, finalizer: bool, optional: bool) -> None:
     made = change_handler(**options)
     assert made.needs_finalizer is finalizer
-    assert made.is_optional_delete is notice
+    assert made.is_optional_delete is optional
 
 
 @pytest.mark.parametrize(

@@ -194,47 +194,47 @@ DONE = HandlerState(started=NOW, purpose="create", stopped=after(1), retries=1, 
 FAILED = HandlerState(started=NOW, purpose="create", stopped=after(1), retries=1, failure=True)
 
 
-def taken(known: HandlerState | None, *, reason: Reason, **options: Any) -> HandlerState:
+def initial_state(stored: HandlerState | None, *, reason: Reason, **options: Any) -> HandlerState:
     handler = change_handler(id="fn", **options)
-    states = states_for_cause([handler], {} if known is None else {"fn": known}, reason=reason, now=after(100))
+    states = states_for_cause([handler], {} if stored is None else {"fn": stored}, reason=reason, now=after(100))
     assert set(states) == {"fn"}
     return states["fn"]
 
 
 def test_a_handler_without_a_state_starts_now() -> None:
-    assert taken(None, reason=Reason.CREATE) == HandlerState(started=after(100), purpose="create")
+    assert initial_state(None, reason=Reason.CREATE) == HandlerState(started=after(100), purpose="create")
 
 
 @pytest.mark.parametrize("state", [WAITING, DONE, FAILED])
 def test_a_handler_continues_with_the_same_cause(state: HandlerState) -> None:
-    assert taken(state, reason=Reason.CREATE) == state
+    assert initial_state(state, reason=Reason.CREATE) == state
 
 
 def test_an_unfinished_handler_keeps_its_retries_in_another_cause() -> None:
-    state = taken(WAITING, reason=Reason.UPDATE)
+    state = initial_state(WAITING, reason=Reason.UPDATE)
     assert state.purpose == "update"
     assert (state.started, state.delayed, state.retries) == (NOW, None, 2)
 
 
 @pytest.mark.parametrize("state", [DONE, FAILED])
 def test_a_finished_handler_starts_over_for_another_cause(state: HandlerState) -> None:
-    assert taken(state, reason=Reason.UPDATE) == HandlerState(started=after(100), purpose="update")
+    assert initial_state(state, reason=Reason.UPDATE) == HandlerState(started=after(100), purpose="update")
 
 
 def test_a_handler_that_starts_over_keeps_its_sub_handlers() -> None:
     # Else nobody would take their records off the object.
-    known = DONE.with_subrefs(["fn/a", "fn/b"])
-    assert taken(known, reason=Reason.UPDATE).subrefs == ("fn/a", "fn/b")
+    stored = DONE.with_subrefs(["fn/a", "fn/b"])
+    assert initial_state(stored, reason=Reason.UPDATE).subrefs == ("fn/a", "fn/b")
 
 
 @pytest.mark.parametrize("state", [DONE, FAILED])
 def test_a_resuming_handler_runs_once_whatever_happens_meanwhile(state: HandlerState) -> None:
-    assert taken(state, reason=Reason.UPDATE, initial=True).finished
+    assert initial_state(state, reason=Reason.UPDATE, initial=True).finished
 
 
 def test_records_without_a_purpose_belong_to_the_current_cause() -> None:
     old = HandlerState(started=NOW, retries=1, success=True)
-    assert taken(old, reason=Reason.UPDATE) == old
+    assert initial_state(old, reason=Reason.UPDATE) == old
 
 
 def test_handlers_that_are_not_selected_have_no_state() -> None:

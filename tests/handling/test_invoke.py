@@ -469,7 +469,7 @@ async def test_exceptions_that_end_the_process_propagate_with_a_cancellation(aut
 
 
 async def test_cancellation_abandons_a_thread_which_can_check_for_it() -> None:
-    told = threading.Event()
+    cancelled_seen = threading.Event()
     started = trio.Event()
 
     def fn() -> None:
@@ -479,14 +479,14 @@ async def test_cancellation_abandons_a_thread_which_can_check_for_it() -> None:
                 trio.from_thread.check_cancelled()
                 time.sleep(0.001)
         finally:
-            told.set()
+            cancelled_seen.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(invoke, fn)
         await started.wait()
         nursery.cancel_scope.cancel()
     with trio.fail_after(60):
-        await trio.to_thread.run_sync(told.wait)
+        await trio.to_thread.run_sync(cancelled_seen.wait)
 
 
 async def test_cancellation_abandons_a_thread_that_does_not_check_for_it() -> None:

@@ -116,13 +116,13 @@ def test_limits_do_not_affect_ignored_and_permanent_errors() -> None:
 def test_an_attempt_beyond_the_limits_fails(
     options: Any, retry: int, runtime: float, expected: type[Exception] | None
 ) -> None:
-    refused = check_limits(handler(**options), retry=retry, runtime=runtime)
+    outcome = check_limits(handler(**options), retry=retry, runtime=runtime)
     if expected is None:
-        assert refused is None
+        assert outcome is None
     else:
-        assert refused is not None
-        assert refused.final
-        assert type(refused.error) is expected
+        assert outcome is not None
+        assert outcome.final
+        assert type(outcome.error) is expected
 
 
 _SECONDS = st.floats(0, 1000)

@@ -287,7 +287,9 @@ async def test_a_token_file_that_is_absent_for_a_moment_does_no_harm(
     assert [token_of(request) for request in memory.requests] == ["one", "two"]
 
 
-async def test_a_source_without_files_is_not_asked_again(autojump_clock: MockClock, settings: OperatorSettings) -> None:
+async def test_a_source_without_files_is_not_loaded_again(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
     source = Source()
     async with open_client(source, settings=settings, transport=Memory([ok()])) as client:
         for _ in range(5):

@@ -62,9 +62,9 @@ def plain(name: str, kind: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": VERBS} | fields
 
 
-def answers(table: dict[str, httpx.Response | Exception]) -> Memory:
+def answers(responses: dict[str, httpx.Response | Exception]) -> Memory:
     def respond(request: httpx.Request) -> httpx.Response | Exception:
-        return table.get(request.url.path) or status(404, "not here")
+        return responses.get(request.url.path) or status(404, "not here")
 
     return Memory(respond)
 
@@ -235,16 +235,16 @@ async def test_a_stale_version_is_requested_separately() -> None:
     assert found["pods.v1beta1.metrics.k8s.io"].preferred
 
 
-@pytest.mark.parametrize("known", [[], [resource("old", "Old")], None])
+@pytest.mark.parametrize("served", [[], [resource("old", "Old")], None])
 async def test_a_stale_version_that_is_unavailable_has_the_remembered_resources(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, known: Any
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, served: Any
 ) -> None:
-    stale = group("metrics.k8s.io", v1beta1={"freshness": "Stale", "resources": known})
+    stale = group("metrics.k8s.io", v1beta1={"freshness": "Stale", "resources": served})
     memory = answers(
         {"/api": aggregated(CORE), "/apis": aggregated(stale, KOPF), "/apis/metrics.k8s.io/v1beta1": status(503)}
     )
     found = await find(memory)
-    assert len(found) == 3 + len(known or ())
+    assert len(found) == 3 + len(served or ())
     assert "/apis/metrics.k8s.io/v1beta1 is not available" in caplog.text
 
 

@@ -206,7 +206,7 @@ async def test_silence_is_a_lost_connection(autojump_clock: MockClock, settings:
     assert trio.current_time() == 70
 
 
-async def test_the_inactivity_timeout_starts_anew_with_each_line(autojump_clock: MockClock) -> None:
+async def test_the_inactivity_timeout_restarts_with_each_line(autojump_clock: MockClock) -> None:
     class Slow(Chunks):
         async def __aiter__(self) -> Any:
             for _ in range(5):

@@ -35,7 +35,7 @@ class ErrorHandler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": self.code}
-        body = json.dumps({**status, "message": "nobody is let in", "reason": "Refused"}).encode()
+        body = json.dumps({**status, "message": "all requests are rejected", "reason": "Rejected"}).encode()
         self.send_response(self.code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -108,9 +108,9 @@ class Writers:
             for number in range(4)
         ]
 
-    def run(self, count: int, known: dict[str, str | None]) -> None:
+    def run(self, count: int, acknowledged: dict[str, str | None]) -> None:
         """Write until this many writes were acknowledged, then kill the server."""
-        self.acknowledged = dict(known)
+        self.acknowledged = dict(acknowledged)
         for thread in self._threads:
             thread.start()
         for _ in range(count):
@@ -151,12 +151,12 @@ class Writers:
 def test_a_killed_cluster_keeps_all_acknowledged_writes(start_cluster: StartCluster, tmp_path: pathlib.Path) -> None:
     data = tmp_path / "data"
     chance = random.Random(4)
-    known: dict[str, str | None] = {}
+    acknowledged: dict[str, str | None] = {}
     inodes = set()
     cluster = start_cluster("--data", data)
     for count in (1, 30, 200, 90, 140):
         writers = Writers(cluster, chance)
-        writers.run(count, known)
+        writers.run(count, acknowledged)
         inodes.add(data.stat().st_ino)
         cluster = start_cluster("--data", data)
         with cluster.client() as client:
@@ -167,7 +167,7 @@ def test_a_killed_cluster_keeps_all_acknowledged_writes(start_cluster: StartClus
                 possible = {value, writers.pending[name]} if name in writers.pending else {value}
                 assert found.get(name) in possible
             assert found.keys() <= writers.acknowledged.keys() | writers.pending.keys()
-            known = dict(found)
+            acknowledged = dict(found)
     assert len(inodes) > 1, "the file was never begun anew"
     assert cluster.program.stop() == 0
 

@@ -66,7 +66,7 @@ PLAIN_CRD: dict[str, Any] = {
 
 
 def widget(name: str = "w", *, kind: str = "Widget", **spec: Any) -> dict[str, Any]:
-    """Make a manifest."""
+    """Return a manifest."""
     return {
         "apiVersion": "example.com/v1",
         "kind": kind,
@@ -77,7 +77,7 @@ def widget(name: str = "w", *, kind: str = "Widget", **spec: Any) -> dict[str, A
 
 @dataclasses.dataclass
 class Bench:
-    """Hold a cluster, a registry for handlers, and run operators with them."""
+    """A cluster and a registry for handlers, and operators that run with them."""
 
     cluster: Cluster
     registry: trioperator.OperatorRegistry
@@ -92,7 +92,7 @@ class Bench:
         settings: trioperator.OperatorSettings | None = None,
         **options: Any,
     ) -> AsyncIterator[Callable[[], None]]:
-        """Run an operator in the block, and stop it in order at the end. Gives a function that stops it earlier."""
+        """Run an operator in the block, and stop it in order at the end. Yields a function that stops it earlier."""
         stop = trio.Event()
 
         async def operate(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -112,7 +112,7 @@ class Bench:
             stop.set()
 
     def writes(self) -> list[str]:
-        """List the writes of the operator, as method and subresource."""
+        """Return the writes of the operator, as method and subresource."""
         return [
             f"{request.method} {'status' if request.path.endswith('/status') else 'main'}"
             for request in self.cluster.requests

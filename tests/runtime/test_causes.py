@@ -46,7 +46,7 @@ class Detector:
         self.progress = Progress(Records(progress=storage, diffbase=diffbase), patcher)
 
     def detect(self, state: ObjectState) -> Change:
-        """Detect a change, and note what it says of the stored record, as a reconcile does."""
+        """Detect a change, and confirm the stored record, as a reconcile does."""
         change = self.causes.detect_change(state, self.progress.recall)
         if change.current:
             self.progress.confirm(state)

@@ -42,7 +42,7 @@ Seen = tuple[Any, ...]
 
 @dataclasses.dataclass
 class Run:
-    """Be one call of a handler that has ended well: in which life of the operator, and what it has seen."""
+    """One successful call of a handler: in which run of the operator, and what it has seen."""
 
     handler: str
     life: int
@@ -51,14 +51,14 @@ class Run:
 
 
 def seen_in(meta: Any, spec: Any) -> Seen:
-    """Say which edits are visible in an object."""
+    """Return the edits that are visible in an object."""
     annotations = meta.get("annotations") or {}
     foreign = sorted(key for key in annotations if key.startswith("example.com/"))
     return spec.get("serial"), (meta.get("labels") or {}).get("serial"), annotations.get("example.com/serial"), *foreign
 
 
 class Life:
-    """Be the life of one object, with all that happens to it."""
+    """The life of one object, with all that happens to it."""
 
     def __init__(self, seed: int, *, restarting: bool, reverting: bool, parted: bool = False) -> None:
         self.seed = seed

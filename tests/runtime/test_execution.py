@@ -108,7 +108,7 @@ async def test_handlers_that_have_ended_or_are_not_due_are_not_called(bench: Ben
     assert bench.states()["b"].retries == 2
 
 
-async def test_the_lifecycle_is_asked_again_for_the_rest(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_the_lifecycle_is_called_again_for_the_rest(bench: Bench, autojump_clock: MockClock) -> None:
     offered: list[list[str]] = []
 
     def last_first(handlers: Any, **_: Any) -> Any:
@@ -222,7 +222,7 @@ async def test_the_patch_of_a_failed_attempt_is_stored_too(bench: Bench, autojum
     assert bench.pending == {"status": {"progress": 50}}
 
 
-async def test_a_result_that_is_no_json_is_reported_and_dropped(
+async def test_a_result_that_is_not_json_serializable_is_reported_and_dropped(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def create(**_: Any) -> Any:

@@ -54,7 +54,7 @@ async def test_a_watch_goes_on_after(fault: Fault, bench: Bench, autojump_clock:
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 410, 429, 500, 503])
-async def test_a_list_that_fails_is_tried_again_and_holds_up_no_other_kind(
+async def test_a_list_that_fails_is_retried_and_holds_up_no_other_kind(
     code: int, bench: Bench, autojump_clock: MockClock
 ) -> None:
     created = count_creations(bench)
@@ -149,7 +149,7 @@ async def test_a_patch_that_fails_for_a_while_is_sent_again_and_no_handler_is_ca
     assert LAST in (await bench.cluster.get("widgets", "w"))["metadata"]["annotations"]
 
 
-async def test_a_patch_whose_answer_is_lost_is_sent_again(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_patch_whose_response_is_lost_is_sent_again(bench: Bench, autojump_clock: MockClock) -> None:
     created = count_creations(bench)
 
     @on.delete("widgets", id="delete", registry=bench.registry)
@@ -205,7 +205,7 @@ async def test_results_are_not_lost_while_patches_fail(bench: Bench, autojump_cl
     assert body["spec"]["more"] is True
 
 
-async def test_an_object_that_is_gone_when_it_is_patched_is_no_trouble(
+async def test_an_object_that_is_gone_when_it_is_patched_is_no_error(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     @on.create("widgets", id="create", registry=bench.registry)
@@ -280,7 +280,7 @@ async def test_seconds_of_401_do_not_end_the_operator(bench: Bench, autojump_clo
     assert created == ["w"]
 
 
-async def test_an_object_that_seems_to_be_gone_is_tried_again_until_the_stream_says_so(
+async def test_an_object_that_seems_to_be_gone_is_retried_until_the_watch_confirms_it(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     created = count_creations(bench)

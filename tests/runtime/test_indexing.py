@@ -87,7 +87,7 @@ async def test_indices_are_full_before_any_handler_is_called(bench: Bench, autoj
     assert seen == {("w", 30), ("g", 30)}
 
 
-async def test_indexing_takes_no_workers(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_indexing_needs_no_workers(bench: Bench, autojump_clock: MockClock) -> None:
     bench.settings.queueing.worker_limit = 1
     for number in range(200):
         await bench.cluster.create(widget(f"w{number}", size=number))
@@ -237,7 +237,7 @@ async def test_an_object_that_leaves_while_it_is_indexed_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("mode", [None, ErrorsMode.IGNORED])
-async def test_ignored_errors_and_none_keep_what_was_known(
+async def test_ignored_errors_and_none_keep_what_was_indexed(
     bench: Bench, autojump_clock: MockClock, mode: ErrorsMode | None
 ) -> None:
     @on.index("widgets", registry=bench.registry, errors=mode)
@@ -256,7 +256,7 @@ async def test_ignored_errors_and_none_keep_what_was_known(
 
 
 @pytest.mark.parametrize("mode", [ErrorsMode.PERMANENT, ErrorsMode.IGNORED])
-async def test_an_object_that_fails_for_good_is_never_indexed_again(
+async def test_an_object_that_fails_permanently_is_never_indexed_again(
     bench: Bench, autojump_clock: MockClock, mode: ErrorsMode
 ) -> None:
     error = ValueError("boo!") if mode is ErrorsMode.PERMANENT else PermanentError("boo!")
@@ -286,7 +286,7 @@ async def test_an_object_that_fails_for_good_is_never_indexed_again(
 
 
 @pytest.mark.parametrize("mode", [ErrorsMode.TEMPORARY, ErrorsMode.IGNORED])
-async def test_an_object_that_fails_for_now_is_indexed_when_the_delay_is_over(
+async def test_an_object_that_fails_temporarily_is_indexed_when_the_delay_is_over(
     bench: Bench, autojump_clock: MockClock, mode: ErrorsMode
 ) -> None:
     error = ValueError("boo!") if mode is ErrorsMode.TEMPORARY else TemporaryError("boo!", delay=30)
@@ -318,7 +318,7 @@ async def test_an_object_that_fails_for_now_is_indexed_when_the_delay_is_over(
         assert (probe["sizes"], calls[3:]) == ({}, [(65, 0, 0)])
 
 
-async def test_an_object_that_fails_for_now_and_matches_no_more_is_left_alone(
+async def test_an_object_that_fails_temporarily_and_matches_no_more_is_left_alone(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     calls: list[float] = []
@@ -327,7 +327,7 @@ async def test_an_object_that_fails_for_now_and_matches_no_more_is_left_alone(
     def when(spec: trioperator.Spec) -> bool:
         nonlocal looks
         looks += 1
-        return bool(spec["size"] == 1) or looks > 20  # so that no turn after the other is taken for ever
+        return bool(spec["size"] == 1) or looks > 20  # so that it is not reconciled for ever
 
     @on.index("widgets", when=when, registry=bench.registry)
     async def found(name: str) -> Any:
@@ -387,7 +387,7 @@ async def test_limits_turn_temporary_failures_into_permanent_ones(
     assert calls == [0, 1]
 
 
-async def test_failures_at_the_start_are_tried_again(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_failures_at_the_start_are_retried(bench: Bench, autojump_clock: MockClock) -> None:
     await bench.cluster.create(widget("a", size=1))
 
     @on.index("widgets", registry=bench.registry)

@@ -1,4 +1,4 @@
-"""Handlers with on_change="cancel": a call in progress is cancelled by news of its object, and made anew."""
+"""Handlers with on_change="cancel": a call in progress is cancelled when its object changes, and begins again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def patch(bench: Bench, seconds: float = 1.0, **spec: Any) -> None:
     await settle(seconds)
 
 
-async def test_a_change_cancels_the_call_in_progress_and_the_handler_begins_anew(
+async def test_a_change_cancels_the_call_in_progress_and_the_handler_begins_again(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[Any] = []
@@ -178,7 +178,9 @@ async def test_kinds_without_a_generation_are_compared_by_their_essence(
     assert calls == ["1", "2"]
 
 
-async def test_what_earlier_handlers_want_stored_is_no_news(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_what_earlier_handlers_want_stored_does_not_interrupt_later_ones(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     calls: list[Any] = []
 
     @on.create("widgets", id="first", registry=bench.registry)
@@ -197,7 +199,7 @@ async def test_what_earlier_handlers_want_stored_is_no_news(bench: Bench, autoju
     assert calls == ["red"]
 
 
-async def test_news_in_the_answer_to_an_own_request_cancel_too(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_changes_in_the_response_to_an_own_request_cancel_too(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @on.create("widgets", id="first", registry=bench.registry)
@@ -275,7 +277,7 @@ async def test_errors_while_it_is_cancelled_are_logged_and_do_not_count(
     assert "while cleaning up" in caplog.text
 
 
-async def test_a_call_that_does_not_heed_it_has_its_outcome(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_call_that_ignores_the_cancellation_has_its_outcome(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
@@ -293,10 +295,10 @@ async def test_a_call_that_does_not_heed_it_has_its_outcome(bench: Bench, autoju
     assert (await bench.cluster.get("widgets", "w"))["status"] == {"create": 1}
 
 
-@pytest.mark.parametrize("heeding", [True, False])
-async def test_a_thread_is_told_and_waited_for(heeding: bool, bench: Bench, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("checking", [True, False])
+async def test_a_thread_is_signalled_and_waited_for(checking: bool, bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
-    told = threading.Event()
+    signalled = threading.Event()
     at_work = [0]
 
     @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
@@ -309,8 +311,8 @@ async def test_a_thread_is_told_and_waited_for(heeding: bool, bench: Bench, auto
                     trio.from_thread.run(trio.sleep, 0.1)
                     trio.from_thread.check_cancelled()
                 except trio.Cancelled:
-                    told.set()
-                    if heeding:
+                    signalled.set()
+                    if checking:
                         raise
                     break
         finally:
@@ -322,12 +324,12 @@ async def test_a_thread_is_told_and_waited_for(heeding: bool, bench: Bench, auto
         await settle(5)
         await patch(bench, size=2)
         await settle(30)
-    assert told.is_set()
-    assert calls == ([(1, 1), (2, 1)] if heeding else [(1, 1)])  # never two at once
-    assert (await bench.cluster.get("widgets", "w"))["status"] == {"create": 2 if heeding else 1}
+    assert signalled.is_set()
+    assert calls == ([(1, 1), (2, 1)] if checking else [(1, 1)])  # never two at once
+    assert (await bench.cluster.get("widgets", "w"))["status"] == {"create": 2 if checking else 1}
 
 
-async def test_an_error_of_a_thread_that_was_told_counts(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_an_error_of_a_thread_that_was_signalled_counts(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
     @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
@@ -348,9 +350,9 @@ async def test_an_error_of_a_thread_that_was_told_counts(bench: Bench, autojump_
     assert calls == [(1, 0), (2, 1)]
 
 
-@pytest.mark.parametrize("heeding", [True, False])
-async def test_a_sub_handler_in_a_thread_is_told_and_waited_for(
-    heeding: bool, bench: Bench, autojump_clock: MockClock
+@pytest.mark.parametrize("checking", [True, False])
+async def test_a_sub_handler_in_a_thread_is_signalled_and_waited_for(
+    checking: bool, bench: Bench, autojump_clock: MockClock
 ) -> None:
     calls: list[Any] = []
     at_work = [0]
@@ -368,7 +370,7 @@ async def test_a_sub_handler_in_a_thread_is_told_and_waited_for(
                     trio.from_thread.run(trio.sleep, 0.1)
                     trio.from_thread.check_cancelled()
                 except trio.Cancelled:
-                    if heeding:
+                    if checking:
                         raise
                     break
         finally:
@@ -380,11 +382,11 @@ async def test_a_sub_handler_in_a_thread_is_told_and_waited_for(
         await settle(5)
         await patch(bench, size=2)
         await settle(30)
-    assert calls == ([(1, 1), (2, 1)] if heeding else [(1, 1)])  # never two at once, and none that has ended
-    assert (await bench.cluster.get("widgets", "w"))["status"] == {"create/item": 2 if heeding else 1}
+    assert calls == ([(1, 1), (2, 1)] if checking else [(1, 1)])  # never two at once, and none that has ended
+    assert (await bench.cluster.get("widgets", "w"))["status"] == {"create/item": 2 if checking else 1}
 
 
-async def test_a_stop_abandons_a_thread_that_does_not_heed_anything(bench: Bench) -> None:
+async def test_a_stop_abandons_a_thread_that_ignores_everything(bench: Bench) -> None:
     release = threading.Event()
     begun = trio.Event()
     token = trio.lowlevel.current_trio_token()

@@ -37,7 +37,7 @@ def backwards(handlers: Any, **_: Any) -> Any:
     ("lifecycle", "expected"),
     [(lifecycles.all_at_once, "abc"), (lifecycles.one_by_one, "abc"), (lifecycles.asap, "abc"), (backwards, "cba")],
 )
-async def test_all_handlers_are_called_in_one_turn_in_the_order_of_the_lifecycle(
+async def test_all_handlers_are_called_in_one_reconcile_in_the_order_of_the_lifecycle(
     lifecycle: Any, expected: str, bench: Bench, autojump_clock: MockClock
 ) -> None:
     calls: list[str] = []
@@ -135,6 +135,6 @@ async def test_what_a_lifecycle_does_not_choose_is_offered_again_and_not_lost(
     assert "hesitant has failed: ValueError('something')" in caplog.text
 
 
-async def test_what_is_no_lifecycle_is_refused_at_once(bench: Bench) -> None:
+async def test_an_invalid_lifecycle_is_an_error_at_once(bench: Bench) -> None:
     with pytest.raises(TypeError, match="A lifecycle must be a sync function"):
         await trioperator.operator(registry=bench.registry, lifecycle="asap")  # type: ignore[arg-type]

@@ -364,7 +364,7 @@ async def test_a_change_between_two_handlers_is_seen_by_both_in_the_end(
     assert last_seen == {"first": 4, "second": 4}
 
 
-async def test_annotations_that_are_stripped_make_no_loop(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_annotations_that_somebody_removes_make_no_loop(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @on.create("widgets", id="handle", registry=bench.registry)
@@ -453,7 +453,7 @@ async def test_a_result_that_the_schema_prunes_is_warned_of_and_makes_no_loop(
     assert "status.create" in caplog.text
 
 
-async def test_a_patch_that_the_server_refuses_is_reported_and_makes_no_loop(
+async def test_a_patch_that_the_server_rejects_is_reported_and_makes_no_loop(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[str] = []
@@ -485,7 +485,7 @@ async def test_functions_of_a_patch_are_applied_to_the_newest_object(bench: Benc
     assert body["status"] == {"done": True}
 
 
-async def test_a_refused_patch_of_a_delete_handler_does_not_keep_the_object(
+async def test_a_rejected_patch_of_a_delete_handler_does_not_keep_the_object(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     @on.delete("widgets", id="delete", registry=bench.registry)
@@ -562,7 +562,7 @@ async def test_functions_that_share_an_id_are_warned_of(
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [warning]
 
 
-async def test_a_memo_that_cannot_be_copied_is_refused_at_once(bench: Bench) -> None:
+async def test_a_memo_that_cannot_be_copied_is_an_error_at_once(bench: Bench) -> None:
     with pytest.raises(trioperator.ConfigError, match=r"The memo is copied for each object.*lock.*__copy__"):
         await trioperator.operator(registry=bench.registry, memo=threading.Lock())
 
@@ -804,7 +804,7 @@ async def test_what_admission_control_forbids_is_dropped_and_not_tried_for_ever(
 
 
 class Unreadable(collections.abc.Mapping[str, int]):
-    """Be a mapping that fails when it is read."""
+    """A mapping that fails when it is read."""
 
     def __getitem__(self, key: str) -> int:
         raise KeyError(key)

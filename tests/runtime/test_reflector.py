@@ -55,7 +55,7 @@ class Asked(FaultyTransport):
 
 
 class Stage:
-    """Hold a cluster with a kind, and follow it."""
+    """A cluster with one kind, and a reflector of it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -120,7 +120,7 @@ async def test_a_big_list_comes_in_pages(stage: Stage, autojump_clock: MockClock
         assert stage.seen.events[1200:] == [("MODIFIED", "w7")]
 
 
-async def test_a_page_that_has_expired_makes_the_list_begin_anew(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_a_page_that_has_expired_makes_the_list_begin_again(stage: Stage, autojump_clock: MockClock) -> None:
     stage.settings.watching.page_size = 2
     for name in "abcde":
         await stage.cluster.create(widget(name))
@@ -165,15 +165,15 @@ async def test_pauses_grow_while_a_list_fails_and_are_spread(stage: Stage, autoj
     assert len({round(gap / middle, 6) for gap, middle in zip(gaps(stage.asked.lists), expected, strict=True)}) > 1
 
 
-async def test_pauses_are_short_again_after_news(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_the_backoff_starts_over_after_an_event(stage: Stage, autojump_clock: MockClock) -> None:
     stage.settings.watching.client_timeout = 50
     stage.plan.add(Fault.refuse(), watch=True, times=8)
     async with stage.following():
         await settle(150)
         assert max(gaps(stage.asked.watches)) > 20
-        await stage.cluster.create(widget("news"))
+        await stage.cluster.create(widget("new"))
         await settle(1)
-        assert stage.seen.events == [("ADDED", "news")]
+        assert stage.seen.events == [("ADDED", "new")]
         stage.plan.add(Fault.refuse(), watch=True, times=2)
         stage.asked.watches.clear()
         await settle(60)
@@ -181,7 +181,7 @@ async def test_pauses_are_short_again_after_news(stage: Stage, autojump_clock: M
         assert max(gaps(stage.asked.watches)[:2]) < 1.3
 
 
-async def test_the_server_says_when_to_come_back(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_the_servers_retry_after_is_respected(stage: Stage, autojump_clock: MockClock) -> None:
     stage.plan.add(Fault.status(429, retry_after=100), watch=True, times=1)
     async with stage.following():
         await settle(250)
@@ -204,7 +204,7 @@ async def test_a_bookmark_advances_the_version(stage: Stage, autojump_clock: Moc
     assert stage.seen.events == []
 
 
-async def test_expired_history_is_listed_again(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_an_expired_resource_version_is_listed_again(stage: Stage, autojump_clock: MockClock) -> None:
     await stage.cluster.create(widget("a"))
     stage.plan.add(Fault.error_event(410), watch=True, times=1)
     async with stage.following() as reflector:
@@ -214,7 +214,9 @@ async def test_expired_history_is_listed_again(stage: Stage, autojump_clock: Moc
         assert reflector.trouble is None
 
 
-async def test_history_that_expires_over_and_over_makes_no_storm(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_a_resource_version_that_expires_over_and_over_does_not_flood_the_server(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
     stage.plan.add(Fault.error_event(410), watch=True)
     async with stage.following():
         await settle(600)
@@ -222,7 +224,7 @@ async def test_history_that_expires_over_and_over_makes_no_storm(stage: Stage, a
 
 
 @pytest.mark.parametrize("fault", [Fault.status(410), Fault.error_event(410)], ids=["HTTP", "in the stream"])
-async def test_history_that_expires_over_and_over_is_a_trouble_with_a_few_warnings(
+async def test_a_resource_version_that_expires_over_and_over_logs_a_few_warnings(
     fault: Fault, stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     rule = stage.plan.add(fault, watch=True)

@@ -1,4 +1,4 @@
-"""Operators that are restricted to namespaces: which ones, and what comes and goes."""
+"""Operators that are restricted to namespaces: which ones, and those that are added and deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ on = trioperator.on
 
 @pytest.fixture
 async def created(bench: Bench) -> list[str]:
-    """Have some namespaces with a widget each, and tell for which of them a handler was called."""
+    """Create namespaces with a widget each, and return those for which a handler was called."""
     names: list[str] = []
 
     @on.create("widgets", id="create", registry=bench.registry)
@@ -49,7 +49,7 @@ async def add_namespace(bench: Bench, name: str) -> None:
         (["none-*"], []),
     ],
 )
-async def test_only_the_chosen_namespaces_are_served(
+async def test_only_selected_namespaces_are_served(
     patterns: list[Any], expected: list[str], bench: Bench, created: list[str], autojump_clock: MockClock
 ) -> None:
     async with bench.running(namespaces=patterns):
@@ -67,7 +67,7 @@ async def test_an_object_is_handled_once_however_many_patterns_match(
     assert len(watched) == len(set(watched)) == 3
 
 
-async def test_namespaces_that_come_are_served_and_those_that_go_are_not_watched(
+async def test_new_namespaces_are_served_and_deleted_ones_are_not_watched(
     bench: Bench, created: list[str], autojump_clock: MockClock
 ) -> None:
     async with bench.running(namespaces=["team-*"]):
@@ -154,7 +154,7 @@ async def test_without_scanning_namespaces_are_not_asked_for(
     assert bench.cluster.requests.count(resource="customresourcedefinitions") == 0
 
 
-async def test_it_is_said_that_patterns_stand_for_nothing_without_scanning(
+async def test_patterns_that_cannot_match_without_scanning_are_logged(
     bench: Bench, created: list[str], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.settings.scanning.disabled = True
@@ -164,7 +164,7 @@ async def test_it_is_said_that_patterns_stand_for_nothing_without_scanning(
     assert "team-?" in caplog.text
 
 
-def test_a_scope_knows_its_exact_names() -> None:
+def test_a_scope_has_exact_names() -> None:
     scope = Scope(clusterwide=False, namespaces=("a", "b-*", "!c", "d,e", re.compile("f")))
     assert scope.exact == {"a"}
     assert scope.includes("a")

@@ -1,4 +1,4 @@
-"""Sub-handlers: declared by their parents while these run, tried again on their own, remembered, and called once."""
+"""Sub-handlers: declared by their parents while these run, retried on their own, remembered, and called once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "trioperator.dev/"
 
 
 def records(body: dict[str, Any]) -> dict[str, Any]:
-    """Give what is stored of the progress of handlers."""
+    """Return the stored progress of handlers."""
     annotations = body["metadata"].get("annotations") or {}
     own = {key.removeprefix(PREFIX): value for key, value in annotations.items() if key.startswith(PREFIX)}
     return {key: json.loads(value) for key, value in own.items() if "configuration" not in key and "managed" not in key}
@@ -71,7 +71,7 @@ async def test_sync_parents_declare_in_their_threads(bench: Bench, autojump_cloc
     assert bench.writes() == ["PATCH main"]
 
 
-async def test_executed_sub_handlers_are_done_when_execute_comes_back(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_executed_sub_handlers_are_done_when_execute_returns(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @on.create("widgets", id="create", registry=bench.registry)
@@ -214,7 +214,7 @@ async def test_the_parent_is_called_when_the_first_of_its_sub_handlers_is_due(
     ]
 
 
-async def test_a_sub_handler_that_has_failed_for_good_has_ended(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_sub_handler_that_has_failed_permanently_has_ended(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[str] = []
 
     @on.create("widgets", id="create", registry=bench.registry)
@@ -569,7 +569,7 @@ async def test_a_stop_waits_for_the_sub_handler_at_work_and_calls_no_other(
     assert calls == ["a", "b"]
 
 
-async def test_the_end_of_a_sub_handler_is_on_record_while_its_parent_goes_on(
+async def test_the_end_of_a_sub_handler_is_stored_while_its_parent_goes_on(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     stored: list[Any] = []
@@ -590,7 +590,7 @@ async def test_the_end_of_a_sub_handler_is_on_record_while_its_parent_goes_on(
     assert bench.writes() == ["PATCH main", "PATCH main"]
 
 
-async def test_a_superseding_cause_calls_sub_handlers_anew_and_leaves_nothing_behind(
+async def test_a_superseding_cause_calls_sub_handlers_again_and_leaves_nothing_behind(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     calls: list[str] = []
@@ -758,9 +758,9 @@ async def test_what_is_declared_wrongly_is_an_error_that_says_so(bench: Bench, a
             errors.append(str(raised.value))
         wrong: list[dict[str, Any]] = [{"fns": {}, "handlers": []}, {"fns": 5}, {"fns": [same], "lifecycle": 5}]
         for options in wrong:
-            with pytest.raises(TypeError) as refused:
+            with pytest.raises(TypeError) as caught:
                 await trioperator.execute(**options)
-            errors.append(str(refused.value))
+            errors.append(str(caught.value))
 
     async with bench.running():
         await bench.cluster.create(widget())

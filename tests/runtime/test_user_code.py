@@ -196,7 +196,7 @@ async def test_a_diffbase_storage_in_a_combined_one_that_fails_ends_no_operator(
         assert calls == ["w"]
 
 
-async def test_a_diffbase_storage_that_fails_is_tried_again_with_a_backoff(
+async def test_a_diffbase_storage_that_fails_is_retried_with_a_backoff(
     error: BaseException, bench: Bench, calls: list[str], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     failure = Failure(error)
@@ -420,7 +420,7 @@ async def test_an_initial_delay_that_fails_counts_as_none(
     ],
     ids=["text", "None", "negative", "too big"],
 )
-async def test_an_initial_delay_that_is_no_duration_counts_as_none(
+async def test_an_initial_delay_that_is_not_a_duration_counts_as_none(
     delay: Any, bench: Bench, autojump_clock: MockClock
 ) -> None:
     begun: list[float] = []

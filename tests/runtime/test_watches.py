@@ -31,7 +31,7 @@ def thing(kind: str, *, group: str = "later.example.com", version: str = "v1", n
 
 
 def watch(bench: Bench, *selector: Any, **options: Any) -> list[str]:
-    """Have a handler of events for what a selector stands for, and tell what it has seen."""
+    """Register an event handler for a selector, and return what it has seen."""
     seen: list[str] = []
 
     @on.event(*selector, **options, registry=bench.registry)
@@ -46,7 +46,7 @@ def warnings(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     return [message for message in messages if text in message]
 
 
-async def test_a_kind_that_comes_later_is_warned_of_once_and_served_then(
+async def test_a_kind_that_is_added_later_is_warned_of_once_and_served_then(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = watch(bench, "later.example.com", "v1", "things")
@@ -63,7 +63,7 @@ async def test_a_kind_that_comes_later_is_warned_of_once_and_served_then(
     assert seen == ["things.v1.later.example.com t"]
 
 
-async def test_a_kind_that_goes_is_not_watched_any_more_and_served_when_it_is_back(
+async def test_a_kind_that_is_removed_is_not_watched_any_more_and_served_when_it_is_added_again(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     seen = watch(bench, "things")
@@ -146,7 +146,7 @@ async def test_a_version_that_is_asked_for_is_watched_whatever_is_preferred(
 
 
 @pytest.mark.parametrize("before", [True, False])
-async def test_a_status_subresource_that_comes_or_goes_is_heeded(
+async def test_a_status_subresource_that_is_added_or_removed_is_respected(
     before: bool, bench: Bench, autojump_clock: MockClock
 ) -> None:
     @on.create("things", id="create", registry=bench.registry)
@@ -224,7 +224,7 @@ async def test_without_scanning_the_kinds_of_the_start_are_served_and_no_crds_as
     assert bench.cluster.requests.count(resource="customresourcedefinitions") == 0
 
 
-async def test_a_list_that_hangs_holds_up_neither_the_start_nor_kinds_that_come_later(
+async def test_a_list_that_hangs_holds_up_neither_the_start_nor_kinds_that_are_added_later(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     watch(bench, "widgets")
@@ -338,7 +338,7 @@ async def test_kinds_that_cannot_be_patched_have_handlers_of_events_only(
                 return type(response)(response.status_code, headers=headers, stream=_bytes(text))
             return response
 
-    bench.settings.scanning.disabled = True  # of what CRDs define it is known that it can be patched
+    bench.settings.scanning.disabled = True  # what CRDs define can always be patched
     await bench.cluster.create(widget())
     async with bench.running(transport=ReadOnly(bench.cluster.transport(), FaultPlan())):
         await settle(5)
@@ -400,7 +400,7 @@ async def test_a_broken_crd_is_passed_over_and_others_are_served(
     assert len(warnings(caplog, "odd.example.com")) == 1
 
 
-async def test_a_group_that_cannot_say_what_it_serves_at_the_start_is_served_when_it_can(
+async def test_a_group_that_cannot_be_discovered_at_the_start_is_served_when_it_can(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = watch(bench, "example.com", "v1", "widgets")

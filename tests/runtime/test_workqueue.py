@@ -490,8 +490,8 @@ def count_tasks() -> int:
 def find(type_: type[T], but: list[Any] | None = None) -> list[T]:
     """Return all objects of a class, apart from those that another test has left behind."""
     gc.collect()
-    known = {id(other) for other in but or ()}
-    return [found for found in gc.get_objects() if type(found) is type_ and id(found) not in known]
+    excluded = {id(other) for other in but or ()}
+    return [found for found in gc.get_objects() if type(found) is type_ and id(found) not in excluded]
 
 
 @pytest.fixture

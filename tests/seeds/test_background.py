@@ -105,27 +105,27 @@ async def test_a_daemon_has_timeouts_for_the_stages_of_stopping(kex: Cluster, au
 
 @pytest.mark.parametrize("style", ["sync", "async"])
 async def test_safe_sleeps_end_with_the_flag(kex: Cluster, autojump_clock: MockClock, style: str) -> None:
-    rounds: list[int] = []
+    loops: list[int] = []
 
     if style == "sync":
 
         @kopf.daemon("kopfexamples")
         def monitor_kex(stopped: Any, **kwargs: Any) -> None:
             while not stopped:
-                rounds.append(1)
+                loops.append(1)
                 stopped.wait(10)
     else:
 
         @kopf.daemon("kopfexamples")
         async def monitor_kex_async(stopped: Any, **kwargs: Any) -> None:
             while not stopped:
-                rounds.append(1)
+                loops.append(1)
                 await stopped.wait(10)
 
     async with operating(kex):
         await kex.create(example())
         await rest(55)
-        assert len(rounds) == 6
+        assert len(loops) == 6
         assert await delete(kex, within=60) < 1
 
 

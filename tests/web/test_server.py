@@ -105,7 +105,7 @@ async def test_the_port_is_closed_after_the_end() -> None:
         await trio.open_tcp_stream(endpoint.host, endpoint.port)
 
 
-async def test_an_error_of_the_application_is_logged_and_answered_with_http_500(
+async def test_an_error_of_the_application_is_logged_and_returned_as_http_500(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)

@@ -18,7 +18,7 @@ from trioperator.testing import deterministic
 
 
 class AccompaniedLife(Life):
-    """Be the life of an object with daemons and timers."""
+    """The life of an object with daemons and timers."""
 
     def __init__(self, seed: int, *, restarting: bool) -> None:
         super().__init__(seed, restarting=restarting, reverting=False)

@@ -22,7 +22,7 @@ RECURSIVE["again"] = RECURSIVE
 
 
 class Ticks:
-    """Keep the times of calls, from the creation of the object on."""
+    """Times of calls, from the creation of the object on."""
 
     def __init__(self) -> None:
         self.began = 0.0
@@ -53,7 +53,7 @@ async def test_an_hour_of_ticks(bench: Bench, autojump_clock: MockClock, ticks: 
     assert bench.writes() == ["PATCH main"]
 
 
-async def test_ticks_without_patches_take_no_turns(bench: Bench, autojump_clock: MockClock, ticks: Ticks) -> None:
+async def test_ticks_without_patches_need_no_reconcile(bench: Bench, autojump_clock: MockClock, ticks: Ticks) -> None:
     events: list[Any] = []
 
     @trioperator.timer("widgets", interval=10, finalizer=False, registry=bench.registry)
@@ -148,7 +148,7 @@ async def test_an_idle_timer_is_called_once_after_each_change(
     assert ticks.times == [15, 120]
 
 
-async def test_an_idle_timer_with_an_interval_stops_at_a_change_and_idles_anew(
+async def test_an_idle_timer_with_an_interval_stops_at_a_change_and_idles_again(
     bench: Bench, autojump_clock: MockClock, ticks: Ticks
 ) -> None:
     @trioperator.timer("widgets", idle=10, interval=3, registry=bench.registry)
@@ -198,7 +198,7 @@ async def test_a_change_by_others_that_an_own_write_brings_along_disturbs_idling
     @trioperator.timer("widgets", idle=10, interval=3, registry=bench.registry)
     async def tick(**_: Any) -> int:
         ticks.note()
-        if len(ticks.times) == 2:  # the event of this is older than the answer to our own patch
+        if len(ticks.times) == 2:  # the event of this is older than the response to our own patch
             await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
         return len(ticks.times)
 

@@ -557,7 +557,7 @@ async def test_a_vanished_object_stops_its_daemon(bench: Bench, autojump_clock: 
     assert bench.writes() == ["PATCH main"]
 
 
-async def test_a_kind_that_goes_takes_its_daemons_along(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_kind_that_is_removed_stops_its_daemons(bench: Bench, autojump_clock: MockClock) -> None:
     reasons: list[Any] = []
 
     @trioperator.daemon("widgets", finalizer=False, registry=bench.registry)
@@ -677,7 +677,7 @@ async def test_a_daemon_that_is_waited_for_already_is_cancelled_when_the_operato
     assert trio.current_time() == stopped + 5
 
 
-async def test_an_operator_that_is_cancelled_takes_its_daemons_along(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_an_operator_that_is_cancelled_cancels_its_daemons(bench: Bench, autojump_clock: MockClock) -> None:
     notes: list[str] = []
 
     @trioperator.daemon("widgets", cancellation_timeout=5, registry=bench.registry)
@@ -911,7 +911,7 @@ async def test_five_hundred_sync_daemons_run_and_starve_nobody(bench: Bench) -> 
             await called.wait()
 
 
-async def test_a_sync_daemon_beyond_the_threads_waits_and_says_what_to_set(
+async def test_a_sync_daemon_beyond_the_threads_waits_and_logs_what_to_set(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.settings.background.max_threads = 1

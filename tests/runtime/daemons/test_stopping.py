@@ -90,7 +90,7 @@ async def test_each_stage_takes_its_time(
     assert await stop(make(**options), ends_at=ends_at) == expected
 
 
-async def test_a_thread_is_told_of_each_stage_and_given_up_in_the_end(autojump_clock: MockClock) -> None:
+async def test_a_thread_is_signalled_at_each_stage_and_abandoned_in_the_end(autojump_clock: MockClock) -> None:
     daemon = make(sync_fn, cancellation_backoff=5, cancellation_timeout=10)
     assert await stop(daemon) == (False, 15, False)
     reason = daemon.stopper.stopped.reason

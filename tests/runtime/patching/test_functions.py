@@ -166,7 +166,7 @@ async def test_a_change_is_applied_once_however_the_object_has_changed_meanwhile
     assert (await parts.get())["spec"] == {"size": 2, "other": 5}
 
 
-async def test_after_a_reset_functions_are_applied_anew(parts: Harness) -> None:
+async def test_after_a_reset_functions_are_applied_again(parts: Harness) -> None:
     functions = make(parts, await parts.cluster.create(widget(size=1)))
     parts.plan.add(Fault.status(500), method="PATCH", times=1)
     contributions = contribute(increment)

@@ -517,19 +517,19 @@ async def test_those_who_wait_for_a_patch_are_woken_when_it_is_stored_and_not_be
     assert not harness.pending.is_awaited(state)
 
 
-async def test_observers_are_told_of_the_response_with_what_was_contributed_meanwhile(harness: Harness) -> None:
+async def test_observers_are_notified_of_the_response_with_what_was_contributed_meanwhile(harness: Harness) -> None:
     state = await harness.make()
-    told: list[tuple[Any, Any]] = []
+    notified: list[tuple[Any, Any]] = []
 
     class Observer:
         def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None:
             pass
 
         def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None:
-            told.append((body, pending))
+            notified.append((body, pending))
 
     harness.pending.observe(state, Observer())
     harness.contribute(state, {}, lambda body: harness.contribute(state, {"spec": {"later": 1}}))
     await harness.store(state, NOTE)
-    assert told == [(await harness.get(), {"spec": {"later": 1}})]
+    assert notified == [(await harness.get(), {"spec": {"later": 1}})]
     assert harness.pending.get(state) == {"spec": {"later": 1}}

@@ -1,4 +1,4 @@
-"""Pending patches: what handlers want stored, until it is stored, and who is told of it."""
+"""Pending patches: what handlers want stored, until it is stored, and who observes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOGGER = get_logger("trioperator.test")
 
 
 class Observer:
-    """An observer that records what it is told."""
+    """An observer that records its notifications."""
 
     def __init__(self) -> None:
         self.contributions: list[tuple[Mapping[str, Any], bool]] = []
@@ -70,7 +70,7 @@ def test_nothing_is_pending_at_first(pending: PendingPatches, state: ObjectState
     assert len(pending) == 0
 
 
-def test_contributions_are_merged_with_the_later_ones_on_top_and_known_by_their_handlers(
+def test_contributions_are_merged_with_the_later_ones_on_top_and_kept_apart_by_their_handlers(
     pending: PendingPatches, state: ObjectState
 ) -> None:
     assert contribute(pending, state, {"spec": {"a": 1, "b": 1}}, by="first")
@@ -247,7 +247,7 @@ async def test_a_forgotten_patch_is_dropped_and_those_who_wait_for_it_are_woken(
 # Observers.
 
 
-def test_observers_are_told_of_contributions_to_their_object_while_they_observe_it(
+def test_observers_are_notified_of_contributions_to_their_object_while_they_observe_it(
     pending: PendingPatches, state: ObjectState
 ) -> None:
     one, two, other = Observer(), Observer(), Observer()
@@ -262,7 +262,7 @@ def test_observers_are_told_of_contributions_to_their_object_while_they_observe_
     assert other.contributions == []
 
 
-def test_observers_are_told_of_the_stored_state_and_of_what_is_still_pending(
+def test_observers_are_notified_of_the_stored_state_and_of_what_is_still_pending(
     pending: PendingPatches, state: ObjectState
 ) -> None:
     observer = Observer()
