@@ -1,4 +1,4 @@
-"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, with data that nobody keeps."""
+"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, with temporary data."""
 
 from __future__ import annotations
 

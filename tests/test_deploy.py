@@ -82,7 +82,7 @@ async def deployment(caplog: pytest.LogCaptureFixture) -> Deployment:
 
 
 async def live(deployment: Deployment) -> list[str]:
-    """Let an object come, change and go under the eyes of the operator; return what was handled."""
+    """Create, change and delete an object while the operator runs; return what was handled."""
     handled: list[str] = []
 
     @trioperator.on.create("kopf.dev", "v1", "kopfexamples", registry=deployment.registry)

@@ -33,7 +33,7 @@ class ApiFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where the API server is, and how to be let in."""
+    """Address of the API server, and credentials for it."""
 
     url: str
     headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The interpreters that have the frameworks: each framework is measured with nothing but itself and what it needs."""
+"""Virtual environments of the frameworks: each has only one framework and its dependencies."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Server:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """What watchers tell: when the last of them had all events, and how late each event was, in nanoseconds."""
+    """Results of watchers: when the last of them had all events, and how late each event was, in nanoseconds."""
 
     ended: int
     delays: list[int]

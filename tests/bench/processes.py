@@ -51,7 +51,7 @@ def resident_mib(pid: int) -> float:
 
 
 class Journal:
-    """What the handlers have written so far."""
+    """The output of the handlers so far."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path

@@ -46,7 +46,7 @@ class ApiServer:
     kubeconfig: pathlib.Path
     operator_kubeconfig: pathlib.Path
     read_requests: Callable[[], collections.Counter[str]] | None
-    """Count the operator's requests so far, by verb; None where the server does not tell."""
+    """Count the operator's requests so far, by verb; None where the server does not count them."""
     lives_on: bool = False
 
 

@@ -65,7 +65,7 @@ class Wire:
         return head
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Return what comes, as it comes."""
+        """Yield chunks of data as they arrive."""
         if self._rest:
             yield self._rest
         while True:

@@ -21,7 +21,7 @@ HANDLED = "Handling cycle is finished"
 
 
 class Lines(logging.Handler):
-    """Keep what is logged, and let tests wait for it."""
+    """Log lines, which tests can wait for."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

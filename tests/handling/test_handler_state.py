@@ -222,7 +222,7 @@ def test_a_finished_handler_starts_over_for_another_cause(state: HandlerState) -
 
 
 def test_a_handler_that_starts_over_keeps_its_sub_handlers() -> None:
-    # Else nobody would take their records off the object.
+    # Otherwise their records would stay on the object.
     stored = DONE.with_subrefs(["fn/a", "fn/b"])
     assert initial_state(stored, reason=Reason.UPDATE).subrefs == ("fn/a", "fn/b")
 

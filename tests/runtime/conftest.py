@@ -129,7 +129,7 @@ async def bench(cluster: Cluster) -> Bench:
 
 
 async def settle(seconds: float = 0.0) -> None:
-    """Let everything happen that can happen now, and then *seconds* pass."""
+    """Wait until all tasks are blocked, and again after *seconds*."""
     await trio.testing.wait_all_tasks_blocked(0.0)
     if seconds:
         await trio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Scopes: which resource kinds are watched, while CRDs come, change and go."""
+"""Scopes: which resource kinds are watched, while CRDs are created, changed and deleted."""
 
 from __future__ import annotations
 

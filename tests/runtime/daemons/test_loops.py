@@ -1,4 +1,4 @@
-"""Timers: when they are called, and what comes of that. In virtual time."""
+"""Timers: when they are called, and what is stored. In virtual time."""
 
 from __future__ import annotations
 
