@@ -83,11 +83,16 @@ async def test_each_object_has_a_copy_of_the_memo(cluster: Cluster, autojump_clo
 
 @pytest.mark.parametrize("standalone", [True, False, None])
 async def test_standalone_is_a_setting(standalone: bool | None, cluster: Cluster, autojump_clock: object) -> None:
-    settings, stop = trioperator.OperatorSettings(), trio.Event()
-    before = settings.peering.standalone
-    stop.set()
-    await trioperator.operator(**options(cluster, settings=settings, standalone=standalone, stop_flag=stop))
-    assert settings.peering.standalone is (before if standalone is None else standalone)
+    given, registry, stop = [], trioperator.OperatorRegistry(), trio.Event()
+
+    @trioperator.on.startup(registry=registry)
+    async def start(settings: trioperator.OperatorSettings, **_: Any) -> None:
+        given.append(settings.peering.standalone)
+        stop.set()
+
+    await trioperator.operator(**options(cluster, registry=registry, standalone=standalone, stop_flag=stop))
+    default = trioperator.OperatorSettings().peering.standalone
+    assert given == [default if standalone is None else standalone]
 
 
 def test_run_is_an_operator_in_a_run_of_its_own() -> None:
