@@ -79,7 +79,7 @@ def test_a_service_account_needs_a_token(pod: Path) -> None:
 
 
 def test_no_configuration_at_all_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"No cluster is configured: there is no .*/config; and there is no service"):
+    with pytest.raises(ConfigError, match=r"configured: there is no kubeconfig at .*/config; and there is no service"):
         load_connection(environ={"HOME": str(tmp_path)}, service_account=tmp_path / "sa")
     with pytest.raises(ConfigError, match=r"/nowhere \(from \$KUBECONFIG\) does not exist"):
         load_connection(environ={"KUBECONFIG": "/nowhere"}, service_account=tmp_path / "sa")
@@ -88,3 +88,56 @@ def test_no_configuration_at_all_is_a_clear_error(tmp_path: Path) -> None:
 def test_a_context_is_never_replaced_by_the_service_account(tmp_path: Path, pod: Path) -> None:
     with pytest.raises(ConfigError):
         load_connection(context="prod", environ={"HOME": str(tmp_path)}, service_account=pod)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is empty"),
+        ("# nothing\n", "is empty"),
+        ("kind: Config\n", "defines no clusters, users or contexts"),
+        ("clusters: []\nusers: null\n", "defines no clusters, users or contexts"),
+    ],
+)
+def test_a_file_that_defines_nothing_is_not_called_absent(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    expected = rf"^No cluster is configured: {path} \(from \$KUBECONFIG\) {problem}; and there is no service account"
+    with pytest.raises(ConfigError, match=expected):
+        load_connection(environ={"KUBECONFIG": f"{path}:/nowhere"}, service_account=tmp_path / "sa")
+    with pytest.raises(ConfigError, match=f"^No cluster is configured: {path} {problem}.$"):
+        load_connection([path], environ={}, service_account=tmp_path / "sa")
+
+
+def test_a_file_that_defines_nothing_leaves_the_service_account(tmp_path: Path, pod: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("kind: Config\n")
+    assert load_connection(environ={"KUBECONFIG": str(path)}, service_account=pod).token_file == pod / "token"
+
+
+def test_a_chosen_context_without_a_file_does_not_mention_the_service_account(tmp_path: Path, pod: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^No context 'prod' is configured: there is no kubeconfig at .*/config\.$"):
+        load_connection(context="prod", environ={"HOME": str(tmp_path)}, service_account=pod)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("contexts: [{name: c, context: {cluster: a}}]", "", "There is no context 'c' in .*; available: none"),
+        ("cluster: a}}", "cluster: b}}", "context 'c' refers to the cluster 'b', which is not defined"),
+        ("{cluster: a}", "{cluster: a, user: u}", "context 'c' refers to the user 'u', which is not defined"),
+        ("{cluster: a}", "", "context 'c' has no cluster"),
+        ("current-context: c", "", r"No current context is set in .*use-context NAME`; available: c"),
+        ("current-context: c\ncontexts: [{name: c, context: {cluster: a}}]", "", "No context is defined in .*set-context"),
+    ],
+)
+def test_a_file_that_is_incomplete_is_one_clear_line(
+    tmp_path: Path, pod: Path, old: str, new: str, problem: str
+) -> None:
+    path = tmp_path / "config"
+    assert old in KUBECONFIG
+    path.write_text(KUBECONFIG.replace(old, new))
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_connection(environ={"KUBECONFIG": str(path)}, service_account=pod)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -36,16 +36,28 @@ def load_connection(
     info = load_kubeconfig(paths, context=context)
     if info is not None:
         return info
-    files = ", ".join(map(str, paths)) or "any path"
-    if kubeconfig_paths is not None:
-        raise ConfigError(f"There is no kubeconfig at {files}.")
-    if context is None and (Path(service_account) / "token").exists():
+    origin = " (from $KUBECONFIG)" if listed and kubeconfig_paths is None else ""
+    problem = _describe_problem(paths, origin)
+    if kubeconfig_paths is not None or context is not None:
+        wanted = "cluster" if context is None else f"context {context!r}"
+        raise ConfigError(f"No {wanted} is configured: {problem}.")
+    if (Path(service_account) / "token").exists():
         return load_service_account(service_account, environ=environ)
-    missing = f"{files} (from $KUBECONFIG) does not exist" if listed else f"there is no {files}"
     raise ConfigError(
-        f"No cluster is configured: {missing}; and there is no service account in {os.fspath(service_account)}. "
+        f"No cluster is configured: {problem}; and there is no service account in {os.fspath(service_account)}. "
         f"Set $KUBECONFIG, or run with --embedded."
     )
+
+
+def _describe_problem(paths: list[Path], origin: str) -> str:
+    """Return what is wrong with files that define no connection: the empty ones, or else that none exists."""
+    from trioperator.kube.kubeconfig import describe_unused
+
+    found = [f"{path}{origin} {problem}" for path in paths if (problem := describe_unused(path)) is not None]
+    if found:
+        return "; ".join(found)
+    files = ", ".join(map(str, paths))
+    return f"{files}{origin} does not exist" if origin else f"there is no kubeconfig at {files or 'any path'}"
 
 
 def load_service_account(

@@ -14,7 +14,7 @@ from typing import Any
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, decode_pem
 
-__all__ = ["load_kubeconfig"]
+__all__ = ["describe_unused", "load_kubeconfig"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +88,23 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
         return None
     files = ", ".join(map(str, paths))
     name = context or current
+    known = ", ".join(sorted(merged["contexts"])) or "none"
     if name is None:
-        raise ConfigError(f"No current context is set in {files}: set one with `kubectl config use-context NAME`.")
+        if not merged["contexts"]:
+            raise ConfigError(f"No context is defined in {files}: add one with `kubectl config set-context NAME`.")
+        raise ConfigError(
+            f"No current context is set in {files}: set one with `kubectl config use-context NAME`; available: {known}."
+        )
     if name not in merged["contexts"]:
-        known = ", ".join(sorted(merged["contexts"])) or "none"
         raise ConfigError(f"There is no context {name!r} in {files}; available: {known}.")
     return _connect(merged["contexts"][name], merged["clusters"], merged["users"])
+
+
+def describe_unused(path: Path) -> str | None:
+    """Return what is wrong with a file for which :func:`load_kubeconfig` returns None; None if it does not exist."""
+    if not path.exists():
+        return None
+    return "is empty" if _read(path) is None else "defines no clusters, users or contexts"
 
 
 def _read(path: Path) -> dict[str, Any] | None:
