@@ -128,7 +128,11 @@ def test_a_chosen_context_without_a_file_does_not_mention_the_service_account(tm
         ("{cluster: a}", "{cluster: a, user: u}", "context 'c' refers to the user 'u', which is not defined"),
         ("{cluster: a}", "", "context 'c' has no cluster"),
         ("current-context: c", "", r"No current context is set in .*use-context NAME`; available: c"),
-        ("current-context: c\ncontexts: [{name: c, context: {cluster: a}}]", "", "No context is defined in .*set-context"),
+        (
+            "current-context: c\ncontexts: [{name: c, context: {cluster: a}}]",
+            "",
+            "No context is defined in .*set-context",
+        ),
     ],
 )
 def test_a_file_that_is_incomplete_is_one_clear_line(

@@ -135,3 +135,15 @@ def test_a_password_in_a_server_url_is_rejected_and_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_server_url("https://me:s3cret@host")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.8.9.10:1", "[::1]:6443"])
+def test_this_machine_is_a_loopback_address(host: str) -> None:
+    assert parse_server_url(f"http://{host}").is_loopback
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost.example", "10.0.0.1", "0.0.0.0", "[fd00::1]", "[::ffff:10.0.0.1]", "127.x"]
+)
+def test_another_machine_is_not_a_loopback_address(host: str) -> None:
+    assert not parse_server_url(f"http://{host}").is_loopback

@@ -335,6 +335,58 @@ async def test_rejections_are_logged_without_secrets(
     assert "n3w" not in caplog.text
 
 
+CREDENTIALS = [
+    {"token": "s3cret"},
+    {"username": "me", "password": "s3cret"},
+    {"scheme": "Negotiate", "token": "s3cret"},
+    {"scheme": "s3cret"},
+]
+
+
+@pytest.mark.parametrize("fields", CREDENTIALS)
+@pytest.mark.parametrize("server", ["http://10.0.0.1", "http://cluster:8080", "http://[fd00::1]"])
+async def test_credentials_are_not_sent_without_encryption(
+    settings: OperatorSettings, server: str, fields: dict[str, str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"would be sent without encryption: use https://") as caught:
+        async with open_client(lambda: ConnectionInfo(server=server, **fields), settings=settings):
+            raise AssertionError
+    assert server in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("by", ["connection", "environment"])
+async def test_credentials_are_not_sent_through_a_proxy_without_encryption(
+    settings: OperatorSettings, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    proxy = "http://127.0.0.1:3128"
+    info = ConnectionInfo(server="http://127.0.0.1:1", token="t", proxy_url=proxy if by == "connection" else None)
+    if by == "environment":
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        settings.networking.trust_env = True
+    with pytest.raises(ConfigError, match=r"would be sent without encryption"):
+        async with open_client(lambda: info, settings=settings):
+            raise AssertionError
+
+
+async def test_credentials_that_would_lose_encryption_are_not_taken_over(
+    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    expiration = wall_now() + datetime.timedelta(seconds=10)
+    info = [ConnectionInfo(server="https://cluster", token="one", insecure=True, expiration=expiration)]
+    async with open_client(lambda: info[0], settings=settings) as client:
+        info[0] = ConnectionInfo(server="http://cluster", token="two")
+        await trio.sleep(11)
+        with trio.move_on_after(0):
+            await client.get("/x")
+    assert "keeping the current ones: The credentials for http://cluster would be sent" in caplog.text
+
+
+async def test_plain_http_without_credentials_is_allowed(settings: OperatorSettings) -> None:
+    async with open_client(lambda: ConnectionInfo(server="http://10.0.0.1"), settings=settings):
+        pass
+
+
 class TestSockets:
     """What only real connections show."""
 

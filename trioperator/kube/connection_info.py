@@ -9,6 +9,7 @@ import base64
 import binascii
 import dataclasses
 import datetime
+import ipaddress
 import os
 from pathlib import Path
 from typing import Final
@@ -30,9 +31,9 @@ class ConnectionInfo:
     ``*_data`` is PEM or base64-encoded PEM, as a string or bytes; pass either the path or the data of a certificate
     or key, not both. ``token_file`` is read again every minute and takes precedence over ``token``, which is used
     while the file cannot be read. ``scheme`` is the scheme of the ``Authorization`` header: ``Bearer`` by default for
-    a token, ``Basic`` for a username. With ``trust_env`` the usual environment variables may name a proxy.
-    ``priority`` is for choosing among several connections. At ``expiration`` (UTC if naive) the connection is loaded
-    again. Raises ConfigError if fields contradict each other.
+    a token, ``Basic`` for a username. It is sent only over TLS, or to a loopback address. With ``trust_env`` the usual
+    environment variables may name a proxy. ``priority`` is for choosing among several connections. At ``expiration``
+    (UTC if naive) the connection is loaded again. Raises ConfigError if fields contradict each other.
     """
 
     server: str
@@ -116,6 +117,14 @@ class ServerUrl(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     base: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the host is this machine: ``localhost``, or an address such as ``127.0.0.1`` or ``::1``."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 def parse_server_url(url: str) -> ServerUrl:

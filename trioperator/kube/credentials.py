@@ -166,6 +166,8 @@ class CredentialStore:
         info = self._source()
         headers = [(b"User-Agent", b"trioperator/" + __version__.encode())]
         authorization = info.authorization()
+        if authorization is not None and self._transport is None:
+            _check_security(info, trust_env=self._settings.networking.trust_env)
         if authorization is not None:
             headers.append((b"Authorization", authorization.encode("ascii")))
         tls: TlsConfig | None = None
@@ -212,7 +214,7 @@ def _compute_reload_time(info: ConnectionInfo) -> float:
 def _open_transport(info: ConnectionInfo, tls: TlsConfig, *, trust_env: bool) -> Transport:
     """Return httpx's transport if there is a proxy, else a connection pool."""
     server = parse_server_url(info.server)
-    proxy_url = info.proxy_url or (_find_proxy(server.scheme, server.host) if info.trust_env or trust_env else None)
+    proxy_url = _get_proxy(info, trust_env=trust_env)
     if proxy_url:
         from trioperator.kube.httpx_adapter import open_proxy_transport  # httpx is big, and few need a proxy
 
@@ -221,6 +223,26 @@ def _open_transport(info: ConnectionInfo, tls: TlsConfig, *, trust_env: bool) ->
     return ConnectionPool(
         Origin(host=server.host, port=server.port, context=context, server_name=info.tls_server_name or server.host)
     )
+
+
+def _check_security(info: ConnectionInfo, *, trust_env: bool) -> None:
+    """Raise ConfigError if others could read the ``Authorization`` header on its way."""
+    server = parse_server_url(info.server)
+    if server.scheme == "https":
+        return
+    if not server.is_loopback or _get_proxy(info, trust_env=trust_env):
+        raise ConfigError(
+            f"The credentials for {info.server} would be sent without encryption: use https://. "
+            f"Plain HTTP is for loopback addresses without a proxy, and for connections without credentials."
+        )
+
+
+def _get_proxy(info: ConnectionInfo, *, trust_env: bool) -> str | None:
+    """Return the URL of the proxy, if any; with *trust_env* it may come from the environment."""
+    if info.proxy_url or not (info.trust_env or trust_env):
+        return info.proxy_url
+    server = parse_server_url(info.server)
+    return _find_proxy(server.scheme, server.host)
 
 
 def _find_proxy(scheme: str, host: str) -> str | None:
