@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -346,7 +347,7 @@ CREDENTIALS = [
 @pytest.mark.parametrize("fields", CREDENTIALS)
 @pytest.mark.parametrize("server", ["http://10.0.0.1", "http://cluster:8080", "http://[fd00::1]"])
 async def test_credentials_are_not_sent_without_encryption(
-    settings: OperatorSettings, server: str, fields: dict[str, str]
+    settings: OperatorSettings, server: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=r"would be sent without encryption: use https://") as caught:
         async with open_client(lambda: ConnectionInfo(server=server, **fields), settings=settings):

@@ -282,9 +282,100 @@ async def test_a_silent_stream_is_dropped_in_time(stage: Stage, autojump_clock: 
     async with stage.following():
         await settle(0.5)
         await stage.cluster.create(widget("a"))
+        await settle(632)
+        assert stage.seen.events == [("ADDED", "a")]
+    requested = int(stage.asked.watches[0][1]["timeoutSeconds"])
+    assert requested + 30 <= gaps(stage.asked.watches)[0] <= requested + 31
+
+
+async def test_an_inactivity_timeout_drops_a_silent_stream_sooner(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.inactivity_timeout = 70
+    stage.plan.add(Fault.silence(), watch=True, times=1)
+    async with stage.following():
+        await settle(0.5)
+        await stage.cluster.create(widget("a"))
         await settle(72)
         assert stage.seen.events == [("ADDED", "a")]
     assert 70 <= gaps(stage.asked.watches)[0] <= 71
+
+
+@pytest.mark.parametrize("inactivity_timeout", [None, 70, 10])
+async def test_a_kind_without_events_or_bookmarks_is_no_trouble(
+    inactivity_timeout: float | None, stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stage.settings.watching.inactivity_timeout = inactivity_timeout
+    stage.plan.add(Fault.silence(), watch=True)
+    async with stage.following() as reflector:
+        for _ in range(60):
+            await settle(60)
+            assert reflector.trouble is None
+        assert len(stage.asked.lists) == 1
+        if inactivity_timeout is None:
+            assert len(stage.asked.watches) <= 12
+    assert caplog.records == []
+
+
+class Cutting(httpx.AsyncBaseTransport):
+    """A load balancer that cuts off each watch after some seconds."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, seconds: float) -> None:
+        self.inner = inner
+        self.seconds = seconds
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self.inner.handle_async_request(request)
+        if not request.url.params.get("watch"):
+            return response
+        return httpx.Response(response.status_code, stream=CutStream(response.stream, self.seconds))
+
+
+class CutStream(httpx.AsyncByteStream):
+    """A stream that breaks after some seconds."""
+
+    def __init__(self, inner: Any, seconds: float) -> None:
+        self.inner = inner
+        self.seconds = seconds
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts = aiter(self.inner)
+        deadline = trio.current_time() + self.seconds
+        while True:
+            part = None
+            with trio.move_on_at(deadline):
+                part = await anext(parts)
+            if part is None:
+                raise httpx.RemoteProtocolError("cut off")
+            yield part
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+async def test_a_quiet_stream_that_a_load_balancer_cuts_off_is_no_trouble(
+    stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.asked = Asked(Cutting(stage.cluster.transport(), 50), stage.plan)
+    async with stage.following() as reflector:
+        for _ in range(60):
+            await settle(60)
+            assert reflector.trouble is None
+        await stage.cluster.create(widget("a"))
+        await settle(1)
+        assert stage.seen.events == [("ADDED", "a")]
+        assert max(gaps(stage.asked.watches)) < 51
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_stream_that_breaks_soon_is_a_trouble(
+    stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.asked = Asked(Cutting(stage.cluster.transport(), 5), stage.plan)
+    async with stage.following():
+        await settle(600)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 2 <= len(warnings) <= 10
+    assert "cut off" in warnings[0].getMessage()
 
 
 async def test_a_few_warnings_are_enough_for_a_long_trouble(

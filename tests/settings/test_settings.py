@@ -38,7 +38,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "client_timeout": None,
         "connect_timeout": None,
         "reconnect_backoff": 0.1,
-        "inactivity_timeout": 70,
+        "inactivity_timeout": None,
         "page_size": 500,
     },
     "queueing": {
@@ -175,6 +175,7 @@ def test_an_invalid_value_is_rejected_with_its_setting_named(path: str, value: o
         ("posting.level", logging.WARNING),
         ("queueing.worker_limit", None),
         ("watching.inactivity_timeout", math.inf),
+        ("watching.inactivity_timeout", None),
     ],
 )
 def test_valid_values_are_assigned(path: str, value: object) -> None:

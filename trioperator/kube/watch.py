@@ -1,12 +1,14 @@
 """One watch request as a stream of watch events. Nothing here retries, lists or remembers.
 
-A stream ends in one of three ways: the server closes it (the iteration ends), the server reports an error (ApiError,
-from the HTTP status or an ERROR event), or it breaks: dropped, silent, truncated, not JSON (ConnectionLostError).
+A stream ends in one of three ways: the server closes it or the client's timeouts do (the iteration ends), the server
+reports an error (ApiError, from the HTTP status or an ERROR event), or it breaks: dropped, truncated, not JSON
+(ConnectionLostError). Silence is no error: bookmarks are not guaranteed, and a quiet kind may have no events for days.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
@@ -29,6 +31,15 @@ WatchType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 #: Bytes of a line, at most: ten times the largest object that a server stores.
 MAX_LINE: Final = 16 * 1024 * 1024
+
+# Range of the duration of a watch that is requested from the server, in seconds. It is client-go's.
+_DURATION: Final = (300.0, 600.0)
+_MAX_DURATION: Final = 2.0**31
+# Seconds after the requested duration until the client ends a watch that the server has not ended: the connection is
+# dead, or the server ignores what was requested.
+_MARGIN: Final = 30.0
+# Seconds until the headers of the response to a watch, which do not depend on events.
+_RESPONSE_TIMEOUT: Final = 70.0
 
 _TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 # Lines as kube-apiserver writes them: the object can be sliced out without decoding the line.
@@ -53,8 +64,8 @@ _decode_line: Final = msgspec.json.Decoder(_Line).decode
 class Watch:
     """An open watch; one task at a time iterates over its events.
 
-    The iteration raises ApiError for an ERROR event and ConnectionLostError if the stream is broken or silent, after
-    all events that were received before.
+    The iteration raises ApiError for an ERROR event and ConnectionLostError if the stream is broken, after all events
+    that were received before. It ends at *deadline* and after *inactivity_timeout* seconds of silence.
     """
 
     def __init__(
@@ -92,15 +103,13 @@ class Watch:
         return True
 
     async def _receive(self) -> bytes:
-        """Receive bytes; ``b""`` at the end of the stream, or when the client's own timeout is over."""
+        """Receive bytes; ``b""`` at the end of the stream, or when one of the client's own timeouts is over."""
         idle = float("inf") if self._inactivity_timeout is None else self._inactivity_timeout
-        until = min(self._deadline, trio.current_time() + idle)
-        with trio.CancelScope(deadline=until):
+        with trio.CancelScope(deadline=min(self._deadline, trio.current_time() + idle)):
             return await self._response.receive()
-        if until == self._deadline:
-            self._tail.clear()
-            return b""
-        raise ConnectionLostError(f"The watch of {self._path} was silent for {idle:g} s.")
+        _logger.debug("Ending the watch of %s, which the server has not ended in time.", self._path)
+        self._tail.clear()
+        return b""
 
     def _split(self, data: bytes) -> None:
         """Split *data* into lines, in time linear in its size."""
@@ -160,22 +169,23 @@ async def open_watch(client: Client, path: str, *, resource_version: str) -> Asy
     """
     watching = client.settings.watching
     started = trio.current_time()
-    server_timeout = watching.server_timeout
+    duration = random.uniform(*_DURATION) if watching.server_timeout is None else watching.server_timeout
+    seconds = max(1, round(min(duration, _MAX_DURATION)))
     response = await client.open_stream(
         path,
         params={
             "watch": True,
             "allowWatchBookmarks": True,
             "resourceVersion": resource_version,
-            "timeoutSeconds": None if server_timeout is None else max(1, round(server_timeout)),
+            "timeoutSeconds": seconds,
         },
-        timeout=watching.inactivity_timeout,
+        timeout=watching.inactivity_timeout or _RESPONSE_TIMEOUT,
         connect_timeout=watching.connect_timeout,
     )
-    client_timeout = float("inf") if watching.client_timeout is None else watching.client_timeout
+    deadline = trio.current_time() + seconds + _MARGIN
+    if watching.client_timeout is not None:
+        deadline = min(deadline, started + watching.client_timeout)
     try:
-        yield Watch(
-            response, path=path, inactivity_timeout=watching.inactivity_timeout, deadline=started + client_timeout
-        )
+        yield Watch(response, path=path, inactivity_timeout=watching.inactivity_timeout, deadline=deadline)
     finally:
         await response.aclose()

@@ -1,7 +1,8 @@
 """The reflector: lists, then watches, for ever; what it sees goes to an observer without delay.
 
-It ends only by cancellation. Whatever else happens (a dropped or silent stream, half a line, an error of any code) is
-logged, and the watch is restarted after a backoff. After HTTP 410 it lists again, and passes on what was listed.
+It ends only by cancellation. Whatever else happens (a dropped stream, half a line, an error of any code) is logged, and
+the watch is restarted after a backoff. A stream that lasts for a while and then ends, breaks or is silent is no
+trouble: load balancers do that to quiet kinds. After HTTP 410 it lists again, and passes on what was listed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ __all__ = ["Observer", "Reflector"]
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
 # A stream that ends sooner than that, in seconds, and has brought nothing, is an error too.
 _TOO_SHORT = 1.0
-# A stream that breaks later than that, in seconds, was a good one until then.
-_LONG_ENOUGH = 60.0
+# A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
+# 50 seconds or more.
+_LONG_ENOUGH = 30.0
 
 
 class Observer(Protocol):
@@ -49,6 +51,7 @@ class Reflector:
         self._logger = get_logger("trioperator.runtime.reflector")
         self._version: str | None = None
         self._failures = 0
+        self._opened_at = float("inf")
         self.tried = trio.Event()
         self.trouble: Exception | None = None
 
@@ -61,7 +64,7 @@ class Reflector:
 
     async def _follow(self) -> None:
         while True:
-            began = trio.current_time()
+            self._opened_at = float("inf")
             try:
                 if self._version is None:
                     await self._list()
@@ -71,8 +74,11 @@ class Reflector:
                 self._version = None
                 await self._back_off(error if self._failures else None)  # once is no trouble, over and over is
             except TrioperatorError as error:
-                if trio.current_time() - began >= _LONG_ENOUGH:
+                if trio.current_time() - self._opened_at >= _LONG_ENOUGH:
                     self._failures = 0  # it has worked until now
+                    if isinstance(error, ConnectionLostError):
+                        await self._reopen(error)
+                        continue
                 await self._back_off(error)
 
     async def _list(self) -> None:
@@ -92,9 +98,9 @@ class Reflector:
 
     async def _watch(self) -> None:
         assert self._version is not None
-        began = trio.current_time()
         quiet = True
         async with open_watch(self._client, self.path, resource_version=self._version) as stream:
+            self._opened_at = trio.current_time()
             self._synced()
             async for line in stream:
                 if line.type != "BOOKMARK":
@@ -103,7 +109,7 @@ class Reflector:
                 if quiet:
                     quiet = False
                     self._failures = 0
-        if quiet and trio.current_time() - began < _TOO_SHORT:
+        if quiet and trio.current_time() - self._opened_at < _TOO_SHORT:
             raise ConnectionLostError("the server ended the stream at once")
 
     def _synced(self) -> None:
@@ -111,6 +117,11 @@ class Reflector:
             self._logger.info("Watching %s goes on.", self.path)
         self.trouble = None
         self.tried.set()
+
+    async def _reopen(self, error: ConnectionLostError) -> None:
+        """Wait before a stream that was good until it broke is opened again, with jitter as after failures."""
+        self._logger.debug("Watching %s goes on after the stream broke: %s", self.path, error)
+        await trio.sleep(_BACKOFF.delay(1))
 
     async def _back_off(self, error: Exception | None) -> None:
         self._failures += 1

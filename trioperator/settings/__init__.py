@@ -120,18 +120,20 @@ class PeeringSettings(Section):
 class WatchingSettings(Section):
     """Settings of list and watch requests: see docs/settings.md. All times are in seconds.
 
-    - ``server_timeout`` (default None: up to the server): duration of a watch, as requested from the server
+    - ``server_timeout`` (default None: random, 300 to 600): duration of a watch, as requested from the server
     - ``client_timeout`` (default None: no limit): duration after which the operator ends a watch
     - ``connect_timeout`` (default None: ``networking.connect_timeout``): limit for connecting
     - ``reconnect_backoff`` (default 0.1): delay from the end of a watch to the next one
-    - ``inactivity_timeout`` (default 70): how long a watch may be silent before it is restarted
+    - ``inactivity_timeout`` (default None: until the watch should have ended): how long a watch may be silent before it
+      is restarted
     - ``page_size`` (default 500): objects in one page of a list
     """
 
     _path: ClassVar[str] = "settings.watching"
 
     server_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """Duration of a watch in seconds, as requested from the server; default: None, up to the server."""
+    """Duration of a watch in seconds, as requested from the server; default: None, a random time from 300 to 600 for
+    each watch. The operator ends a watch that the server has not ended 30 seconds later."""
 
     client_timeout: float | None = setting(None, TIMEOUT.or_none())
     """Seconds after which the operator ends a watch, connecting included; default: None, never."""
@@ -142,8 +144,9 @@ class WatchingSettings(Section):
     reconnect_backoff: float = setting(0.1, SECONDS)
     """Seconds from the end of a watch to the next one; default: 0.1."""
 
-    inactivity_timeout: float = setting(70.0, TIMEOUT)
-    """Seconds that a watch may be silent before it is restarted; default: 70. Servers send bookmarks every minute."""
+    inactivity_timeout: float | None = setting(None, TIMEOUT.or_none())
+    """Seconds that a watch may be silent before it is restarted; default: None (Kopf: 70), until it should have ended
+    by ``server_timeout``. Bookmarks are not guaranteed: kinds without changes may be silent all the time."""
 
     page_size: int = setting(500, COUNT)
     """Number of objects in one page of a list; default: 500."""

@@ -67,9 +67,9 @@ async def test_ticks_without_patches_need_no_reconcile(bench: Bench, autojump_cl
     async with bench.running():
         await ticks.create(bench)
         await settle(1000)
-        requests = len(bench.cluster.requests)
+        bench.cluster.requests.clear()
         await settle(1000)
-        assert len(bench.cluster.requests) == requests
+        assert bench.cluster.requests.verbs().keys() <= {"watch"}
     assert len(ticks.times) == 201
     assert events == ["ADDED"]
 
