@@ -11,7 +11,7 @@ import pytest
 
 from trioperator.clock import wall_now
 from trioperator.errors import ApiError, ConflictError, ExpiredError, ServerError, TooManyRequestsError
-from trioperator.kube.error_response import parse_error_response, parse_retry_after, parse_status
+from trioperator.kube.error_response import is_version_too_large, parse_error_response, parse_retry_after, parse_status
 
 
 def body(**fields: Any) -> bytes:
@@ -95,3 +95,31 @@ def test_an_error_event_has_its_code_in_the_status() -> None:
 def test_the_class_follows_the_status_not_the_body() -> None:
     assert isinstance(parse_error_response(503, [], body(code=404)), ServerError)
     assert type(parse_error_response(418, [], body())) is ApiError
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"),
+    [
+        (
+            504,
+            {"details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}},
+        ),
+        (410, {"details": {"causes": [None, {"reason": "ResourceVersionTooLarge"}]}}),
+        (504, {"message": "Timeout: Too large resource version: 900, current: 172", "reason": "Timeout"}),
+    ],
+)
+def test_a_resource_version_that_the_server_does_not_have_is_recognized(status: int, fields: dict[str, Any]) -> None:
+    assert is_version_too_large(parse_error_response(status, [], body(**fields)))
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"),
+    [
+        (504, {"message": "Timeout: etcd", "reason": "Timeout", "details": {"causes": [{"reason": "Timeout"}, 1]}}),
+        (504, {"details": {"causes": {"reason": "ResourceVersionTooLarge"}}}),
+        (410, {"message": "too old resource version: 1 (9)"}),
+        (400, {"message": "Too large resource version"}),
+    ],
+)
+def test_other_errors_are_not_about_a_version_that_is_too_large(status: int, fields: dict[str, Any]) -> None:
+    assert not is_version_too_large(parse_error_response(status, [], body(**fields)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import logging
 from collections.abc import AsyncIterator, Collection
 from typing import Any
@@ -120,15 +121,35 @@ async def test_a_big_list_comes_in_pages(stage: Stage, autojump_clock: MockClock
         assert stage.seen.events[1200:] == [("MODIFIED", "w7")]
 
 
-async def test_a_page_that_has_expired_makes_the_list_begin_again(stage: Stage, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("times", [1, None], ids=["once", "always"])
+async def test_a_list_whose_pages_expire_is_requested_as_a_whole(
+    stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, times: int | None
+) -> None:
     stage.settings.watching.page_size = 2
     for name in "abcde":
         await stage.cluster.create(widget(name))
-    stage.plan.add(Fault.status(410), path="continue=", times=1)
-    async with stage.following():
+    stage.plan.add(Fault.status(410), path="continue=", times=times)
+    async with stage.following() as reflector:
         await settle(5)
-        assert stage.seen.lists == [set("abcde")]
-        assert ["continue" in params for _, params in stage.asked.lists] == [False, True, False, True, True]
+        assert reflector.trouble is None
+        await stage.cluster.create(widget("f"))
+        await settle(1)
+    assert stage.seen.lists == [set("abcde")]
+    assert stage.seen.events[-1] == ("ADDED", "f")
+    asked = [(params.get("limit"), "continue" in params) for _, params in stage.asked.lists]
+    assert asked == [("2", False), ("2", True), (None, False)]
+    assert "warning" not in caplog.text.lower()
+
+
+async def test_a_list_that_expires_as_a_whole_too_is_backed_off(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.page_size = 2
+    for name in "abcde":
+        await stage.cluster.create(widget(name))
+    stage.plan.add(Fault.status(410), watch=False)
+    async with stage.following() as reflector:
+        await settle(600)
+        assert reflector.trouble is not None
+    assert 10 < len(stage.asked.lists) < 45
 
 
 async def test_what_vanishes_while_pages_expire_is_not_concluded_from_half_a_list(
@@ -238,6 +259,35 @@ async def test_a_resource_version_that_expires_over_and_over_logs_a_few_warnings
         assert "410" in warnings[0].getMessage()
         stage.plan.remove(rule)
         await settle(60)
+        assert reflector.trouble is None
+
+
+TOO_LARGE = {
+    "kind": "Status",
+    "code": 504,
+    "reason": "Timeout",
+    "message": "Timeout: Too large resource version: 900, current: 17",
+    "details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
+}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.answer(504, json.dumps(TOO_LARGE).encode()),
+        Fault.error_event(504, reason="Timeout", message="Timeout: Too large resource version: 900, current: 17"),
+    ],
+    ids=["HTTP", "in the stream"],
+)
+async def test_a_version_that_the_server_does_not_have_is_listed_again(
+    fault: Fault, stage: Stage, autojump_clock: MockClock
+) -> None:
+    await stage.cluster.create(widget("a"))
+    stage.plan.add(fault, watch=True, times=1)
+    async with stage.following() as reflector:
+        await settle(5)
+        assert stage.seen.lists == [{"a"}, {"a"}]
+        assert all("resourceVersion" not in params for _, params in stage.asked.lists)
         assert reflector.trouble is None
 
 

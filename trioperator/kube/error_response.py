@@ -11,7 +11,7 @@ from trioperator.clock import wall_now
 from trioperator.errors import ApiError
 from trioperator.kube.transport import Headers, find_header
 
-__all__ = ["parse_error_response", "parse_retry_after", "parse_status"]
+__all__ = ["is_version_too_large", "parse_error_response", "parse_retry_after", "parse_status"]
 
 # Characters of the server's message to keep: it may quote a whole object.
 _MAX_MESSAGE: Final = 256
@@ -28,6 +28,8 @@ class _Status(msgspec.Struct):
     code: Any = None
     details: Any = None
 
+
+_TOO_LARGE: Final = "Too large resource version"
 
 _decode_status: Final = msgspec.json.Decoder(_Status).decode
 
@@ -64,6 +66,16 @@ def parse_status(body: bytes, *, status: int, retry_after: float | None = None) 
         details=details,
         retry_after=retry_after,
     )
+
+
+def is_version_too_large(error: ApiError) -> bool:
+    """Return whether the server does not have the requested resource version yet, or no longer after a restore."""
+    causes = error.details.get("causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, dict) and cause.get("reason") == "ResourceVersionTooLarge":
+            return True
+    # Before Kubernetes 1.19 there is only the message.
+    return error.status in (410, 504) and _TOO_LARGE in error.message
 
 
 def parse_retry_after(value: str | None) -> float | None:

@@ -2,7 +2,8 @@
 
 It ends only by cancellation. Whatever else happens (a dropped stream, half a line, an error of any code) is logged, and
 the watch is restarted after a backoff. A stream that lasts for a while and then ends, breaks or is silent is no
-trouble: load balancers do that to quiet kinds. After HTTP 410 it lists again, and passes on what was listed.
+trouble: load balancers do that to quiet kinds. After HTTP 410, or if the server does not have the resource version, it
+lists again, and passes on what was listed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import trio
 from trioperator.backoff import Backoff
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
 from trioperator.kube.client import Client
+from trioperator.kube.error_response import is_version_too_large
 from trioperator.kube.watch import RawObject, open_watch
 from trioperator.logs import get_logger
 from trioperator.settings import OperatorSettings
@@ -70,23 +72,33 @@ class Reflector:
                     await self._list()
                 await self._watch()
                 await trio.sleep(self._settings.watching.reconnect_backoff)
-            except ExpiredError as error:
-                self._version = None
-                await self._back_off(error if self._failures else None)  # once is no trouble, over and over is
             except TrioperatorError as error:
-                if trio.current_time() - self._opened_at >= _LONG_ENOUGH:
-                    self._failures = 0  # it has worked until now
-                    if isinstance(error, ConnectionLostError):
-                        await self._reopen(error)
-                        continue
-                await self._back_off(error)
+                was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
+                if was_good:
+                    self._failures = 0
+                if _needs_list(error):
+                    self._version = None
+                    await self._back_off(error, once_is_normal=True)
+                elif was_good and isinstance(error, ConnectionLostError):
+                    await self._reopen(error)
+                else:
+                    await self._back_off(error)
 
     async def _list(self) -> None:
         listed: set[str] = set()
+        limit: int | None = self._settings.watching.page_size
         token = ""
         while True:
-            limit = self._settings.watching.page_size
-            page = await self._client.list_page(self.path, limit=limit, continue_=token, backoffs=())
+            try:
+                page = await self._client.list_page(self.path, limit=limit, continue_=token, backoffs=())
+            except ExpiredError:
+                if not token or limit is None:
+                    raise
+                # The pages take longer than the server keeps its history, so they would expire again and again.
+                self._logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
+                limit, token = None, ""
+                listed.clear()
+                continue
             for obj in page.items:
                 listed.add(self._observer.observe(None, obj))
             token = page.next
@@ -123,18 +135,23 @@ class Reflector:
         self._logger.debug("Watching %s goes on after the stream broke: %s", self.path, error)
         await trio.sleep(_BACKOFF.delay(1))
 
-    async def _back_off(self, error: Exception | None) -> None:
+    async def _back_off(self, error: TrioperatorError, *, once_is_normal: bool = False) -> None:
         self._failures += 1
-        delay = _BACKOFF.delay(self._failures)
-        if error is None:
-            self._logger.info("The history of %s is gone, and it is listed again.", self.path)
-            delay = self._settings.watching.reconnect_backoff
+        is_normal = once_is_normal and self._failures == 1
+        delay = self._settings.watching.reconnect_backoff if is_normal else _BACKOFF.delay(self._failures)
+        if isinstance(error, ApiError) and error.retry_after is not None:
+            delay = max(delay, error.retry_after)
+        if is_normal:
+            self._logger.info("%s is listed again: %s", self.path, error)
         else:
             self.trouble = error
-            if isinstance(error, ApiError) and error.retry_after is not None:
-                delay = max(delay, error.retry_after)
             # The first trouble may be a hiccup; what lasts is worth a warning, and then no flood of them.
             log = self._logger.warning if self._failures in (1, 3) or self._failures % 10 == 0 else self._logger.debug
             log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self.path, delay, error)
         self.tried.set()
         await trio.sleep(delay)
+
+
+def _needs_list(error: TrioperatorError) -> bool:
+    """Return whether the resource version of the watch is of no use any more."""
+    return isinstance(error, ExpiredError) or (isinstance(error, ApiError) and is_version_too_large(error))

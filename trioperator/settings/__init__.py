@@ -149,7 +149,8 @@ class WatchingSettings(Section):
     by ``server_timeout``. Bookmarks are not guaranteed: kinds without changes may be silent all the time."""
 
     page_size: int = setting(500, COUNT)
-    """Number of objects in one page of a list; default: 500."""
+    """Number of objects in one page of a list; default: 500. If the server forgets the list before its last page (HTTP
+    410), the list is requested as a whole."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
