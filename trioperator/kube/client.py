@@ -1,7 +1,7 @@
 """The client of one API server: requests, their retries, and the exceptions that they end with.
 
 Network errors, 5xx and 429 are retried by ``settings.networking``, unless that could apply a request twice that must
-not be. After a 401 the credentials are reloaded while all requests wait. All else is raised at once, as an
+not be. After a 401 the credentials are reloaded while all requests wait for that. All else is raised at once, as an
 :class:`ApiError` or a :class:`ConnectionLostError`. The client works with paths and bytes, not with kinds.
 """
 
@@ -261,8 +261,9 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Open a client of the API server that *source* returns; no request is sent yet.
 
-    *source* is called now, whenever its credentials are rejected, and every minute if they are stored in files. All
-    requests go through *transport*, if any; it is left open. Raises ConfigError if the connection is invalid.
+    *source* is called now, and in a thread whenever its credentials are rejected, and every minute if they are stored
+    in files. All requests go through *transport*, if any; it is left open. Raises ConfigError if the connection is
+    invalid.
     """
     credentials = CredentialStore(source, settings=settings, transport=transport)
     try:

@@ -1,13 +1,14 @@
 """Credentials of the client: loaded, kept fresh, and loaded again when the API server rejects them (HTTP 401).
 
-After a rejection one request at a time tries fresh credentials while all others wait. Once any credentials have been
-accepted, a rejection is never final: tokens are rotated, and authentication services have outages. Secrets are never
-logged.
+After a rejection one request renews the credentials while all others wait for that, but never for one another's
+responses. Once any credentials have been accepted, a rejection is never final: tokens are rotated, and authentication
+services have outages. Files are read again in a thread. Secrets are never logged.
 """
 
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,6 +24,7 @@ from trioperator.kube.tls_config import TlsConfig, build_ssl_context, read_tls_c
 from trioperator.kube.transport import Headers, Transport
 from trioperator.logs import get_logger
 from trioperator.settings import OperatorSettings
+from trioperator.threads import run_in_thread
 
 if TYPE_CHECKING:
     import httpx
@@ -44,6 +46,8 @@ _MAX_REJECTIONS: Final = 10
 _MAX_AGE: Final = 60.0
 # Seconds until the source is asked again after it has failed, while the current credentials still work.
 _RETRY_AGE: Final = 10.0
+# Seconds that the source and the files may take; a network file system may never answer.
+_LOAD_TIMEOUT: Final = 10.0
 
 
 class Credentials:
@@ -80,19 +84,14 @@ class CredentialStore:
         self._settings = settings
         self._transport = transport
         self._retired: list[Transport] = []
-        self._retry_lock = trio.Lock()
-        self._failures = 0  # rejections in a row
+        self._renewal = trio.Lock()
+        self._thread = trio.CapacityLimiter(1)
+        self._failures = 0  # renewals since credentials were accepted
         self._accepted_count = 0
         self._rejected = False
+        self._renew_at = 0.0
         self._current = self._load(None)
-
-    @property
-    def current(self) -> Credentials:
-        """The credentials to use now; they are loaded again if they are old."""
-        current = self._current
-        if trio.current_time() >= current.reload_at:
-            self.reload()
-        return self._current
+        self._current.reload_at = _compute_reload_time(self._current.info)
 
     async def call(self, attempt: Callable[[Credentials], Awaitable[_T]]) -> _T:
         """Await *attempt* with the current credentials, and again with fresh ones while they are rejected.
@@ -103,66 +102,79 @@ class CredentialStore:
         accepted = self._accepted_count
         rejections = 0
         while True:
+            if self._rejected or trio.current_time() >= self._current.reload_at:
+                await self._renew()
+            credentials = self._current
             try:
-                if not self._rejected:
-                    credentials = self.current
-                    return await attempt(credentials)
-                async with self._retry_lock:
-                    if not self._rejected:  # another request has found credentials that work
-                        continue
-                    self.reload()
-                    credentials = self.current
-                    try:
-                        return await attempt(credentials)
-                    except UnauthorizedError as exc:
-                        if rejections + 1 < _MAX_REJECTIONS:
-                            await self._back_off(exc)
-                        raise
-            except UnauthorizedError:
+                return await attempt(credentials)
+            except UnauthorizedError as exc:
                 rejections += 1
+                self._check_login(exc)
                 if rejections >= (_MAX_REJECTIONS if self._accepted_count == accepted else _MAX_OWN_REJECTIONS):
                     raise
                 self._note_rejected(credentials)
 
     def note_accepted(self) -> None:
         """Record that the API server has accepted the credentials."""
-        if self._rejected:
+        if self._failures:
             _logger.info("The API server accepts the credentials again.")
+            self._failures = 0
         self._rejected = False
-        self._failures = 0
         self._accepted_count += 1
 
-    def reload(self) -> None:
-        """Load the credentials again; keep the current ones if that fails."""
+    async def reload(self) -> None:
+        """Load the credentials again, in a thread; keep the current ones if that fails or takes too long."""
+        current = self._current
+        load = functools.partial(self._load, current)
         try:
-            self._current = self._load(self._current)
+            with trio.move_on_after(_LOAD_TIMEOUT) as scope:
+                self._replace(await run_in_thread(load, limiter=self._thread))
         except ConfigError as exc:
             # A file that is being replaced may be incomplete for a moment.
             _logger.warning("Cannot reload the credentials; keeping the current ones: %s", exc)
-            self._current.reload_at = trio.current_time() + _RETRY_AGE
+            current.reload_at = trio.current_time() + _RETRY_AGE
+        if scope.cancelled_caught:
+            _logger.warning(
+                "Cannot reload the credentials within %g s; keeping the current ones. Are their files on a network?",
+                _LOAD_TIMEOUT,
+            )
+            current.reload_at = trio.current_time() + _MAX_AGE
 
     async def aclose(self) -> None:
         """Close all connections."""
         for transport in (*self._retired, self._current.transport):
             await transport.aclose()
 
+    async def _renew(self) -> None:
+        """Load fresh credentials if they are still rejected or old; one task at a time, after a backoff."""
+        async with self._renewal:
+            if self._rejected:
+                await trio.sleep_until(self._renew_at)
+            if self._rejected:
+                self._failures += 1
+                await self.reload()
+                self._rejected = False
+            elif trio.current_time() >= self._current.reload_at:
+                await self.reload()
+
     def _note_rejected(self, used: Credentials) -> None:
         """Record a 401, unless the rejected credentials have been replaced in the meantime."""
-        if used is self._current and not self._rejected:
-            self._rejected = True
+        if used is not self._current or self._rejected:
+            return
+        self._rejected = True
+        self._renew_at = trio.current_time() + _BACKOFF.delay(self._failures)
+        if not self._failures:
             _logger.warning("The API server rejected the credentials (HTTP 401); reloading them.")
 
-    async def _back_off(self, error: UnauthorizedError) -> None:
-        """Sleep after a rejection. Raises LoginError if no credentials have ever been accepted."""
-        self._failures += 1
+    def _check_login(self, error: UnauthorizedError) -> None:
+        """Raise LoginError after several renewals if no credentials have ever been accepted."""
         if not self._accepted_count and self._failures >= _LOGIN_ATTEMPTS:
             raise LoginError(
                 f"The API server at {self._current.info.server} rejected the credentials: {error.message}"
             ) from error
-        await trio.sleep(_BACKOFF.delay(self._failures))
 
     def _load(self, previous: Credentials | None) -> Credentials:
-        """Load a connection from the source; keep the open connections if they would be the same."""
+        """Load a connection from the source; keep the open connections if they would be the same. Runs in a thread."""
         info = self._source()
         headers = [(b"User-Agent", b"trioperator/" + __version__.encode())]
         authorization = info.authorization()
@@ -182,12 +194,14 @@ class CredentialStore:
                 transport = previous.transport
             else:
                 transport = _open_transport(info, tls, trust_env=self._settings.networking.trust_env)
-                if previous is not None:
-                    replaced = [*self._retired, previous.transport]
-                    self._retired = [each for each in replaced if not each.retire()]
-        credentials = Credentials(info, transport=transport, headers=headers, tls=tls, base=base)
-        credentials.reload_at = _compute_reload_time(info)
-        return credentials
+        return Credentials(info, transport=transport, headers=headers, tls=tls, base=base)
+
+    def _replace(self, fresh: Credentials) -> None:
+        """Use fresh credentials from now on, and close connections that are not used any more."""
+        previous, self._current = self._current, fresh
+        fresh.reload_at = _compute_reload_time(fresh.info)
+        if fresh.transport is not previous.transport:
+            self._retired = [each for each in (*self._retired, previous.transport) if not each.retire()]
 
 
 def _has_same_route(one: ConnectionInfo, other: ConnectionInfo) -> bool:
