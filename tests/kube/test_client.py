@@ -273,6 +273,24 @@ class TestRequests:
         assert memory.requests[1].url.params == httpx.QueryParams({"limit": "1", "continue": "c==&"})
         assert "GET /pods: skipping an invalid object" in caplog.text
 
+    async def test_a_response_above_the_limit_is_an_error_that_is_not_retried(self, settings: OperatorSettings) -> None:
+        settings.networking.response_limit = 100
+        memory = Memory([ok({"metadata": {"name": "x" * 100}})])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(ConnectionLostError) as caught:
+                await client.get("/pods/x")
+        assert str(caught.value) == (
+            "GET /pods/x: the response is larger than 100 bytes: raise settings.networking.response_limit."
+        )
+        assert len(memory.requests) == 1
+
+    async def test_a_page_above_the_limit_names_the_page_size(self, settings: OperatorSettings) -> None:
+        settings.networking.response_limit = 100
+        memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "x" * 100}}]})])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(ConnectionLostError, match=r"100 bytes: lower settings\.watching\.page_size, or raise"):
+                await client.list_page("/pods", limit=500)
+
     async def test_a_list_can_be_whole(self, settings: OperatorSettings) -> None:
         memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": None})])
         async with open_client(lambda: INFO, settings=settings, transport=memory) as client:

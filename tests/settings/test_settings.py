@@ -54,6 +54,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "connect_timeout": None,
         "error_backoffs": (1, 1, 2, 3, 5, 8, 13, 21),
         "enforce_retry_after": False,
+        "response_limit": 268435456,
         "trust_env": False,
     },
     "persistence": {
@@ -132,6 +133,7 @@ def test_operators_have_separate_settings() -> None:
         ("networking.error_backoffs", -1),
         ("networking.error_backoffs", None),
         ("networking.request_timeout", 0),
+        ("networking.response_limit", None),
         ("peering.name", ""),
         ("peering.priority", 1.5),
         ("persistence.consistency_timeout", math.nan),

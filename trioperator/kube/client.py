@@ -23,7 +23,7 @@ from trioperator.kube.credentials import Credentials, CredentialStore
 from trioperator.kube.error_response import parse_error_response
 from trioperator.kube.objects import Page, parse_page
 from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
-from trioperator.kube.transport import Headers, Response, TransportError
+from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator.logs import get_logger
 from trioperator.model.jsontypes import JsonObject
 from trioperator.settings import OperatorSettings
@@ -207,7 +207,11 @@ class Client:
                 body=body,
                 connect_timeout=self._settings.networking.connect_timeout,
             )
-            data = await response.read()
+            limit = self._settings.networking.response_limit
+            try:
+                data = await response.read(limit)
+            except BodyTooLargeError as exc:
+                raise _size_error(method, target, limit) from exc
             self._raise_for_status(response, data)
             return data
         raise _timeout_error(method, target.partition("?")[0], seconds)
@@ -293,6 +297,14 @@ def _build_headers(accept: str | None, content_type: str | None) -> Headers:
 
 def _timeout_error(method: str, path: str, seconds: float) -> TransportError:
     return TransportError(f"{method} {path}: no response within {seconds:g} s.", reached=True)
+
+
+def _size_error(method: str, target: str, limit: int) -> BodyTooLargeError:
+    path, _, query = target.partition("?")
+    page = "lower settings.watching.page_size, or " if query.startswith("limit=") else ""
+    return BodyTooLargeError(
+        f"{method} {path}: the response is larger than {limit} bytes: {page}raise settings.networking.response_limit."
+    )
 
 
 def _decode_object(data: bytes, path: str) -> dict[str, Any]:

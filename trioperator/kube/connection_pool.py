@@ -17,7 +17,7 @@ import trio
 
 from trioperator.kube.http1 import Http1Connection, render_request
 from trioperator.kube.tls_connection import describe_error, open_connection
-from trioperator.kube.transport import MAX_BODY, Headers, Response, TransportError
+from trioperator.kube.transport import Headers, Response, TransportError
 
 __all__ = ["ConnectionPool", "Origin"]
 
@@ -253,7 +253,7 @@ class _PooledResponse:
             self._pool._release(conn)
         return data
 
-    async def read(self, limit: int = MAX_BODY) -> bytes:
+    async def read(self, limit: int) -> bytes:
         conn = self._conn
         if conn is None:
             return b""

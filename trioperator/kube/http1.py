@@ -9,7 +9,7 @@ from __future__ import annotations
 import httptools
 
 from trioperator.kube.tls_connection import TlsConnection
-from trioperator.kube.transport import MAX_HEAD, Headers, TransportError
+from trioperator.kube.transport import MAX_HEAD, BodyTooLargeError, Headers, TransportError
 
 __all__ = ["Http1Connection", "render_request"]
 
@@ -112,9 +112,7 @@ class Http1Connection:
             size += sum(map(len, self._parts))
             self._parts.clear()
             if size > limit:
-                raise TransportError(
-                    f"{self.address}: the response is larger than {limit} bytes.", reached=True, final=True
-                )
+                raise BodyTooLargeError(f"{self.address}: the response is larger than {limit} bytes.")
             if self.complete:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             await self._feed()

@@ -15,7 +15,7 @@ import trio
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator.kube.tls_config import build_ssl_context, read_tls_config
-from trioperator.kube.transport import MAX_BODY, Headers, Response, TransportError
+from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 
 __all__ = ["HttpxTransport", "open_proxy_transport"]
 
@@ -115,7 +115,7 @@ class _HttpxResponse:
             await self.aclose()
             raise self._adapter._error(exc) from exc
 
-    async def read(self, limit: int = MAX_BODY) -> bytes:
+    async def read(self, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         try:
@@ -123,7 +123,7 @@ class _HttpxResponse:
                 parts.append(data)
                 size += len(data)
                 if size > limit:
-                    raise TransportError(f"The response is larger than {limit} bytes.", reached=True, final=True)
+                    raise BodyTooLargeError(f"The response is larger than {limit} bytes.")
         except BaseException:
             await self.aclose()
             raise

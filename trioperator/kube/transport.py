@@ -12,14 +12,20 @@ from typing import Final, Protocol, TypeAlias
 
 from trioperator.errors import ConnectionLostError
 
-__all__ = ["MAX_BODY", "MAX_HEAD", "Headers", "Response", "Transport", "TransportError", "find_header"]
+__all__ = [
+    "MAX_HEAD",
+    "BodyTooLargeError",
+    "Headers",
+    "Response",
+    "Transport",
+    "TransportError",
+    "find_header",
+]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 # Bytes of a response's status line and headers, at most. Go's net/http has the same limit.
 MAX_HEAD: Final = 1024 * 1024
-# Bytes of a body that is read as a whole, at most. Lists are paged, so a page near this size is an accident.
-MAX_BODY: Final = 1024 * 1024 * 1024
 
 
 class TransportError(ConnectionLostError):
@@ -33,6 +39,13 @@ class TransportError(ConnectionLostError):
         super().__init__(message)
         self.reached = reached
         self.final = final
+
+
+class BodyTooLargeError(TransportError):
+    """Raised when the body of a response is larger than it may be. It was not read to its end."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reached=True, final=True)
 
 
 class Response(Protocol):
@@ -56,8 +69,8 @@ class Response(Protocol):
         Raises TransportError if the body is cut off.
         """
 
-    async def read(self, limit: int = MAX_BODY) -> bytes:
-        """Read the rest of the body and free the connection. Raises TransportError above *limit* bytes."""
+    async def read(self, limit: int) -> bytes:
+        """Read the rest of the body and free the connection. Raises BodyTooLargeError above *limit* bytes."""
 
     async def aclose(self) -> None:
         """Abandon the response, however much of it has been read. Idempotent."""

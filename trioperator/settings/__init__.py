@@ -243,6 +243,7 @@ class NetworkingSettings(Section):
     - ``connect_timeout`` (default None: that of the request): limit for connecting
     - ``error_backoffs`` (default 1, 1, 2, 3, 5, 8, 13, 21): delays before retries of a request
     - ``enforce_retry_after`` (default False): whether ``Retry-After`` also shortens delays
+    - ``response_limit`` (bytes, default 256 MiB): limit for the size of a response, watches excepted
     - ``trust_env`` (default False): whether ``HTTP_PROXY`` and similar variables are used
     """
 
@@ -260,6 +261,10 @@ class NetworkingSettings(Section):
 
     enforce_retry_after: bool = setting(False, BOOLEAN)
     """Whether the server's ``Retry-After`` also shortens the operator's own delay; default: False."""
+
+    response_limit: int = setting(256 * 1024 * 1024, COUNT)
+    """Bytes that the body of a response may have, watches excepted; default: 268435456 (256 MiB). A larger one is an
+    error. The largest responses are pages of lists: see ``watching.page_size``."""
 
     trust_env: bool = setting(False, BOOLEAN)
     """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables; default: False."""
