@@ -148,15 +148,15 @@ class TestForeignAssignments:
 
 
 class TestLongFunctions:
-    @pytest.mark.parametrize(("lines", "found"), [(29, 0), (30, 1)])
-    def test_lines_with_code_are_counted_from_def(self, write: Write, lines: int, found: int) -> None:
+    @pytest.mark.parametrize(("lines", "found"), [(30, 0), (31, 1)])
+    def test_lines_with_code_are_counted_in_the_body(self, write: Write, lines: int, found: int) -> None:
         body = '    """A docstring.\n\n    of lines.\n    """\n    # a comment\n\n' + "    x = 1  # of code\n" * lines
         figure = house.count_long_functions(write(one=f"@decorator\ndef long():\n{body}"))
         assert figure.value == found
         assert figure.places == ["trioperator/one.py:2 long() has 31 lines"] * found
 
     def test_methods_and_long_strings_count(self, write: Write) -> None:
-        text = "class A:\n    async def long(self):\n        x = '''\n" + "\n" * 28 + "'''\n"
+        text = "class A:\n    async def long(self):\n        x = '''\n" + "\n" * 29 + "'''\n"
         assert house.count_long_functions(write(one=text)).places == ["trioperator/one.py:2 long() has 31 lines"]
 
 

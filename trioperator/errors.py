@@ -174,7 +174,11 @@ class UserCodeError(TrioperatorError):
     """
 
     def __init__(self, what: str, error: BaseException) -> None:
-        super().__init__(f"{what} has failed: {error!r}")
+        try:
+            shown = repr(error)
+        except Exception:  # noqa: BLE001 -- of the user's, too
+            shown = type(error).__name__
+        super().__init__(f"{what} has failed: {shown}")
         self.what = what
 
 

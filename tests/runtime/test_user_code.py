@@ -114,7 +114,6 @@ async def test_a_selector_that_fails_at_start_concerns_only_its_handlers(
     assert "Its handlers are not called." in caplog.text
 
 
-@pytest.mark.xfail(reason="UserCodeError represents the error itself, and does not expect that to fail")
 async def test_a_selector_that_raises_what_cannot_be_represented_ends_nothing(
     bench: Bench, calls: list[str], autojump_clock: MockClock
 ) -> None:
@@ -177,9 +176,7 @@ class DiffBaseStorage(trioperator.AnnotationsDiffBaseStorage):
     [
         "ValueError",
         "ExceptionGroup",
-        pytest.param(
-            "CancelledError", marks=pytest.mark.xfail(reason="storages in a combined storage are not guarded")
-        ),
+        "CancelledError",
     ],
 )
 async def test_a_diffbase_storage_in_a_combined_one_that_fails_ends_no_operator(
@@ -249,7 +246,6 @@ async def test_a_progress_storage_that_fails_does_not_cancel_the_handler_at_work
     await check_that_the_handler_at_work_goes_on(bench, failure)
 
 
-@pytest.mark.xfail(reason="storages in a combined storage are not guarded")
 async def test_a_progress_storage_in_a_combined_one_that_fails_does_not_cancel_the_handler_at_work(
     error: BaseException, bench: Bench, autojump_clock: MockClock
 ) -> None:
@@ -259,7 +255,6 @@ async def test_a_progress_storage_in_a_combined_one_that_fails_does_not_cancel_t
     await check_that_the_handler_at_work_goes_on(bench, failure)
 
 
-@pytest.mark.xfail(reason="the guard represents the storage itself, and does not expect that to fail")
 async def test_a_progress_storage_that_cannot_be_represented_does_not_cancel_the_handler_at_work(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
@@ -416,7 +411,7 @@ async def test_an_initial_delay_that_fails_counts_as_none(
         "soon",
         None,
         -5,
-        pytest.param(10**400, marks=pytest.mark.xfail(reason="only TypeError and ValueError are expected of float()")),
+        10**400,
     ],
     ids=["text", "None", "negative", "too big"],
 )
@@ -464,7 +459,6 @@ class UnhashableLifecycle:
         return handlers
 
 
-@pytest.mark.xfail(reason="the signature of a lifecycle is cached by its hash, outside of the guard")
 async def test_a_lifecycle_need_not_be_hashable(bench: Bench, calls: list[str], autojump_clock: MockClock) -> None:
     async with bench.running(lifecycle=UnhashableLifecycle()):
         await bench.cluster.create(widget())
@@ -477,9 +471,7 @@ async def test_a_lifecycle_need_not_be_hashable(bench: Bench, calls: list[str], 
     [
         "ValueError",
         "ExceptionGroup",
-        pytest.param(
-            "CancelledError", marks=pytest.mark.xfail(reason="model.patch.preview() calls functions unguarded")
-        ),
+        "CancelledError",
     ],
 )
 async def test_a_function_of_a_patch_that_fails_is_dropped_and_the_others_are_applied(

@@ -28,7 +28,14 @@ def call(what: str, subject: object, fn: Callable[P, T], /, *args: P.args, **kwa
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # asyncio's cancellation among them, which is no Exception
-        raise UserCodeError(what.format(subject), error) from error
+        raise UserCodeError(_name(what, subject), error) from error
+
+
+def _name(what: str, subject: object) -> str:
+    try:
+        return what.format(subject)
+    except Exception:  # noqa: BLE001 -- the subject may be the user's, too
+        return what.format(type(subject))
 
 
 class _GuardedStorage:

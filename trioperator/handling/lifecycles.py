@@ -118,7 +118,7 @@ def apply_lifecycle(
     """
     if lifecycle is all_at_once:  # nearly always; inspecting a signature costs as much as calling a handler
         return list(handlers)
-    own = _signature(lifecycle).pick({**kwargs, "state": state})
+    own = _signature_of(lifecycle).pick({**kwargs, "state": state})
     try:
         chosen = guard.call("The lifecycle {}", _name(lifecycle), lambda: list(lifecycle(list(handlers), **own)))
     except UserCodeError as error:
@@ -138,6 +138,13 @@ def apply_lifecycle(
 @functools.lru_cache(maxsize=64)
 def _signature(lifecycle: Lifecycle) -> Signature:
     return signature_of(lifecycle, skip=1)
+
+
+def _signature_of(lifecycle: Lifecycle) -> Signature:
+    try:
+        return _signature(lifecycle)
+    except TypeError:  # not hashable, so not cached
+        return _signature.__wrapped__(lifecycle)
 
 
 def _name(lifecycle: object) -> str:

@@ -136,7 +136,9 @@ def preview(body: Mapping[str, Any], patch: Patch) -> Mapping[str, Any]:
             changed = msgspec.json.decode(msgspec.json.encode(after))
             fn(changed)
             after = msgspec.json.decode(msgspec.json.encode(changed))
-        except Exception:  # noqa: BLE001 -- reported when the patch is sent
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 -- reported when the patch is sent
             continue
     return after
 

@@ -163,7 +163,7 @@ class DaemonLoops:
             return delay or 0.0
         try:
             return max(0.0, float(call("The initial delay of {}", daemon.handler, call_with, delay, cause.kwargs)))
-        except (UserCodeError, TypeError, ValueError) as error:
+        except (UserCodeError, OverflowError, TypeError, ValueError) as error:
             cause.logger.error("%s. It starts at once.", error, exc_info=error.__cause__ or error)
             return 0.0
 
