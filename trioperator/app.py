@@ -55,7 +55,7 @@ async def operator(
     a second signal cancels it. Cancellation stops it at once; cleanup handlers are still called, within the grace.
 
     - *registry*: registry of the handlers; default: the default registry
-    - *settings*: settings of this operator, which changes only a copy of them; default: ``OperatorSettings()``
+    - *settings*: settings of this operator, which its startup handlers may change; default: ``OperatorSettings()``
     - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
     - *lifecycle*: function that selects and orders handlers; default: that of ``set_default_lifecycle()``
     - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
@@ -79,12 +79,13 @@ async def operator(
     if liveness_endpoint is not None:
         parse_endpoint(liveness_endpoint)
     _check_memo(memo)
-    own_settings = OperatorSettings() if settings is None else settings.copy()
+    settings = OperatorSettings() if settings is None else settings
     if standalone is not None:
-        own_settings.peering.standalone = standalone
+        settings = settings.copy()  # startup handlers may change what they are given; options do not
+        settings.peering.standalone = standalone
     plan = Plan(
         registry=get_default_registry() if registry is None else registry,
-        settings=own_settings,
+        settings=settings,
         memo=Memo() if memo is None else memo,
         lifecycle=lifecycle,
         scope=_make_scope(clusterwide=clusterwide, namespaces=namespaces),
