@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
 import gc
 import logging
+import random
+import socket
+import struct
 import warnings
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 import httpx
 import pytest
 import trio
 
+from tests.web.attacks import ATTACKS, mutate
+from trioperator.backoff import Backoff
 from trioperator.errors import ConfigError
+from trioperator.web import server
 from trioperator.web.endpoint import Endpoint, parse_endpoint
 from trioperator.web.server import serve_app
 
 ANYWHERE = parse_endpoint("http://127.0.0.1:0/")
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
+CLOSE = b"Connection: close\r\n\r\n"
 
 
 class App:
@@ -32,10 +43,6 @@ class App:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        if scope["type"] == "lifespan":
-            while True:
-                message = await receive()
-                await send({"type": f"{message['type']}.complete"})
         self.asked.set()
         if scope["path"] == "/slow":
             try:
@@ -46,7 +53,45 @@ class App:
         if scope["path"] == "/broken":
             raise ValueError("broken")
         await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"] == "/large":
+            for _ in range(1000):
+                await send({"type": "http.response.body", "body": bytes(65_536), "more_body": True})
         await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+@contextlib.asynccontextmanager
+async def serving(app: App | None = None, *, lifetime: float = 60) -> AsyncIterator[Endpoint]:
+    """Serve the application in a nursery that no error may leave, and check at the end that it still responds."""
+    async with trio.open_nursery() as nursery:
+        endpoint: Endpoint = await nursery.start(
+            functools.partial(serve_app, app or App(), ANYWHERE, lifetime=lifetime)
+        )
+        yield endpoint
+        assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
+        nursery.cancel_scope.cancel(reason="the test")
+
+
+async def talk(endpoint: Endpoint, data: bytes, *, eof: bool = False) -> bytes:
+    """Send the bytes, and return what the server sends until it closes the connection."""
+    received = b""
+    with trio.fail_after(20):
+        async with await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.send_all(data)
+                if eof:
+                    await stream.send_eof()
+            with contextlib.suppress(trio.BrokenResourceError):
+                while chunk := await stream.receive_some():
+                    received += chunk
+    return received
+
+
+async def reset(endpoint: Endpoint, data: bytes) -> None:
+    """Send the bytes, and reset the connection."""
+    async with await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+        with contextlib.suppress(trio.BrokenResourceError), trio.move_on_after(5):
+            await stream.send_all(data)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 async def test_the_server_responds_once_started(nursery: trio.Nursery) -> None:
@@ -115,3 +160,110 @@ async def test_an_error_of_the_application_is_logged_and_returned_as_http_500(
     assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == ["hypercorn.error"]
     assert not any(logging.getLogger(name).handlers for name in ("hypercorn.error", "hypercorn.access"))
     assert "Running on" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_attack_ends_at_most_its_connection(name: str) -> None:
+    async with serving(lifetime=0.5) as endpoint:
+        await talk(endpoint, ATTACKS[name], eof=True)
+        await talk(endpoint, ATTACKS[name])
+        await reset(endpoint, ATTACKS[name])
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_bytes_end_at_most_their_connections(seed: int) -> None:
+    rng = random.Random(seed)
+    async with serving(lifetime=0.5) as endpoint:
+        for _ in range(5):
+            async with trio.open_nursery() as clients:
+                for _ in range(10):
+                    data = mutate(rng)
+                    if rng.random() < 0.3:
+                        clients.start_soon(reset, endpoint, data)
+                    else:
+                        clients.start_soon(functools.partial(talk, endpoint, data, eof=rng.random() < 0.8))
+
+
+async def test_an_error_of_a_connection_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with serving(lifetime=1) as endpoint:
+        await talk(endpoint, ATTACKS["CONNECT under h2"], eof=True)
+    [record] = [record for record in caplog.records if record.name == "trioperator.web.server"]
+    assert (record.levelno, record.message, bool(record.exc_info)) == (logging.DEBUG, "A connection has failed.", True)
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HT", GET + b"\r\n"], ids=["silent", "half a request", "kept alive"])
+async def test_three_hundred_idle_connections_keep_nobody_out(data: bytes) -> None:
+    async with serving() as endpoint, contextlib.AsyncExitStack() as stack:
+        for _ in range(300):
+            stream = await stack.enter_async_context(await trio.open_tcp_stream(endpoint.host, endpoint.port))
+            await stream.send_all(data)
+        with trio.fail_after(5):
+            assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
+
+
+async def test_the_oldest_connection_beyond_the_limit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 2)
+    async with serving() as endpoint, contextlib.AsyncExitStack() as stack:
+        first, second, _third = [
+            await stack.enter_async_context(await trio.open_tcp_stream(endpoint.host, endpoint.port)) for _ in range(3)
+        ]
+        with trio.fail_after(3):
+            assert await first.receive_some() == b""
+        await second.send_all(GET + b"\r\n")
+        assert (await second.receive_some()).startswith(b"HTTP/1.1 200")
+
+
+async def test_an_unfinished_body_ends_with_the_life_of_its_connection() -> None:
+    async with serving(lifetime=0.3) as endpoint, await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+        await stream.send_all(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+        with trio.fail_after(3), contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+
+
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
+    async with serving(lifetime=0.3) as endpoint, await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+        await stream.send_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await trio.sleep(0.6)
+        with trio.fail_after(10), contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+
+
+async def test_the_server_ends_in_time_although_clients_do_not_read() -> None:
+    app = App()
+    async with trio.open_nursery() as nursery:
+        endpoint: Endpoint = await nursery.start(serve_app, app, ANYWHERE)
+        async with await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+            await stream.send_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            await app.asked.wait()
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel(reason="the test")
+            ended_at = trio.current_time()
+    assert trio.current_time() - ended_at < 2
+
+
+async def test_a_server_that_fails_is_restarted_at_the_same_port(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_RESTART", Backoff(initial=0.02, maximum=1))
+    accept = trio.SocketListener.accept
+    failures = iter(range(3))
+
+    async def fail(self: trio.SocketListener) -> trio.SocketStream:
+        if next(failures, None) is not None:
+            raise OSError(errno.EINVAL, "the accept loop")
+        return await accept(self)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", fail)
+    async with serving() as endpoint:
+        with trio.fail_after(10):
+            while True:
+                with contextlib.suppress(OSError):
+                    if await talk(endpoint, GET + CLOSE):
+                        break
+                await trio.sleep(0.02)
+    assert [record.message.split(" at ")[0] for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "The web server"
+    ] * 3

@@ -26,6 +26,9 @@ Probe: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 # Seconds for which a report is cached, so that frequent probes cost no more than rare ones (as in Kopf).
 _MAX_AGE: Final = 10.0
 
+# Bytes. Probes have no body, so the rest of a larger one is dropped.
+_MAX_BODY: Final = 64 * 1024
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
@@ -103,6 +106,7 @@ def _build_app(path: str, prober: Prober) -> Any:
     import quart_trio
 
     app = quart_trio.QuartTrio(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
     headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
     @app.get(path, strict_slashes=False)

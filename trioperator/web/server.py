@@ -1,19 +1,28 @@
 """ASGI applications on Hypercorn, as a service in the nursery tree.
 
-A server ends only by cancellation, within seconds, and closes all connections. Hypercorn handles no signals here, and
-logs through the process's own handlers: warnings and errors only, unless more is enabled.
+Connections are accepted here, and each one is served by Hypercorn in a guard of its own: whatever goes wrong with a
+connection ends that connection. A server ends only by cancellation, within seconds, and closes all connections.
+Hypercorn handles no signals here, and logs through the process's own handlers: warnings and errors only, unless more is
+enabled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
 import hypercorn
-import hypercorn.trio
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
 
+from trioperator.backoff import Backoff
+from trioperator.logs import get_logger
 from trioperator.web.endpoint import Endpoint, open_sockets
 
 __all__ = ["AsgiApp", "serve_app"]
@@ -26,57 +35,126 @@ AsgiApp: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 # Seconds. At shutdown all requests in progress are answered at once, so only slow receivers need any time.
 _GRACE: Final = 1.0
 
+# Seconds from the first to the last byte of a connection, whatever it is used for.
+_LIFETIME: Final = 60.0
+
+_MAX_CONNECTIONS: Final = 200
+
+_RESTART: Final = Backoff(initial=1.0, maximum=60.0)
+
 
 async def serve_app(
     app: AsgiApp,
     endpoint: Endpoint,
     *,
+    lifetime: float = _LIFETIME,
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve *app* at *endpoint*; started once it is listening, with the actual port as the value.
 
-    Guarantees: it ends within two seconds of its cancellation; requests in progress are answered with HTTP 500.
-    Assumes: responses are small. Hypercorn cannot be cancelled while a client does not read a response that fills the
-    socket's send buffer. Raises ConfigError if it cannot listen.
+    Each connection is closed after *lifetime* seconds. Guarantees: no client and no error of *app* ends the server; it
+    ends within two seconds of its cancellation; requests in progress are answered with HTTP 500. The application gets
+    no lifespan events. Raises ConfigError if it cannot listen.
     """
     endpoint, sockets = await open_sockets(endpoint)
-    config = _build_config([f"fd://{sock.detach()}" for sock in sockets])
-    stopping = trio.Event()
-    # A cancelled Hypercorn leaves its connections to the garbage collector; one that is shut down closes them. So it is
-    # shut down, and cancelled only if that takes too long.
-    limit = trio.CancelScope(shield=True)
-    async with trio.open_nursery() as nursery:
-        try:
-            await nursery.start(_run_hypercorn, app, config, stopping, limit, name="hypercorn")
-            task_status.started(endpoint)
-            await trio.sleep_forever()
-        finally:
-            stopping.set()
-            limit.deadline = trio.current_time() + 2 * _GRACE
+    with contextlib.ExitStack() as stack:
+        for sock in sockets:
+            stack.enter_context(sock)
+        connections = _Connections(app, lifetime)
+        async with trio.open_nursery() as nursery:
+            try:
+                handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
+                task_status.started(endpoint)
+                await _accept(endpoint, sockets, connections.serve, handlers)
+            finally:
+                await connections.stop()
 
 
-async def _run_hypercorn(
-    app: AsgiApp,
-    config: hypercorn.Config,
-    stopping: trio.Event,
-    limit: trio.CancelScope,
-    *,
-    task_status: trio.TaskStatus[Any],
+async def _accept(
+    endpoint: Endpoint,
+    sockets: list[socket.socket],
+    handle: Callable[[trio.SocketStream], Awaitable[None]],
+    handlers: trio.Nursery,
 ) -> None:
-    with limit:
-        wrapped: Any = _cancel_requests_when(stopping, app)  # Hypercorn's types of ASGI messages are more precise
-        await hypercorn.trio.serve(
-            wrapped, config, mode="asgi", shutdown_trigger=stopping.wait, task_status=task_status
-        )
-    if not stopping.is_set():
-        raise RuntimeError("The web server stopped unexpectedly.")
+    """Accept connections until cancelled. After an error, listen again at the same port."""
+    logger = get_logger(__name__)
+    failures = 0
+    while True:
+        started_at = trio.current_time()
+        try:
+            if failures:
+                _, sockets = await open_sockets(endpoint)
+            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+            await trio.serve_listeners(handle, listeners, handler_nursery=handlers)  # closes the listeners
+        except* Exception:
+            failures = 1 if trio.current_time() - started_at > _RESTART.maximum else failures + 1
+            logger.exception("The web server at %s has failed, and will be restarted.", endpoint)
+        await trio.sleep(_RESTART.delay(failures))
 
 
-def _build_config(binds: list[str]) -> hypercorn.Config:
+class _Connections:
+    """All connections of a server: each in a guard and with a limited life, and a limited number of them."""
+
+    def __init__(self, app: AsgiApp, lifetime: float) -> None:
+        self._stopping = trio.Event()
+        wrapped: Any = _cancel_requests_when(self._stopping, app)  # Hypercorn's types of ASGI messages are more precise
+        self._app = ASGIWrapper(wrapped)
+        self._lifetime = lifetime
+        self._config = _build_config()
+        self._context = WorkerContext(None)
+        self._logger = get_logger(__name__)
+        # Requests in progress are to be answered when the server is cancelled.
+        self._limit = trio.CancelScope(shield=True)
+        self._open: dict[trio.CancelScope, None] = {}  # oldest first
+
+    async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+        """Open the nursery of the connections; return once the server is stopped and all connections are closed."""
+        with self._limit:
+            async with trio.open_nursery() as nursery:
+                task_status.started(nursery)
+                await self._stopping.wait()
+
+    async def stop(self) -> None:
+        """Answer requests in progress, close idle connections, and cancel the others after a grace period."""
+        self._stopping.set()
+        self._limit.deadline = trio.current_time() + _GRACE
+        await self._context.terminated.set()
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve a connection; its errors end here."""
+        transport: Any = stream  # Hypercorn's type is that of TLS streams, but it serves both
+        if len(self._open) >= _MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.cancel(reason="there are too many connections")
+        with trio.move_on_after(self._lifetime) as scope:
+            self._open[scope] = None
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_close_when_cancelled, stream)
+                    await TCPServer(self._app, self._config, self._context, ConnectionState({}), transport)
+                    nursery.cancel_scope.cancel(reason="the connection is closed")
+            except* Exception as errors:
+                self._logger.debug("A connection has failed.", exc_info=errors)
+            finally:
+                self._open.pop(scope, None)
+
+
+async def _close_when_cancelled(stream: trio.SocketStream) -> None:
+    """Close the socket of a cancelled connection: Hypercorn shields its sending, which then fails."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        stream.socket.close()
+
+
+def _build_config() -> hypercorn.Config:
     config = hypercorn.Config()
-    config.bind = binds
-    config.graceful_timeout = _GRACE
-    config.startup_timeout = config.shutdown_timeout = _GRACE
+    config.h11_max_incomplete_size = 16 * 1024
+    config.h2_max_header_list_size = 16 * 1024
+    config.h2_max_concurrent_streams = 10
+    config.keep_alive_timeout = 5
+    config.read_timeout = 10
     config.include_server_header = False
     # With loggers given, Hypercorn configures none of its own. Access logging costs a copy of the environment for each
     # request, whether the record is emitted or not.
@@ -90,9 +168,6 @@ def _cancel_requests_when(stopping: trio.Event, app: AsgiApp) -> AsgiApp:
     """Wrap an application so that its requests are cancelled when the server is stopping."""
 
     async def run(scope: _Message, receive: _Receive, send: _Send) -> None:
-        if scope["type"] == "lifespan":
-            await app(scope, receive, send)
-            return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stopping, nursery.cancel_scope)
             await app(scope, receive, send)
