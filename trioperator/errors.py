@@ -5,7 +5,7 @@
     TrioperatorError
     ├─ ConfigError                  options, kubeconfig, settings, registration: before anything runs
     ├─ LoginError                   no credentials that the API server accepts
-    ├─ ActivityError                a startup or cleanup handler has failed permanently
+    ├─ ActivityError                a startup, cleanup or probe handler has failed permanently
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no response from the API server, or an incomplete one
@@ -71,7 +71,14 @@ class LoginError(TrioperatorError):
 
 
 class ActivityError(TrioperatorError):
-    """Raised when startup or cleanup handlers have failed permanently."""
+    """Raised when startup, cleanup or probe handlers have failed permanently.
+
+    ``failures`` are the exceptions by the ids of the handlers.
+    """
+
+    def __init__(self, *args: object, failures: Mapping[str, BaseException] | None = None) -> None:
+        super().__init__(*args)
+        self.failures: Mapping[str, BaseException] = failures or {}
 
 
 class ConnectionLostError(TrioperatorError):

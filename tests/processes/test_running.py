@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import pytest
 
 import trioperator
 from tests.processes.conftest import EXAMPLES, Api, Program, Start, environment
+from tests.web.attacks import ATTACKS, CONNECT_H2
 
 SIMPLE = """
 import trioperator as kopf
@@ -106,6 +109,32 @@ def test_the_health_endpoint_returns_the_results_of_probes(api: Api, start: Star
         assert client.get(url.replace("healthz", "other")).status_code == 404
     assert operator.stop() == 0
     assert "Traceback" not in operator.output
+
+
+def test_an_operator_survives_attacks_on_its_health_endpoint(api: Api, start: Start) -> None:
+    operator = start(
+        SIMPLE
+        + "\n@kopf.on.probe(errors=kopf.ErrorsMode.PERMANENT)\ndef db(**_):\n    raise OSError('the password')\n",
+        "--liveness=http://127.0.0.1:0/healthz",
+    )
+    [url] = re.findall(r"Serving health status at (\S+)", operator.output)
+    port = httpx.URL(url).port
+    for attack in (CONNECT_H2, *ATTACKS.values()):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port or 0), timeout=60) as sock:
+            sock.sendall(attack)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65_536):
+                pass
+    with httpx.Client(timeout=60) as client:
+        response = client.get(url)
+        assert (response.status_code, response.json()) == (
+            500,
+            {"error": "The probe handlers have failed: db: OSError"},
+        )
+    assert "db: the password" in operator.output
+    api.create("one")
+    operator.wait_for("made one")
+    assert operator.stop() == 0
 
 
 FOREIGN = """

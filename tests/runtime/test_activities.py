@@ -160,8 +160,12 @@ async def test_several_failures_are_all_named(start: Start) -> None:
         async def fail(**_: Any) -> None:
             raise trioperator.PermanentError("no")
 
-    with pytest.raises(ActivityError, match="one: no; two: no"):
+    with pytest.raises(ActivityError, match="one: no; two: no") as caught:
         await start.run()
+    assert {name: type(error) for name, error in caught.value.failures.items()} == {
+        "one": trioperator.PermanentError,
+        "two": trioperator.PermanentError,
+    }
 
 
 async def test_cancellation_passes(start: Start, autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.web.attacks import ATTACKS
 from trioperator.errors import ActivityError, ConfigError
 from trioperator.web.probes import Prober, ProbeReport, serve_probes
 
@@ -97,16 +99,18 @@ class TestProber:
     async def test_a_failure_is_reported_and_the_next_report_may_be_healthy(
         self, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
     ) -> None:
-        probes = Probes(ActivityError("the probe handlers have failed"))
+        probes = Probes(ActivityError("it failed: db: password", failures={"db": OSError("password"), "x": KeyError()}))
         prober = Prober(probes)
         nursery.start_soon(prober.serve)
         report = await prober.get()
-        assert report == ProbeReport(healthy=False, content=b'{"error":"the probe handlers have failed"}')
+        assert report == ProbeReport(
+            healthy=False, content=b'{"error":"The probe handlers have failed: db: OSError; x: KeyError"}'
+        )
         probes.result = {}
         assert await prober.get() is report
         await trio.sleep(10)
         assert await prober.get() == ProbeReport(healthy=True, content=b"{}")
-        assert caplog.messages == ["The health probe failed: the probe handlers have failed"]
+        assert caplog.messages == ["The health probe failed: it failed: db: password"]
         assert not caplog.records[0].exc_info
 
     async def test_an_unexpected_error_is_reported_and_logged_with_its_traceback(
@@ -114,7 +118,8 @@ class TestProber:
     ) -> None:
         prober = Prober(Probes(RuntimeError("half \ud800")))
         nursery.start_soon(prober.serve)
-        assert not (await prober.get()).healthy
+        report = await prober.get()
+        assert report == ProbeReport(healthy=False, content=b'{"error":"The probe has failed: RuntimeError"}')
         assert caplog.records[0].exc_info
 
     async def test_a_result_that_is_not_json_serializable_is_converted_to_a_string(self, nursery: trio.Nursery) -> None:
@@ -141,10 +146,14 @@ class TestServeProbes:
         assert (response.status_code, response.json()) == (200, {})
 
     async def test_a_failure_is_http_500(self, nursery: trio.Nursery) -> None:
-        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes(ActivityError("bad")))
+        error = ActivityError("bad: password", failures={"bad": ValueError("password")})
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes(error))
         async with httpx.AsyncClient(timeout=60) as client:
             response = await client.get(url)
-        assert (response.status_code, response.json()) == (500, {"error": "bad"})
+        assert (response.status_code, response.json()) == (
+            500,
+            {"error": "The probe handlers have failed: bad: ValueError"},
+        )
 
     async def test_only_its_path_is_served(self, nursery: trio.Nursery) -> None:
         probes = Probes()
@@ -175,3 +184,18 @@ class TestServeProbes:
                 await probes.called.wait()
                 server.cancel_scope.cancel(reason="the test")
         assert statuses == [500]
+
+    @pytest.mark.parametrize("seconds", [0, 0.2])
+    async def test_attacks_leave_the_probes_alive(self, nursery: trio.Nursery, seconds: float) -> None:
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes(seconds=seconds))
+        port = httpx.URL(url).port
+        assert port is not None
+        for attack in ATTACKS.values():
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                with contextlib.suppress(trio.BrokenResourceError), trio.move_on_after(5):
+                    await stream.send_all(attack)
+                    await stream.send_eof()
+                    while await stream.receive_some():
+                        pass
+            async with httpx.AsyncClient(timeout=60) as client:
+                assert (await client.get(url)).json() == {"now": 1}

@@ -24,15 +24,16 @@ async def run_activity(handlers: Sequence[ActivityHandler], cause: ActivityCause
     Raises ActivityError when any has failed for good; the others are still called.
     """
     results: dict[str, Any] = {}
-    failures: list[str] = []
+    failures: dict[str, BaseException] = {}
     for handler in handlers:
         outcome = await _run_to_the_end(handler, cause, invoker)
         if outcome.error is not None:
-            failures.append(f"{handler.id}: {describe(outcome.error)}")
+            failures[handler.id] = outcome.error
         else:
             results[handler.id] = outcome.result
     if failures:
-        raise ActivityError(f"The {cause.activity} handlers have failed: {'; '.join(failures)}")
+        described = "; ".join(f"{name}: {describe(error)}" for name, error in failures.items())
+        raise ActivityError(f"The {cause.activity} handlers have failed: {described}", failures=failures)
     return results
 
 

@@ -1,6 +1,7 @@
 """Health probes: an HTTP endpoint for the kubelet.
 
-GET returns the results of the probe handlers as JSON with HTTP 200, or an error message with HTTP 500.
+GET returns the results of the probe handlers as JSON with HTTP 200, or an error message with HTTP 500. Anybody may
+ask, so the message has only the ids of handlers and the names of exception classes; the log has the details.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
-from trioperator.errors import TrioperatorError
+from trioperator.errors import ActivityError
 from trioperator.logs import get_logger
 from trioperator.pulse import Pulse
 from trioperator.web.endpoint import parse_endpoint
@@ -72,12 +73,13 @@ class Prober:
         try:
             results = await self._probe()
             return ProbeReport(healthy=True, content=msgspec.json.encode(results, enc_hook=str))
-        except TrioperatorError as error:
+        except ActivityError as error:
             self._logger.warning("The health probe failed: %s", error)
-            message = str(error)
+            names = [f"{name}: {type(failure).__name__}" for name, failure in error.failures.items()]
+            message = f"The probe handlers have failed: {'; '.join(names)}"
         except Exception as error:
             self._logger.exception("The health probe failed.")
-            message = repr(error)
+            message = f"The probe has failed: {type(error).__name__}"
         return ProbeReport(
             healthy=False, content=msgspec.json.encode({"error": message.encode(errors="replace").decode()})
         )
