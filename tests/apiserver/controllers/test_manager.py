@@ -1,4 +1,4 @@
-"""The work queue, and running of controllers."""
+"""Running of controllers."""
 
 from __future__ import annotations
 
@@ -14,48 +14,15 @@ from trio.testing import MockClock
 from tests.apiserver.controllers.objects import Object
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.controllers import (
-    CONTROLLERS,
     Client,
     Controller,
     Pace,
-    select_controllers,
     serve_controllers,
 )
 from trioperator.apiserver.controllers.client import Resource
-from trioperator.apiserver.controllers.workqueue import WorkQueue
-from trioperator.errors import ApiError, ConfigError
+from trioperator.errors import ApiError
 
 SETTING: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
-
-
-async def test_items_are_processed_when_they_are_due(autojump_clock: MockClock) -> None:
-    agenda: WorkQueue[str] = WorkQueue()
-    for item, after in {"late": 20.0, "now": 0.0, "soon": 10.0, "also now": 0.0}.items():
-        agenda.add(item, after=after)
-    taken = [(await agenda.take(), trio.current_time()) for _ in range(4)]
-    assert taken == [("now", 0), ("also now", 0), ("soon", 10), ("late", 20)]
-
-
-async def test_an_item_that_is_added_twice_is_due_once_at_the_earlier_time(autojump_clock: MockClock) -> None:
-    agenda: WorkQueue[str] = WorkQueue()
-    for after in (20, 5, 10):
-        agenda.add("a", after=after)
-    agenda.add("b", after=30)
-    taken = [(await agenda.take(), trio.current_time()) for _ in range(2)]
-    assert taken == [("a", 5), ("b", 30)]
-
-
-async def test_an_item_that_is_added_during_a_wait_is_processed(autojump_clock: MockClock) -> None:
-    agenda: WorkQueue[str] = WorkQueue()
-    agenda.add("late", after=100)
-
-    async def add() -> None:
-        await trio.sleep(3)
-        agenda.add("a")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(add)
-        assert (await agenda.take(), trio.current_time()) == ("a", 3)
 
 
 Service = Callable[..., Awaitable[None]]
@@ -131,17 +98,6 @@ async def test_stopped_controllers_ignore_changes(cluster: Cluster, autojump_clo
     async with cluster.open_controllers():
         assert len(cluster.api.state.store.on_change) > len(listeners)
     assert cluster.api.state.store.on_change == listeners
-
-
-async def test_unknown_controllers_are_rejected(cluster: Cluster) -> None:
-    with pytest.raises(ConfigError, match=r"Unknown controller 'podz': choose from all, .*pods"):
-        async with cluster.open_controllers("podz"):
-            pass
-
-
-def test_all_selects_every_controller() -> None:
-    assert set(select_controllers(["all"])) == set(select_controllers(CONTROLLERS))
-    assert select_controllers(["pods", "pods"]) == select_controllers(["pods"])
 
 
 async def test_the_shortest_delay_elapses(cluster: Cluster, run: Service, autojump_clock: MockClock) -> None:
