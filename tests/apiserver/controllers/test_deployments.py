@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.apiserver.controllers.objects import conditions, pod, template, workload
+from tests.apiserver.controllers.objects import conditions, template, workload
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.controllers.deployments import limits
 
@@ -199,37 +199,6 @@ async def test_old_replica_sets_are_kept_up_to_the_history_limit(cluster: Cluste
     assert len(kept) == 3
     revisions = {obj["metadata"]["annotations"]["deployment.kubernetes.io/revision"] for obj in kept}
     assert revisions == {"4", "5", "6"}
-
-
-async def test_a_deleted_or_failed_pod_is_replaced(cluster: Cluster, autojump_clock: MockClock) -> None:
-    async with cluster.open_controllers("workloads", "pods"):
-        await cluster.create(workload("ReplicaSet", replicas=2))
-        await trio.sleep(5)
-        first, second = await cluster.list("pods")
-        await cluster.delete("pods", first["metadata"]["name"])
-        await cluster.patch("pods", second["metadata"]["name"], {"status": {"phase": "Failed"}}, subresource="status")
-        await trio.sleep(5)
-        pods = await cluster.list("pods")
-        item = await cluster.get("rs", "w")
-    assert [obj["status"]["phase"] for obj in pods].count("Running") == 2
-    assert counts(item) == {
-        "replicas": 2,
-        "fullyLabeledReplicas": 2,
-        "readyReplicas": 2,
-        "availableReplicas": 2,
-    }
-
-
-async def test_matching_orphaned_pods_are_adopted(cluster: Cluster, autojump_clock: MockClock) -> None:
-    async with cluster.open_controllers("workloads"):
-        for name in ("a", "b", "c"):
-            await cluster.create(pod(name, meta={"labels": {"app": "w"}}))
-        await cluster.create(pod("other", meta={"labels": {"app": "v"}}))
-        await cluster.create(workload("ReplicaSet", replicas=2))
-        await trio.sleep(1)
-        pods = await cluster.list("pods")
-    assert len(pods) == 3
-    assert [obj["metadata"]["name"] for obj in pods if "ownerReferences" not in obj["metadata"]] == ["other"]
 
 
 async def test_pods_are_available_after_min_ready_seconds(cluster: Cluster, autojump_clock: MockClock) -> None:

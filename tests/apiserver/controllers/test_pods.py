@@ -55,14 +55,6 @@ async def test_each_pod_has_its_own_address(cluster: Cluster, autojump_clock: Mo
     assert len({obj["status"]["podIP"] for obj in pods}) == 260
 
 
-async def test_there_is_one_ready_node(cluster: Cluster, autojump_clock: MockClock) -> None:
-    for _ in range(2):
-        async with cluster.open_controllers("pods"):
-            (node,) = await cluster.list("nodes")
-    assert conditions(node)["Ready"] == "True"
-    assert node["status"]["allocatable"]["pods"]
-
-
 @pytest.mark.parametrize(
     ("policy", "codes", "expected"),
     [

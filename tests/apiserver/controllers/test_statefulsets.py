@@ -171,36 +171,6 @@ async def test_claims_are_deleted_by_the_retention_policy(cluster: Cluster, auto
         assert await names(cluster, "pvc") == await names(cluster, "pv") == await names(cluster) == []
 
 
-async def test_a_claim_waits_for_its_named_volume(cluster: Cluster, autojump_clock: MockClock) -> None:
-    claim: Object = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "c"},
-        "spec": {**CLAIM["spec"], "volumeName": "mine"},
-    }
-    volume: Object = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "mine"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "5Gi"},
-            "hostPath": {"path": "/mine"},
-            "claimRef": {"namespace": "default", "name": "c"},
-        },
-    }
-    async with cluster.open_controllers("volumes"):
-        await cluster.create(claim)
-        await trio.sleep(60)
-        assert (await cluster.get("pvc", "c"))["status"]["phase"] == "Pending"
-        await cluster.create(volume)
-        await trio.sleep(1)
-        assert (await cluster.get("pvc", "c"))["status"]["capacity"] == {"storage": "5Gi"}
-        await cluster.delete("pvc", "c")
-        await trio.sleep(1)
-        assert await names(cluster, "pv") == ["mine"]
-
-
 async def test_min_ready_seconds_delay_the_next_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("workloads", "pods", pace=Pace(start=0)):
         await cluster.create(workload("StatefulSet", replicas=2, minReadySeconds=20))

@@ -1,0 +1,93 @@
+"""Tests for :mod:`trioperator.apiserver.controllers.cronjobs`: a Job at each time of the schedule."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.apiserver.controllers.objects import Object, workload
+from trioperator.apiserver import Cluster
+
+
+def cron_job(schedule: str, **options: Any) -> Object:
+    notes = options.pop("notes", None)
+    spec = workload("Job", group="batch", restartPolicy="Never", notes=notes)["spec"]
+    made = {"schedule": schedule, "jobTemplate": {"spec": spec}, **options}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": made}
+
+
+async def count_jobs(cluster: Cluster, minutes: int) -> int:
+    """Return how many Jobs are created within these minutes."""
+    seen = set()
+    for _ in range(minutes * 4):
+        await trio.sleep(15)
+        seen |= {obj["metadata"]["name"] for obj in await cluster.list("jobs")}
+    return len(seen)
+
+
+async def test_a_cron_job_creates_jobs_on_schedule(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await trio.sleep(900 - cluster.api.state.now().timestamp() % 600)  # in the middle between two times
+        await cluster.create(cron_job("*/10 * * * *"))
+        assert await count_jobs(cluster, 60) == 6
+        jobs = await cluster.list("jobs")
+        status = (await cluster.get("cj", "c"))["status"]
+    assert len(jobs) == 3  # of those that have succeeded, by default
+    newest = max(jobs, key=lambda obj: str(obj["metadata"]["creationTimestamp"]))
+    moment = newest["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    assert status["lastScheduleTime"] == moment
+    number = int(datetime.datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()) // 60
+    assert newest["metadata"]["name"] == f"c-{number}"
+    assert status["lastSuccessfulTime"] == newest["status"]["completionTime"]
+    assert "active" not in status
+
+
+@pytest.mark.parametrize(("policy", "together", "in_all"), [("Allow", 6, 10), ("Forbid", 1, 2), ("Replace", 1, 10)])
+async def test_the_concurrency_policy_decides_whether_jobs_overlap(
+    cluster: Cluster, autojump_clock: MockClock, policy: str, together: int, in_all: int
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await trio.sleep(61 - cluster.api.state.now().timestamp() % 60)  # a second after a full minute
+        await cluster.create(cron_job("* * * * *", concurrencyPolicy=policy, notes={"runs_for": "330"}))
+        seen: set[str] = set()
+        most = 0
+        for _ in range(43):
+            await trio.sleep(15)
+            active = (await cluster.get("cj", "c"))["status"].get("active", [])
+            seen |= {item["name"] for item in active}
+            most = max(most, len(active))
+    assert (most, len(seen)) == (together, in_all)
+
+
+async def test_a_suspended_cron_job_creates_no_jobs(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(cron_job("* * * * *", suspend=True))
+        assert await count_jobs(cluster, 10) == 0
+
+
+async def test_an_invalid_schedule_is_ignored(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        try:
+            await cluster.create(cron_job("every day"))
+        except Exception as error:  # noqa: BLE001 - an API that looks into schedules is as good
+            assert "schedule" in str(error)  # noqa: PT017
+            return
+        assert await count_jobs(cluster, 10) == 0
+    assert "not understood" in caplog.text
+
+
+async def test_only_the_last_missed_time_of_a_cron_job_is_made_up_for(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    minute = (cluster.api.state.now().minute + 30) % 60  # nothing is due while the controllers are there
+    await cluster.create(cron_job(f"{minute} * * * *"))
+    await trio.sleep(30 * 24 * 3600)
+    async with cluster.open_controllers("workloads", "pods"):
+        await trio.sleep(30)
+        assert len(await cluster.list("jobs")) == 1
