@@ -10,8 +10,6 @@ import pytest
 
 from tests.apiserver.conftest import GROUP, Answer, Target, definition, ensure_definition
 from trioperator.apiserver import Cluster
-from trioperator.apiserver.custom.correlation import in_order_of
-from trioperator.apiserver.custom.schema import compile_schema
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RULES = "x-kubernetes-validations"
@@ -332,13 +330,3 @@ class TestTheEmbeddedServer:
     async def test_no_warning_is_logged_for_times_that_are_converted(self) -> None:
         rule = "timestamp(self.when) > timestamp('2020-01-01T00:00:00Z')"
         assert await self.warnings(ruled(record(when={"type": "string", "format": "date-time"}), rule)) == []
-
-
-def test_old_lists_are_in_the_order_of_the_new_ones() -> None:
-    node = compile_schema(record(pairs=keyed(PAIR), plain={"type": "array", "items": WHOLE}))
-    new = {"pairs": [{"key": "b"}, {"key": "c"}, {"key": "a", "value": 2}], "plain": [1, 2]}
-    old = {"pairs": [{"key": "a", "value": 1}, {"key": "x"}, {"key": "b"}], "plain": [2, 1]}
-    assert in_order_of(node, new, old) == {
-        "pairs": [{"key": "b"}, {"key": "a", "value": 1}, {"key": "x"}],
-        "plain": [2, 1],
-    }
