@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -35,7 +36,9 @@ async def test_an_account_that_exists_is_left_alone(cluster: Cluster, autojump_c
         assert await cluster.get("sa", "default") == made
 
 
-async def test_a_terminating_namespace_gets_no_new_account(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_terminating_namespace_gets_no_new_account(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}}
     keeper = {"apiVersion": "v1", "kind": "ConfigMap"}
     async with cluster.open_controllers("service-accounts"):
@@ -46,6 +49,7 @@ async def test_a_terminating_namespace_gets_no_new_account(cluster: Cluster, aut
         await trio.sleep(1)
         assert (await cluster.get("ns", "new"))["status"]["phase"] == "Terminating"
         assert await cluster.list("sa", "new") == []
+    assert caplog.messages == []  # nothing was tried and rejected
 
 
 async def test_other_accounts_are_not_recreated(cluster: Cluster, autojump_clock: MockClock) -> None:
