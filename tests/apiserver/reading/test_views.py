@@ -1,0 +1,103 @@
+"""Tests for :mod:`trioperator.apiserver.reading.views`: clients get the representation that they accept."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from trioperator.apiserver.model.kinds import Catalog, Kind
+from trioperator.apiserver.reading.views import View, negotiate
+from trioperator.apiserver.store.storage import Stored
+from trioperator.errors import ApiError
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+META = {"name": "a", "uid": "u", "resourceVersion": "3"}
+LIST = {"resourceVersion": "7"}
+catalog = Catalog()
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+def kind(name: str) -> Kind:
+    found = catalog.find(name)
+    assert found is not None
+    return found
+
+
+def stored(**content: Any) -> Stored:
+    return Stored("ns/a", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META, **content}, 3)
+
+
+@pytest.mark.parametrize(
+    ("accept", "form", "is_yaml"),
+    [
+        ("", "object", False),
+        ("*/*", "object", False),
+        ("application/yaml", "object", True),
+        (TABLE, "table", False),
+        (f"{TABLE},application/json", "table", False),
+        (f"application/json;as=Table;v=v1beta1;g=meta.k8s.io,{TABLE}", "table", False),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", "object", False),
+        (METADATA, "metadata", False),
+        (METADATA.replace("Metadata", "MetadataList"), "metadata", False),
+        ("application/vnd.kubernetes.protobuf, application/json", "object", False),
+    ],
+)
+def test_the_first_representation_that_is_known_is_served(accept: str, form: str, is_yaml: bool) -> None:
+    view, as_yaml = negotiate(accept, include="", now=now)
+    assert (view.form, as_yaml, view.is_plain) == (form, is_yaml, form == "object")
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;as=Table"])
+def test_an_unknown_representation_is_not_acceptable(accept: str) -> None:
+    with pytest.raises(ApiError) as info:
+        negotiate(accept, include="", now=now)
+    assert (info.value.status, info.value.reason) == (406, "NotAcceptable")
+
+
+def test_whole_objects_are_served_as_they_are_stored() -> None:
+    found = stored(data={"a": "b"})
+    assert View().render(kind("configmaps"), found) is found.raw
+
+
+def test_items_of_builtin_lists_have_neither_version_nor_kind() -> None:
+    content = msgspec.json.decode(View().render_list(kind("configmaps"), [stored(data={"a": "b"})], LIST))
+    assert (content["kind"], content["apiVersion"], content["metadata"]) == ("ConfigMapList", "v1", LIST)
+    assert content["items"] == [{"metadata": META, "data": {"a": "b"}}]
+    assert msgspec.json.decode(View().render_list(kind("configmaps"), [], LIST))["items"] == []
+
+
+def test_metadata_only_shows_nothing_else() -> None:
+    expected = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": META}
+    view = View("metadata")
+    assert msgspec.json.decode(view.render(kind("configmaps"), stored(data={"a": "b"}))) == expected
+    content = msgspec.json.decode(view.render_list(kind("configmaps"), [stored()], LIST))
+    assert (content["kind"], content["items"]) == ("PartialObjectMetadataList", [expected])
+
+
+@pytest.mark.parametrize(("include", "shown"), [("None", None), ("Metadata", {"metadata"}), ("Object", {"data"})])
+def test_rows_of_tables_contain_what_was_requested(include: str, shown: set[str] | None) -> None:
+    view, _ = negotiate(TABLE, include=include, now=now)
+    content = msgspec.json.decode(view.render(kind("configmaps"), stored(data={"a": "b"})))
+    assert (content["kind"], content["metadata"]) == ("Table", {"resourceVersion": "3"})
+    (row,) = content["rows"]
+    assert row["cells"][0] == "a"
+    assert ("object" in row) is (shown is not None)
+    assert (shown or set()) <= row.get("object", {}).keys()
+    assert ("data" in row.get("object", {})) is (include == "Object")
+
+
+def test_only_the_first_table_of_a_watch_has_column_definitions() -> None:
+    view, _ = negotiate(TABLE, include="", now=now)
+    first, second = (
+        msgspec.json.decode(view.render(kind("configmaps"), stored(), head=head)) for head in (True, False)
+    )
+    assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "Age"]
+    assert second["columnDefinitions"] == []
+    assert second["rows"] == first["rows"]
