@@ -321,29 +321,6 @@ class TestConflicts:
         assert (answer.content["spec"]["size"], answer.content["status"]) == (1, {"x": 1})
         assert managers(answer)["two/status"] == {"f:status": {"f:x": {}}}
 
-    async def test_a_scale_can_be_applied(self, target: Target) -> None:
-        labels = {"a": "b"}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "one", "image": "a"}]}}
-        spec = {"replicas": 1, "paused": True, "selector": {"matchLabels": labels}, "template": template}
-        await apply(target, "deployments", "one", spec=spec)
-        path = target.path("deployments", "a", "scale")
-        scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
-        answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two")
-        assert answer.message == 'Apply failed with 1 conflict: conflict with "one": .spec.replicas'
-        answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two", force="true")
-        assert answer.content["spec"] == {"replicas": 2}
-        found = managers(await target.get(target.path("deployments", "a")))
-        assert found["two/scale"] == {"f:spec": {"f:replicas": {}}}
-        assert "f:replicas" not in found["one"]["f:spec"]
-
-    async def test_a_scale_of_a_custom_object_cannot_be_applied(self, target: Target) -> None:
-        await apply(target, "shapes", "one", spec={"replicas": 1})
-        scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
-        path = target.path("shapes", "a", "scale")
-        answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two", force="true")
-        assert answer.code == 500
-        assert "request to convert CR to an invalid group/version: autoscaling/v1" in answer.message
-
 
 class TestFromClientSide:
     NOTE = "kubectl.kubernetes.io/last-applied-configuration"

@@ -1,11 +1,10 @@
-"""Conformance: deletion, finalizers, owners, namespaces."""
+"""Conformance: deletion, finalizers, preconditions, grace periods."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import trio
 
 from tests.apiserver.conftest import GROUP, Target
 
@@ -211,115 +210,7 @@ class TestDeleting:
         assert (await target.get(target.path("pods", "p"))).code == 404
 
 
-class TestOwners:
-    async def own(self, target: Target, owner: str, *names: str, **extra: Any) -> str:
-        """Create a ConfigMap with dependents; return its uid."""
-        uid = str((await target.create("configmaps", owner)).content["metadata"]["uid"])
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, **extra}
-        for name in names:
-            assert (await target.create("configmaps", name, meta={"ownerReferences": [reference]})).code == 201
-        return uid
-
-    async def test_dependents_are_deleted_with_their_owner(self, target: Target) -> None:
-        await self.own(target, "owner", "child1", "child2")
-        await target.delete(target.path("configmaps", "owner"))
-        for name in ("owner", "child1", "child2"):
-            await target.until(target.path("configmaps", name), 404)
-
-    async def test_indirect_dependents_are_deleted_too(self, target: Target) -> None:
-        await self.own(target, "owner")
-        uid = (await target.get(target.path("configmaps", "owner"))).content["metadata"]["uid"]
-        for name, parent in (("child", "owner"), ("grandchild", "child")):
-            reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": parent, "uid": uid}
-            answer = await target.create("configmaps", name, meta={"ownerReferences": [reference]})
-            uid = answer.content["metadata"]["uid"]
-        await target.delete(target.path("configmaps", "owner"))
-        await target.until(target.path("configmaps", "grandchild"), 404)
-
-    async def test_one_remaining_owner_keeps_a_dependent(self, target: Target) -> None:
-        references = []
-        for name in ("one", "two"):
-            uid = (await target.create("configmaps", name)).content["metadata"]["uid"]
-            references.append({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
-        await target.create("configmaps", "child", meta={"ownerReferences": references})
-        await target.delete(target.path("configmaps", "one"))
-        path = target.path("configmaps", "child")
-        left = await target.eventually(
-            lambda: target.get(path), lambda answer: len(answer.content["metadata"]["ownerReferences"]) == 1
-        )
-        assert left.content["metadata"]["ownerReferences"] == references[1:]
-        await target.delete(target.path("configmaps", "two"))
-        await target.until(path, 404)
-
-    async def test_orphaned_dependents_stay(self, target: Target) -> None:
-        await self.own(target, "owner", "child")
-        await target.delete(target.path("configmaps", "owner"), {"propagationPolicy": "Orphan"})
-        await target.until(target.path("configmaps", "owner"), 404)
-        child = (await target.get(target.path("configmaps", "child"))).content
-        assert "ownerReferences" not in child["metadata"]
-
-    async def test_in_the_foreground_the_owner_waits_for_blocking_dependents(self, target: Target) -> None:
-        uid = await self.own(target, "owner")
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "blockOwnerDeletion": True}
-        meta = {"ownerReferences": [reference], "finalizers": ["a.b/c"]}
-        await target.create("configmaps", "child", meta=meta)
-        answer = await target.delete(target.path("configmaps", "owner"), {"propagationPolicy": "Foreground"})
-        assert answer.content["metadata"]["finalizers"] == ["foregroundDeletion"]
-        child = target.path("configmaps", "child")
-        await target.marked(child)
-        assert (await target.get(target.path("configmaps", "owner"))).code == 200
-        await target.merge(child, {"metadata": {"finalizers": None}})
-        await target.until(target.path("configmaps", "owner"), 404)
-
-    async def test_dependents_of_a_missing_owner_are_deleted(self, target: Target) -> None:
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}
-        answer = await target.create("configmaps", "child", meta={"ownerReferences": [reference]})
-        assert answer.code == 201
-        await target.until(target.path("configmaps", "child"), 404)
-
-    async def test_dependents_of_an_owner_of_an_unknown_kind_stay(self, target: Target) -> None:
-        reference = {"apiVersion": "nobody.dev/v1", "kind": "Nothing", "name": "never", "uid": "never"}
-        await target.create("configmaps", "child", meta={"ownerReferences": [reference]})
-        if target.is_real:
-            await trio.sleep(1)
-        assert (await target.get(target.path("configmaps", "child"))).code == 200
-
-
 class TestNamespaces:
-    async def make(self, target: Target, name: str) -> str:
-        obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        answer = await target.request("POST", "/api/v1/namespaces", obj)
-        assert answer.code == 201
-        assert answer.content["status"] == {"phase": "Active"}
-        assert answer.content["spec"] == {"finalizers": ["kubernetes"]}
-        assert answer.content["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
-        return f"/api/v1/namespaces/{name}"
-
-    async def test_an_empty_namespace_is_deleted(self, target: Target, unique: str) -> None:
-        path = await self.make(target, unique)
-        answer = await target.delete(path)
-        assert (answer.code, answer.content["status"]["phase"]) == (200, "Terminating")
-        await target.until(path, 404)
-
-    async def test_a_namespace_is_deleted_with_its_objects(self, target: Target, unique: str) -> None:
-        path = await self.make(target, unique)
-        obj: dict[str, Any] = {"metadata": {"name": "plain"}}
-        await target.request("POST", f"{path}/configmaps", obj)
-        obj = {"metadata": {"name": "kept", "finalizers": ["a.b/c"]}}
-        await target.request("POST", f"{path}/configmaps", obj)
-        await target.delete(path)
-        await target.until(f"{path}/configmaps/plain", 404)
-        kept = f"{path}/configmaps/kept"
-        await target.marked(kept)
-        assert (await target.get(path)).content["status"]["phase"] == "Terminating"
-        answer = await target.request("POST", f"{path}/configmaps", {"metadata": {"name": "late"}})
-        assert (answer.code, answer.reason) == (403, "Forbidden")
-        text = f"unable to create new content in namespace {unique} because it is being terminated"
-        assert answer.message == f'configmaps "late" is forbidden: {text}'
-        assert answer.content["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-        await target.merge(kept, {"metadata": {"finalizers": None}})
-        await target.until(path, 404)
-
     async def test_the_default_namespace_cannot_be_deleted(self, target: Target) -> None:
         answer = await target.delete("/api/v1/namespaces/default")
         assert (answer.code, answer.reason) == (403, "Forbidden")

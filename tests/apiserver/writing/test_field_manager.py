@@ -288,23 +288,6 @@ class TestSubresources:
         item: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in names}}
         assert managers(answer)["me/status"] == {"f:status": {"f:conditions": {".": {}, 'k:{"type":"A"}': item}}}
 
-    async def test_a_scale_takes_over_the_replicas(self, target: Target) -> None:
-        obj = {"apiVersion": VERSION, "kind": "Shape", "metadata": {"name": "a"}, "spec": {"size": 1, "replicas": 1}}
-        await target.request("POST", target.path("shapes"), obj, fieldManager="one")
-        answer = await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": 2}}, fieldManager="two")
-        assert "managedFields" not in answer.content["metadata"]
-        answer = await target.get(target.path("shapes", "a"))
-        assert managers(answer) == {
-            "one": {"f:spec": {".": {}, "f:size": {}}},
-            "two/scale": {"f:spec": {"f:replicas": {}}},
-        }
-        assert "time" not in answer.content["metadata"]["managedFields"][0]
-
-    async def test_a_scale_of_unmanaged_replicas_stays_unmanaged(self, target: Target) -> None:
-        await target.create("shapes", "a")
-        await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": 2}}, fieldManager="two")
-        assert "two/scale" not in managers(await target.get(target.path("shapes", "a")))
-
 
 class TestEntriesOfClients:
     async def test_an_empty_entry_resets_the_managers(self, target: Target) -> None:

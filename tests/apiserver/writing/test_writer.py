@@ -552,30 +552,6 @@ class TestSubresources:
         answer = await target.request(method, target.path("shapes", "a", "status"), obj)
         assert (answer.code, answer.reason) == (405, "MethodNotAllowed")
 
-    async def test_the_scale_is_a_view_of_the_object(self, target: Target) -> None:
-        await target.create("shapes", "a", spec={"replicas": 2})
-        path = target.path("shapes", "a", "scale")
-        scale = (await target.get(path)).content
-        assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
-        assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 0})
-        assert (await target.merge(path, {"spec": {"replicas": 5}})).content["spec"] == {"replicas": 5}
-        obj = (await target.get(target.path("shapes", "a"))).content
-        assert (obj["spec"]["replicas"], obj["metadata"]["generation"]) == (5, 2)
-
-    async def test_an_object_without_replicas_has_no_scale(self, target: Target) -> None:
-        await target.create("shapes", "a")
-        path = target.path("shapes", "a", "scale")
-        answer = await target.get(path)
-        text = 'Internal error occurred: the spec replicas field ".spec.replicas" does not exist'
-        assert (answer.code, answer.reason, answer.message) == (500, "InternalError", text)
-        assert (await target.merge(path, {"spec": {"replicas": 5}})).code == 200
-        assert (await target.get(path)).content["spec"] == {"replicas": 5}
-
-    async def test_a_scale_below_zero_is_invalid(self, target: Target) -> None:
-        await target.create("shapes", "a", spec={"replicas": 2})
-        answer = await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": -1}})
-        assert answer.code == 422
-
 
 class TestEvents:
     async def test_events_of_both_groups_are_the_same_objects(self, target: Target) -> None:

@@ -1,0 +1,89 @@
+"""Tests for :mod:`trioperator.apiserver.writing.garbage_collection`: dependents go with their last owner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from tests.apiserver.conftest import Target
+
+
+async def own(target: Target, owner: str, *names: str, **extra: Any) -> str:
+    """Create a ConfigMap with dependents; return its uid."""
+    uid = str((await target.create("configmaps", owner)).content["metadata"]["uid"])
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, **extra}
+    for name in names:
+        assert (await target.create("configmaps", name, meta={"ownerReferences": [reference]})).code == 201
+    return uid
+
+
+async def test_dependents_are_deleted_with_their_owner(target: Target) -> None:
+    await own(target, "owner", "child1", "child2")
+    await target.delete(target.path("configmaps", "owner"))
+    for name in ("owner", "child1", "child2"):
+        await target.until(target.path("configmaps", name), 404)
+
+
+async def test_indirect_dependents_are_deleted_too(target: Target) -> None:
+    await own(target, "owner")
+    uid = (await target.get(target.path("configmaps", "owner"))).content["metadata"]["uid"]
+    for name, parent in (("child", "owner"), ("grandchild", "child")):
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": parent, "uid": uid}
+        answer = await target.create("configmaps", name, meta={"ownerReferences": [reference]})
+        uid = answer.content["metadata"]["uid"]
+    await target.delete(target.path("configmaps", "owner"))
+    await target.until(target.path("configmaps", "grandchild"), 404)
+
+
+async def test_one_remaining_owner_keeps_a_dependent(target: Target) -> None:
+    references = []
+    for name in ("one", "two"):
+        uid = (await target.create("configmaps", name)).content["metadata"]["uid"]
+        references.append({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
+    await target.create("configmaps", "child", meta={"ownerReferences": references})
+    await target.delete(target.path("configmaps", "one"))
+    path = target.path("configmaps", "child")
+    left = await target.eventually(
+        lambda: target.get(path), lambda answer: len(answer.content["metadata"]["ownerReferences"]) == 1
+    )
+    assert left.content["metadata"]["ownerReferences"] == references[1:]
+    await target.delete(target.path("configmaps", "two"))
+    await target.until(path, 404)
+
+
+async def test_orphaned_dependents_stay(target: Target) -> None:
+    await own(target, "owner", "child")
+    await target.delete(target.path("configmaps", "owner"), {"propagationPolicy": "Orphan"})
+    await target.until(target.path("configmaps", "owner"), 404)
+    child = (await target.get(target.path("configmaps", "child"))).content
+    assert "ownerReferences" not in child["metadata"]
+
+
+async def test_in_the_foreground_the_owner_waits_for_blocking_dependents(target: Target) -> None:
+    uid = await own(target, "owner")
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "blockOwnerDeletion": True}
+    meta = {"ownerReferences": [reference], "finalizers": ["a.b/c"]}
+    await target.create("configmaps", "child", meta=meta)
+    answer = await target.delete(target.path("configmaps", "owner"), {"propagationPolicy": "Foreground"})
+    assert answer.content["metadata"]["finalizers"] == ["foregroundDeletion"]
+    child = target.path("configmaps", "child")
+    await target.marked(child)
+    assert (await target.get(target.path("configmaps", "owner"))).code == 200
+    await target.merge(child, {"metadata": {"finalizers": None}})
+    await target.until(target.path("configmaps", "owner"), 404)
+
+
+async def test_dependents_of_a_missing_owner_are_deleted(target: Target) -> None:
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}
+    answer = await target.create("configmaps", "child", meta={"ownerReferences": [reference]})
+    assert answer.code == 201
+    await target.until(target.path("configmaps", "child"), 404)
+
+
+async def test_dependents_of_an_owner_of_an_unknown_kind_stay(target: Target) -> None:
+    reference = {"apiVersion": "nobody.dev/v1", "kind": "Nothing", "name": "never", "uid": "never"}
+    await target.create("configmaps", "child", meta={"ownerReferences": [reference]})
+    if target.is_real:
+        await trio.sleep(1)
+    assert (await target.get(target.path("configmaps", "child"))).code == 200

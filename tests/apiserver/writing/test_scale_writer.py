@@ -1,0 +1,80 @@
+"""Tests for :mod:`trioperator.apiserver.writing.scale_writer`: a ``Scale`` is written, and its object with it."""
+
+from __future__ import annotations
+
+from tests.apiserver.conftest import GROUP, Target
+from tests.apiserver.ownership.test_apply import APPLY, apply
+from tests.apiserver.writing.test_field_manager import managers
+
+VERSION = f"{GROUP}/v1"
+
+
+async def test_the_scale_is_a_view_of_the_object(target: Target) -> None:
+    await target.create("shapes", "a", spec={"replicas": 2})
+    path = target.path("shapes", "a", "scale")
+    scale = (await target.get(path)).content
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 0})
+    assert (await target.merge(path, {"spec": {"replicas": 5}})).content["spec"] == {"replicas": 5}
+    obj = (await target.get(target.path("shapes", "a"))).content
+    assert (obj["spec"]["replicas"], obj["metadata"]["generation"]) == (5, 2)
+
+
+async def test_an_object_without_replicas_has_no_scale(target: Target) -> None:
+    await target.create("shapes", "a")
+    path = target.path("shapes", "a", "scale")
+    answer = await target.get(path)
+    text = 'Internal error occurred: the spec replicas field ".spec.replicas" does not exist'
+    assert (answer.code, answer.reason, answer.message) == (500, "InternalError", text)
+    assert (await target.merge(path, {"spec": {"replicas": 5}})).code == 200
+    assert (await target.get(path)).content["spec"] == {"replicas": 5}
+
+
+async def test_a_scale_below_zero_is_invalid(target: Target) -> None:
+    await target.create("shapes", "a", spec={"replicas": 2})
+    answer = await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": -1}})
+    assert answer.code == 422
+
+
+async def test_a_scale_takes_over_the_replicas(target: Target) -> None:
+    obj = {"apiVersion": VERSION, "kind": "Shape", "metadata": {"name": "a"}, "spec": {"size": 1, "replicas": 1}}
+    await target.request("POST", target.path("shapes"), obj, fieldManager="one")
+    answer = await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": 2}}, fieldManager="two")
+    assert "managedFields" not in answer.content["metadata"]
+    answer = await target.get(target.path("shapes", "a"))
+    assert managers(answer) == {
+        "one": {"f:spec": {".": {}, "f:size": {}}},
+        "two/scale": {"f:spec": {"f:replicas": {}}},
+    }
+    assert "time" not in answer.content["metadata"]["managedFields"][0]
+
+
+async def test_a_scale_of_unmanaged_replicas_stays_unmanaged(target: Target) -> None:
+    await target.create("shapes", "a")
+    await target.merge(target.path("shapes", "a", "scale"), {"spec": {"replicas": 2}}, fieldManager="two")
+    assert "two/scale" not in managers(await target.get(target.path("shapes", "a")))
+
+
+async def test_a_scale_can_be_applied(target: Target) -> None:
+    labels = {"a": "b"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "one", "image": "a"}]}}
+    spec = {"replicas": 1, "paused": True, "selector": {"matchLabels": labels}, "template": template}
+    await apply(target, "deployments", "one", spec=spec)
+    path = target.path("deployments", "a", "scale")
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
+    answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two")
+    assert answer.message == 'Apply failed with 1 conflict: conflict with "one": .spec.replicas'
+    answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two", force="true")
+    assert answer.content["spec"] == {"replicas": 2}
+    found = managers(await target.get(target.path("deployments", "a")))
+    assert found["two/scale"] == {"f:spec": {"f:replicas": {}}}
+    assert "f:replicas" not in found["one"]["f:spec"]
+
+
+async def test_a_scale_of_a_custom_object_cannot_be_applied(target: Target) -> None:
+    await apply(target, "shapes", "one", spec={"replicas": 1})
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
+    path = target.path("shapes", "a", "scale")
+    answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two", force="true")
+    assert answer.code == 500
+    assert "request to convert CR to an invalid group/version: autoscaling/v1" in answer.message
