@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 
 from tests.apiserver.conftest import Target
+from trioperator.apiserver.store.storage import Store, Stored
+from trioperator.apiserver.writing.garbage_collection import remove_finalizer
 
 
 async def own(target: Target, owner: str, *names: str, **extra: Any) -> str:
@@ -87,3 +90,28 @@ async def test_dependents_of_an_owner_of_an_unknown_kind_stay(target: Target) ->
     if target.is_real:
         await trio.sleep(1)
     assert (await target.get(target.path("configmaps", "child"))).code == 200
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(clock=lambda: 0)
+
+
+def stored_in(store: Store, **meta: Any) -> Stored:
+    return store.put(store.table(("", "configmaps")), "ns/a", {"metadata": {"name": "a", "uid": "u", **meta}})
+
+
+def test_an_object_that_is_being_deleted_goes_with_its_last_finalizer(store: Store) -> None:
+    table = store.table(("", "configmaps"))
+    stored = stored_in(store, finalizers=["one", "two"], deletionTimestamp="t")
+    remove_finalizer(store, table, stored, "one")
+    assert table.objects["ns/a"].obj["metadata"]["finalizers"] == ["two"]
+    remove_finalizer(store, table, table.objects["ns/a"], "two")
+    assert not table.objects
+
+
+@pytest.mark.parametrize("meta", [{}, {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 5}])
+def test_an_object_that_must_stay_stays_without_finalizers(store: Store, meta: dict[str, Any]) -> None:
+    table = store.table(("", "configmaps"))
+    remove_finalizer(store, table, stored_in(store, finalizers=["one"], **meta), "one")
+    assert "finalizers" not in table.objects["ns/a"].obj["metadata"]

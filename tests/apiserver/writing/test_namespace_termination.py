@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.conftest import Target
+from trioperator.apiserver import Cluster
 
 
 async def make(target: Target, name: str) -> str:
@@ -42,3 +43,39 @@ async def test_a_namespace_is_deleted_with_its_objects(target: Target, unique: s
     assert answer.content["details"]["causes"][0]["reason"] == "NamespaceTerminating"
     await target.merge(kept, {"metadata": {"finalizers": None}})
     await target.until(path, 404)
+
+
+async def test_a_finalizer_of_the_namespace_itself_is_waited_for(target: Target, unique: str) -> None:
+    path = await make(target, unique)
+    await target.merge(path, {"metadata": {"finalizers": ["a.b/c"]}})
+    await target.request("POST", f"{path}/configmaps", {"metadata": {"name": "plain"}})
+    await target.delete(path)
+    await target.until(f"{path}/configmaps/plain", 404)
+    assert (await target.get(path)).content["status"]["phase"] == "Terminating"
+    await target.merge(path, {"metadata": {"finalizers": None}})
+    await target.until(path, 404)
+
+
+async def test_objects_of_other_namespaces_and_of_none_stay() -> None:
+    cluster = Cluster(seed=0)
+    for name in ("one", "one-more"):
+        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}, name)
+    await cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}})
+    await cluster.delete("namespaces", "one")
+    assert await cluster.find("namespaces", "one") is None
+    assert await cluster.find("nodes", "one") is not None
+    assert [obj["metadata"]["namespace"] for obj in await cluster.list("configmaps")] == ["one-more"]
+
+
+async def test_an_unprompt_cluster_terminates_namespaces_when_it_is_tidied() -> None:
+    cluster = Cluster(seed=0)
+    cluster.is_prompt = False
+    await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}})
+    await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}, "one")
+    await cluster.delete("namespaces", "one")
+    assert (await cluster.get("namespaces", "one"))["status"]["phase"] == "Terminating"
+    assert await cluster.find("configmaps", "a", "one") is not None
+    cluster.tidy()
+    assert await cluster.find("namespaces", "one") is None
+    assert await cluster.find("configmaps", "a", "one") is None
