@@ -1,38 +1,21 @@
-"""Access to the embedded cluster: expiry and restarts of tokens, kubeconfigs, caching of decisions."""
+"""Access to the embedded cluster: static tokens, kubeconfigs, restarts, and robustness."""
 
 from __future__ import annotations
 
 import pathlib
 from typing import Any
 
-import httpx
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.apiserver.access.accounts import ACCOUNT, ACCOUNTS, request_token, who_is
 from trioperator.apiserver import Cluster, User, open_cluster
 from trioperator.apiserver.model.user import ANONYMOUS
-from trioperator.clock import wall_now
 from trioperator.errors import ConfigError
 
 PODS = "/api/v1/namespaces/default/pods"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
-REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-
-async def who_is(client: httpx.AsyncClient, token: str) -> str:
-    """Return the name of the token's user, or the error message of the server."""
-    response = await client.post(REVIEWS, json={}, headers={"Authorization": f"Bearer {token}"})
-    content = response.json()
-    return str(content["status"]["userInfo"]["username"] if response.status_code == 201 else content["message"])
-
-
-async def request_token(client: httpx.AsyncClient, **spec: Any) -> str:
-    response = await client.post(f"{ACCOUNTS}/robot/token", json={"spec": spec})
-    assert response.status_code == 201, response.text
-    return str(response.json()["status"]["token"])
 
 
 async def test_static_tokens_authenticate_users() -> None:
@@ -41,77 +24,6 @@ async def test_static_tokens_authenticate_users() -> None:
     assert await who_is(client, "secret") == "anna"
     assert await who_is(client, "other") == "Unauthorized"
     assert [record.user for record in cluster.requests] == ["anna", "system:anonymous"]
-
-
-async def test_a_token_expires_in_virtual_time(autojump_clock: trio.testing.MockClock) -> None:
-    cluster = Cluster(clock=wall_now)
-    await cluster.create(ACCOUNT)
-    client = cluster.client()
-    short, long = await request_token(client, expirationSeconds=600), await request_token(client)
-    await trio.sleep(590)
-    assert await who_is(client, short) == "system:serviceaccount:default:robot"
-    await trio.sleep(80)  # a minute longer than its time
-    assert await who_is(client, short) == "Unauthorized"
-    assert await who_is(client, long) == "system:serviceaccount:default:robot"
-
-
-async def test_a_token_is_revoked_with_its_service_account(cluster: Cluster) -> None:
-    client = cluster.client()
-    await cluster.create(ACCOUNT)
-    token = await request_token(client)
-    await cluster.delete("sa", "robot")
-    assert await who_is(client, token) == "Unauthorized"
-    await cluster.create(ACCOUNT)
-    assert await who_is(client, token) == "Unauthorized"  # the new one is another account
-
-
-async def test_a_token_is_revoked_with_its_bound_object(cluster: Cluster) -> None:
-    client = cluster.client()
-    await cluster.create(ACCOUNT)
-    container = {"name": "a", "image": "b"}
-    spec = {"serviceAccountName": "robot", "nodeName": "one", "containers": [container]}
-    await cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
-    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
-    token = await request_token(client, boundObjectRef=reference)
-    review = await client.post(REVIEWS, json={}, headers={"Authorization": f"Bearer {token}"})
-    extra = review.json()["status"]["userInfo"]["extra"]
-    assert extra["authentication.kubernetes.io/pod-name"] == ["p"]
-    assert extra["authentication.kubernetes.io/node-name"] == ["one"]
-    await client.request("DELETE", f"{PODS}/p", json={"gracePeriodSeconds": 0})
-    assert await who_is(client, token) == "Unauthorized"
-
-
-async def test_a_forged_token_is_unauthorized(cluster: Cluster) -> None:
-    await cluster.create(ACCOUNT)
-    token = await request_token(cluster.client())
-    head, claims, signature = token.split(".")
-    client = cluster.client()
-    other = await request_token(client)
-    for forged in (
-        f"{head}.{claims}.",
-        f"{head}.{claims}",
-        f"{head}.{other.split('.')[1]}.{signature}",
-        f"{head}.{claims}.{signature[:-1]}",
-        f"{head}.{claims}.{signature}\u00fc",
-    ):
-        response = await client.get(PODS, headers={b"Authorization": f"Bearer {forged}".encode()})
-        assert response.status_code == 401
-
-
-async def test_a_token_of_another_cluster_is_unauthorized(cluster: Cluster) -> None:
-    await cluster.create(ACCOUNT)
-    token = await request_token(cluster.client())
-    assert await who_is(Cluster().client(), token) == "Unauthorized"
-
-
-async def test_the_token_secret_of_an_account_is_filled_and_deleted_with_it(cluster: Cluster) -> None:
-    await cluster.create(ACCOUNT)
-    annotations = {"kubernetes.io/service-account.name": "robot"}
-    secret: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}
-    await cluster.create({**secret, "metadata": {"name": "s", "annotations": annotations}})
-    assert "token" in (await cluster.get("secrets", "s"))["data"]
-    await cluster.delete("sa", "robot")
-    assert await cluster.find("secrets", "s") is None
 
 
 async def test_keys_are_stored_with_the_objects(tmp_path: pathlib.Path) -> None:

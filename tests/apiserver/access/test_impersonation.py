@@ -1,0 +1,113 @@
+"""Tests for :mod:`trioperator.apiserver.access.impersonation`: who may act as whom, and for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apiserver.access.accounts import bearing, make_account, make_token, user_info, who_am_i
+from tests.apiserver.conftest import Guarded, rule
+
+
+@pytest.mark.parametrize(
+    ("headers", "info"),
+    [
+        ([("User", "bob")], {"username": "bob", "groups": ["system:authenticated"]}),
+        (
+            [("User", "bob"), ("Group", "g"), ("Group", "h")],
+            {"username": "bob", "groups": ["g", "h", "system:authenticated"]},
+        ),
+        ([("User", "bob"), ("Uid", "u")], {"username": "bob", "uid": "u", "groups": ["system:authenticated"]}),
+        (
+            [("User", "bob"), ("Extra-a%2Fb", "1"), ("Extra-a%2Fb", "2")],
+            {"username": "bob", "groups": ["system:authenticated"], "extra": {"a/b": ["1", "2"]}},
+        ),
+        (
+            [("User", "system:serviceaccount:x:y")],
+            {
+                "username": "system:serviceaccount:x:y",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:x", "system:authenticated"],
+            },
+        ),
+        (
+            [("User", "system:serviceaccount:x:y"), ("Group", "g")],
+            {"username": "system:serviceaccount:x:y", "groups": ["g", "system:authenticated"]},
+        ),
+    ],
+)
+async def test_an_administrator_may_impersonate_anybody(
+    guarded: Guarded, headers: list[tuple[str, str]], info: dict[str, Any]
+) -> None:
+    acting = guarded.sending(*((f"Impersonate-{name}", value) for name, value in headers))
+    assert await user_info(acting) == info
+
+
+async def test_impersonation_requires_a_user(guarded: Guarded) -> None:
+    answer = await guarded.sending(("Impersonate-Group", "g")).get("/version")
+    text = 'requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'
+    assert (answer.code, answer.message) == (400, f"{text} without impersonating a user name")
+
+
+async def make_robot(guarded: Guarded, *rules: dict[str, Any]) -> Guarded:
+    """Return the target as a service account with these cluster-wide rules."""
+    robot = bearing(guarded, await make_token(guarded, await make_account(guarded)))
+    name = guarded.named("robot")
+    await guarded.make_role(name, *rules, plural="clusterroles")
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": guarded.namespace}
+    await guarded.bind(name, subject, kind="ClusterRole", plural="clusterrolebindings")
+    await robot.until_held(*rules)
+    return robot
+
+
+async def test_impersonation_requires_a_permission(guarded: Guarded) -> None:
+    robot = await make_robot(
+        guarded,
+        rule("impersonate", "users", resourceNames=["anna"]),
+        rule("impersonate", "groups", resourceNames=["g"]),
+        rule("impersonate", "userextras/scopes", "authentication.k8s.io", resourceNames=["1"]),
+        rule("impersonate", "serviceaccounts", resourceNames=["one"]),
+    )
+    anna = ("Impersonate-User", "anna")
+    assert (await user_info(robot.sending(anna)))["username"] == "anna"
+    assert (await user_info(robot.sending(anna, ("Impersonate-Group", "g"))))["groups"][0] == "g"
+    scoped = robot.sending(anna, ("Impersonate-Extra-Scopes", "1"))
+    assert (await user_info(scoped))["extra"] == {"scopes": ["1"]}
+    account = ("Impersonate-User", f"system:serviceaccount:{guarded.namespace}:one")
+    assert (await user_info(robot.sending(account)))["username"] == account[1]
+    for header in (("Group", "h"), ("Extra-Scopes", "2"), ("Uid", "1")):
+        rejected = await who_am_i(robot.sending(anna, (f"Impersonate-{header[0]}", header[1])))
+        assert (rejected.code, rejected.reason) == (403, "Forbidden")
+    for name in ("bob", f"system:serviceaccount:{guarded.namespace}:two"):
+        assert (await who_am_i(robot.sending(("Impersonate-User", name)))).code == 403
+
+
+async def test_a_forbidden_impersonation_names_the_newer_verb(guarded: Guarded) -> None:
+    user = f"system:serviceaccount:{guarded.namespace}:robot"
+    robot = bearing(guarded, await make_token(guarded, await make_account(guarded)))
+    rejected = await robot.sending(("Impersonate-User", "anna")).get("/api/v1/pods")
+    what = 'resource "pods" in API group "" at the cluster scope'
+    text = f'pods is forbidden: User "{user}" cannot impersonate-on:user-info:list {what}'
+    assert (rejected.code, rejected.message) == (403, text)
+    rejected = await robot.sending(("Impersonate-User", "system:serviceaccount:x:y")).get("/healthz")
+    text = f'forbidden: User "{user}" cannot impersonate-on:serviceaccount:get path "/healthz"'
+    assert (rejected.code, rejected.message) == (403, text)
+
+
+async def test_impersonation_can_be_limited_to_verbs(guarded: Guarded) -> None:
+    group = "authentication.k8s.io"
+    robot = await make_robot(
+        guarded,
+        rule("impersonate:user-info", "users", group, resourceNames=[guarded.named("anna")]),
+        rule("impersonate-on:user-info:list", "pods"),
+    )
+    anna = robot.sending(("Impersonate-User", guarded.named("anna")))
+    rejected = await anna.get("/api/v1/pods")
+    assert rejected.message.startswith(f'pods is forbidden: User "{guarded.named("anna")}" cannot list')
+    rejected = await anna.get("/api/v1/nodes")
+    assert "cannot impersonate-on:user-info:list" in rejected.message
+    rejected = await robot.sending(("Impersonate-User", guarded.named("bob"))).get("/api/v1/pods")
+    text = f'users.{group} "{guarded.named("bob")}" is forbidden: '
+    assert rejected.message.startswith(text)
+    masters = await anna.sending(("Impersonate-Group", "system:masters")).get("/api/v1/pods")
+    assert masters.code == 403
