@@ -1,0 +1,127 @@
+"""Tests for :mod:`trioperator.apiserver.builtin.validity.workloads`: workloads and their autoscalers are valid."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from trioperator.apiserver.builtin.validity.workloads import (
+    check_autoscaler,
+    check_cron_job,
+    check_daemon_set,
+    check_deployment,
+    check_disruption_budget,
+    check_job,
+    check_replica_set,
+    check_stateful_set,
+)
+
+LABELS: Final = {"a": "b"}
+POD: Final = {"containers": [{"name": "main", "image": "one"}]}
+SPEC: Final = {
+    "selector": {"matchLabels": LABELS},
+    "template": {"metadata": {"labels": LABELS}, "spec": POD},
+    "strategy": {"type": "Recreate"},
+}
+JOB: Final = {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
+WORKLOADS: Final = [check_daemon_set, check_deployment, check_replica_set, check_stateful_set]
+
+
+@pytest.mark.parametrize("check", WORKLOADS)
+def test_the_selector_matches_the_template(check: Any) -> None:
+    assert list(check({"spec": SPEC})) == []
+    (cause,) = check({"spec": {**SPEC, "selector": {"matchLabels": {"a": "c"}}}})
+    assert cause.field == "spec.template.metadata.labels"
+    assert cause.message == 'Invalid value: {"a":"b"}: `selector` does not match template `labels`'
+
+
+@pytest.mark.parametrize("check", WORKLOADS)
+def test_a_workload_needs_a_selector(check: Any) -> None:
+    missing = {field: value for field, value in SPEC.items() if field != "selector"}
+    assert "spec.selector" in [cause.field for cause in check({"spec": missing})]
+    causes = check({"spec": {**SPEC, "selector": {}}})
+    assert any("empty selector is invalid for" in cause.message for cause in causes)
+
+
+@pytest.mark.parametrize("check", WORKLOADS)
+def test_pods_of_a_workload_are_always_restarted(check: Any) -> None:
+    template = {"metadata": {"labels": LABELS}, "spec": {**POD, "restartPolicy": "Never", "activeDeadlineSeconds": 1}}
+    causes = check({"spec": {**SPEC, "template": template}})
+    path = "spec.template.spec"
+    assert [cause.field for cause in causes] == [f"{path}.restartPolicy", f"{path}.activeDeadlineSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "field"),
+    [
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}}, None),
+        (
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "0%", "maxSurge": 0}},
+            ".rollingUpdate.maxUnavailable",
+        ),
+        ({"type": "Recreate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}}, ".rollingUpdate"),
+        ({"type": "Other"}, ""),
+    ],
+)
+def test_a_deployment_can_make_progress(strategy: dict[str, Any], field: str | None) -> None:
+    causes = check_deployment({"spec": {**SPEC, "strategy": strategy}})
+    assert [cause.field for cause in causes] == ([] if field is None else [f"spec.strategy{field}"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"parallelism": -1}, "spec.parallelism"),
+        ({"completionMode": "Other"}, "spec.completionMode"),
+        ({"template": {"spec": POD}}, "spec.template.spec.restartPolicy"),
+    ],
+)
+def test_a_job_ends(spec: dict[str, Any], field: str) -> None:
+    assert list(check_job({"spec": JOB})) == []
+    assert [cause.field for cause in check_job({"spec": {**JOB, **spec}})] == [field]
+    cron_job = {"schedule": "@daily", "jobTemplate": {"spec": {**JOB, **spec}}}
+    expected = f"spec.jobTemplate.{field}"
+    assert [cause.field for cause in check_cron_job({"spec": cron_job})] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("*/5 * * * *", None),
+        ("@hourly", None),
+        ("TZ=Europe/Berlin 0 3 * * *", None),
+        ("CRON_TZ=UTC 0 3 * * *", None),
+        ("", "Required value"),
+        ("0 3 *", 'Invalid value: "0 3 *": expected exactly 5 fields, found 3: [0 3 *]'),
+    ],
+)
+def test_a_schedule_has_five_fields(schedule: str, message: str | None) -> None:
+    causes = check_cron_job({"spec": {"schedule": schedule, "jobTemplate": {"spec": JOB}}})
+    assert [cause.message for cause in causes] == ([message] if message else [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"minReplicas": 1, "maxReplicas": 1}, []),
+        ({"maxReplicas": 0}, ["spec.maxReplicas"]),
+        ({"minReplicas": 3, "maxReplicas": 2}, ["spec.maxReplicas"]),
+        ({"minReplicas": 0, "maxReplicas": 2}, ["spec.minReplicas"]),
+        (
+            {"maxReplicas": 1, "scaleTargetRef": {}},
+            [f"spec.scaleTargetRef.{x}" for x in ("kind", "name", "apiVersion")],
+        ),
+    ],
+)
+def test_an_autoscaler_has_a_target_and_a_range(spec: dict[str, Any], fields: list[str]) -> None:
+    target = {"kind": "Deployment", "name": "a", "apiVersion": "apps/v1"}
+    causes = check_autoscaler({"spec": {"scaleTargetRef": target, **spec}})
+    assert [cause.field for cause in causes] == fields
+
+
+def test_a_disruption_budget_has_one_limit() -> None:
+    assert list(check_disruption_budget({"spec": {"minAvailable": 1}})) == []
+    (cause,) = check_disruption_budget({"spec": {"minAvailable": 1, "maxUnavailable": "50%"}})
+    assert cause.field == "spec"
+    assert cause.message.endswith("minAvailable and maxUnavailable cannot be both set")
