@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import copy
+from typing import Any, Final
+
+import pytest
 
 from tests.apiserver.conftest import Target
+from trioperator.apiserver.builtin.preparation import assign_addresses, encode_secret, prepare_changed, prepare_new
+from trioperator.apiserver.model.kinds import Catalog, Kind
 
 POD: Final = {"containers": [{"name": "main", "image": "one"}]}
 PORT: Final = {"name": "p", "port": 80}
@@ -37,3 +42,102 @@ async def test_fields_that_admission_sets_in_pods_have_no_manager(target: Target
     pod["spec"].pop("priority")
     answer = await target.request("PUT", target.path("pods", "a"), pod)
     assert (answer.code, answer.content["spec"]["priority"]) == (200, 0)
+
+
+# -- without a server -------------------------------------------------------------------------------------------------
+
+
+def builtin(name: str) -> Kind:
+    kind = Catalog().find(name)
+    assert kind is not None
+    return kind
+
+
+def service(uid: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "spec": {"type": "ClusterIP", "ports": [PORT], **spec}}
+
+
+def test_texts_of_a_secret_are_encoded_over_its_data() -> None:
+    secret = {"stringData": {"a": "1"}, "data": {"a": "b2xk", "b": "Yg=="}}
+    encode_secret(secret)
+    assert secret == {"data": {"a": "MQ==", "b": "Yg=="}}
+
+
+def test_a_secret_without_texts_is_unchanged() -> None:
+    secret: dict[str, Any] = {"metadata": {}}
+    encode_secret(secret)
+    assert secret == {"metadata": {}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "quality"),
+    [
+        ([{}], "BestEffort"),
+        ([{"limits": {"a.dev/gpu": "1"}}], "BestEffort"),
+        ([{"requests": {"cpu": "1"}}], "Burstable"),
+        ([{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}], "Guaranteed"),
+        ([{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}, {}], "Burstable"),
+    ],
+)
+def test_the_resources_of_a_pod_determine_its_quality(resources: list[dict[str, Any]], quality: str) -> None:
+    containers = [{"name": "a", "resources": item} for item in resources]
+    pod: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"containers": containers}}
+    prepare_new(builtin("pods"), pod)
+    assert pod["status"]["qosClass"] == quality
+
+
+def test_a_pod_tolerates_that_nodes_fail_unless_it_says_otherwise() -> None:
+    own = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+    pod: dict[str, Any] = {"metadata": {}, "spec": {"tolerations": [own]}}
+    prepare_new(builtin("pods"), pod)
+    assert pod["spec"]["tolerations"][0] == own
+    assert [item["key"] for item in pod["spec"]["tolerations"][1:]] == ["node.kubernetes.io/unreachable"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "selector"),
+    [
+        ({}, {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}),
+        ({"manualSelector": True, "selector": {"matchLabels": {"a": "b"}}}, {"matchLabels": {"a": "b"}}),
+    ],
+)
+def test_a_job_selects_its_pods_by_its_uid(spec: dict[str, Any], selector: dict[str, Any]) -> None:
+    job: dict[str, Any] = {"metadata": {"name": "a", "uid": "u"}, "spec": {**spec, "template": {}}}
+    prepare_new(builtin("jobs"), job)
+    assert job["spec"]["selector"] == selector
+    labels = (job["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    assert (labels.get("job-name") == "a") is ("manualSelector" not in spec)
+
+
+@pytest.mark.parametrize(("spec", "generation"), [({"template": {"a": 1}}, "1"), ({"template": {"a": 2}}, "2")])
+def test_each_template_of_a_daemon_set_has_a_generation(spec: dict[str, Any], generation: str) -> None:
+    old: dict[str, Any] = {"metadata": {}, "spec": {"template": {"a": 1}}}
+    prepare_new(builtin("daemonsets"), old)
+    new: dict[str, Any] = {"metadata": {}, "spec": spec}
+    prepare_changed(builtin("daemonsets"), new, old)
+    assert new["metadata"]["annotations"] == {"deprecated.daemonset.template.generation": generation}
+
+
+def test_a_changed_service_keeps_its_address_and_node_ports() -> None:
+    old = service("u", type="NodePort", clusterIP="10.96.0.9", clusterIPs=["10.96.0.9"])
+    old["spec"]["ports"] = [{"port": 80, "protocol": "TCP", "nodePort": 30007}]
+    new = service("u", type="NodePort", ports=[{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}])
+    prepare_changed(builtin("services"), new, old)
+    assert (new["spec"]["clusterIP"], new["spec"]["clusterIPs"]) == ("10.96.0.9", ["10.96.0.9"])
+    assert [port["nodePort"] for port in new["spec"]["ports"]] == [30007, None]  # the second is to be assigned
+
+
+def test_services_have_different_addresses_and_node_ports() -> None:
+    services = [service(str(number), type="NodePort") for number in range(3)]
+    for at, each in enumerate(services):
+        assign_addresses(each, services[:at])
+    assert [each["spec"]["clusterIP"] for each in services] == ["10.96.0.2", "10.96.0.3", "10.96.0.4"]
+    assert [each["spec"]["ports"][0]["nodePort"] for each in services] == [30000, 30001, 30002]
+
+
+@pytest.mark.parametrize("spec", [{"clusterIP": "None"}, {"clusterIP": "10.96.1.1"}, {"type": "ExternalName"}])
+def test_a_service_keeps_the_address_that_it_asks_for(spec: dict[str, Any]) -> None:
+    asked = service("u", **spec)
+    assigned = copy.deepcopy(asked)
+    assign_addresses(assigned, [])
+    assert assigned == asked
