@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.apiserver.access.accounts import bearing, make_account, make_token, user_info, who_am_i
 from tests.apiserver.conftest import Guarded, rule
+from trioperator.apiserver import User
+from trioperator.apiserver.access.attributes import Attributes
+from trioperator.apiserver.access.impersonation import Check, impersonate, wanted_user
+from trioperator.apiserver.model.errors import access_denied
+from trioperator.errors import ApiError
 
 
 @pytest.mark.parametrize(
@@ -111,3 +118,78 @@ async def test_impersonation_can_be_limited_to_verbs(guarded: Guarded) -> None:
     assert rejected.message.startswith(text)
     masters = await anna.sending(("Impersonate-Group", "system:masters")).get("/api/v1/pods")
     assert masters.code == 403
+
+
+# -- without a server -------------------------------------------------------------------------------------------------
+
+LIST_PODS = Attributes(verb="list", resource="pods")
+
+
+def allowing(*allowed: str) -> Check:
+    """Return a check that allows these, as ``verb resource name``."""
+
+    def check(wanted: Attributes) -> None:
+        if f"{wanted.verb} {wanted.full_resource} {wanted.name}".strip() not in allowed:
+            raise access_denied(wanted.group, wanted.resource, wanted.name, f"no {wanted.verb}")
+
+    return check
+
+
+def test_headers_that_name_nobody_impersonate_nobody() -> None:
+    assert wanted_user([]) is None
+    assert wanted_user([("impersonate-user", "")]) is None
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c d"]), max_size=3), st.dictionaries(st.sampled_from("xyz"), st.just(("1",)))
+)
+def test_headers_name_a_user_with_groups_and_extras(groups: list[str], extra: dict[str, tuple[str, ...]]) -> None:
+    headers = [("impersonate-user", "anna"), *(("impersonate-group", group) for group in groups)]
+    headers += [(f"impersonate-extra-{key}", value) for key, values in extra.items() for value in values]
+    assert wanted_user(headers) == User(name="anna", groups=tuple(groups), extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed", "groups"),
+    [
+        (User(name="anna"), ["impersonate users anna"], ("system:authenticated",)),
+        (
+            User(name="anna"),
+            ["impersonate-on:user-info:list pods", "impersonate:user-info users anna"],
+            ("system:authenticated",),
+        ),
+        (
+            User(name="system:node:one"),
+            ["impersonate-on:arbitrary-node:list pods", "impersonate:arbitrary-node nodes one"],
+            ("system:nodes", "system:authenticated"),
+        ),
+        (User(name="system:node:one"), ["impersonate users system:node:one"], ("system:authenticated",)),
+        (User(name="system:anonymous"), ["impersonate users system:anonymous"], ("system:unauthenticated",)),
+    ],
+)
+def test_impersonated_users_have_their_implicit_groups(user: User, allowed: list[str], groups: tuple[str, ...]) -> None:
+    assert impersonate(user, LIST_PODS, allowing(*allowed)).groups == groups
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        [],
+        ["impersonate users anna"],
+        ["impersonate users anna", "impersonate groups a"],
+        ["impersonate users bob", "impersonate groups a", "impersonate groups b"],
+        ["impersonate:user-info users anna", "impersonate:user-info groups a", "impersonate:user-info groups b"],
+    ],
+)
+def test_every_part_of_a_user_must_be_allowed(allowed: list[str]) -> None:
+    with pytest.raises(ApiError, match="no impersonate-on:user-info:list"):
+        impersonate(User(name="anna", groups=("a", "b")), LIST_PODS, allowing(*allowed))
+
+
+def test_members_of_masters_are_only_impersonated_without_constraints() -> None:
+    anna = User(name="anna", groups=("system:masters",))
+    constrained = ["impersonate-on:user-info:list pods", "impersonate:user-info users anna"]
+    with pytest.raises(ApiError, match="impersonating the system:masters group is not allowed"):
+        impersonate(anna, LIST_PODS, allowing(*constrained, "impersonate:user-info groups system:masters"))
+    whole = allowing("impersonate users anna", "impersonate groups system:masters")
+    assert impersonate(anna, LIST_PODS, whole).groups == ("system:masters", "system:authenticated")
