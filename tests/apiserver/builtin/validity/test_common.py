@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioperator.apiserver.builtin.validity.common import (
@@ -51,6 +51,10 @@ def test_a_value_is_one_of_the_choices() -> None:
 
 
 @given(st.integers(-(2**40), 2**40))
+@example(0)
+@example(1)
+@example(65535)
+@example(65536)
 def test_ports_are_between_1_and_65535(number: int) -> None:
     assert (not list(check_port_number("port", number))) is (1 <= number <= 65535)
 
