@@ -1,0 +1,120 @@
+"""Tests for :mod:`trioperator.apiserver.documents`: versions, health, discovery and OpenAPI have their paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from trioperator.apiserver.documents import read_document
+from trioperator.apiserver.model.kinds import Catalog, Kind
+from trioperator.apiserver.model.messages import Request, Response
+from trioperator.apiserver.routing import PageNotFoundError, Router
+from trioperator.errors import ApiError, NotFoundError
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+SHEEP = Kind(
+    group="farm.dev",
+    version="v1",
+    plural="sheep",
+    kind="Sheep",
+    singular="sheep",
+    list_kind="SheepList",
+    namespaced=True,
+)
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    return Catalog()
+
+
+def read(catalog: Catalog, path: str, method: str = "GET", accept: str = "") -> Response:
+    """Return the document at the path."""
+    return read_document(catalog, Router(catalog), Request(method=method, path=path, accept=accept))
+
+
+def content(response: Response) -> Any:
+    """Return the decoded body."""
+    assert isinstance(response.body, bytes)
+    return msgspec.json.decode(response.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "value"),
+    [
+        ("/api", "kind", "APIVersions"),
+        ("/api/", "versions", ["v1"]),
+        ("/apis", "kind", "APIGroupList"),
+        ("/apis/apps", "name", "apps"),
+        ("/api/v1", "groupVersion", "v1"),
+        ("/apis/apps/v1", "groupVersion", "apps/v1"),
+        ("/version", "major", "1"),
+        ("/openapi/v2", "swagger", "2.0"),
+        ("/openapi/v3/api/v1", "openapi", "3.0.0"),
+        ("/openapi/v3/apis/apps/v1", "openapi", "3.0.0"),
+    ],
+)
+def test_a_document_is_served_at_its_path(catalog: Catalog, path: str, key: str, value: Any) -> None:
+    response = read(catalog, path)
+    assert (response.status, response.content_type) == (200, "application/json")
+    assert content(response)[key] == value
+
+
+def test_the_root_lists_the_paths(catalog: Catalog) -> None:
+    assert {"/api", "/api/v1", "/apis", "/apis/apps/v1", "/version"} <= set(content(read(catalog, "/"))["paths"])
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping"])
+def test_the_server_is_healthy(catalog: Catalog, path: str) -> None:
+    response = read(catalog, path)
+    assert (response.status, response.body) == (200, b"ok")
+    assert response.content_type.startswith("text/plain")
+
+
+@pytest.mark.parametrize(("path", "is_core"), [("/api", True), ("/apis", False)])
+def test_discovery_is_aggregated_on_request(catalog: Catalog, path: str, is_core: bool) -> None:
+    response = read(catalog, path, accept=f"{AGGREGATED},application/json")
+    assert response.content_type == AGGREGATED
+    found = content(response)
+    assert found["kind"] == "APIGroupDiscoveryList"
+    groups = [item["metadata"].get("name", "") for item in found["items"]]
+    assert (groups == [""]) is is_core
+    assert ("apps" in groups) is not is_core
+
+
+def test_an_unknown_version_of_aggregated_discovery_is_not_served(catalog: Catalog) -> None:
+    response = read(catalog, "/apis", accept=AGGREGATED.replace("v=v2", "v=v2beta1"))
+    assert (response.content_type, content(response)["kind"]) == ("application/json", "APIGroupList")
+
+
+def test_the_documents_follow_the_kinds_that_are_served(catalog: Catalog) -> None:
+    with pytest.raises(PageNotFoundError):
+        read(catalog, "/apis/farm.dev")
+    catalog.add(SHEEP)
+    assert content(read(catalog, "/apis/farm.dev"))["preferredVersion"]["version"] == "v1"
+    assert [item["name"] for item in content(read(catalog, "/apis/farm.dev/v1"))["resources"]] == ["sheep"]
+    assert "apis/farm.dev/v1" in content(read(catalog, "/openapi/v3"))["paths"]
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/apis/cows.dev", "/apis/cows.dev/v1", "/openapi", "/openapi/v4"])
+def test_unknown_paths_are_not_found_in_plain_text(catalog: Catalog, path: str) -> None:
+    with pytest.raises(PageNotFoundError):
+        read(catalog, path)
+
+
+@pytest.mark.parametrize("path", ["/api/v2", "/apis/apps/v2"])
+def test_unknown_versions_of_built_in_groups_are_404(catalog: Catalog, path: str) -> None:
+    with pytest.raises(NotFoundError):
+        read(catalog, path)
+
+
+@pytest.mark.parametrize(("method", "is_allowed"), [("GET", True), ("HEAD", True), ("POST", False), ("DELETE", False)])
+def test_documents_are_read_only(catalog: Catalog, method: str, is_allowed: bool) -> None:
+    if is_allowed:
+        assert read(catalog, "/version", method).status == 200
+        return
+    with pytest.raises(ApiError) as caught:
+        read(catalog, "/version", method)
+    assert caught.value.status == 405
