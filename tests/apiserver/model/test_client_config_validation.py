@@ -38,6 +38,13 @@ def test_webhooks_at_urls_and_services_are_valid(config: dict[str, Any]) -> None
     assert list(check_client_config(config, "c")) == []
 
 
+@pytest.mark.parametrize("url", ["https://[", "https://[::1", "https://]"])
+def test_what_is_not_a_url_is_a_validation_error(url: str) -> None:
+    (cause,) = check_client_config({"url": url}, "c")
+    assert cause.field == "c.url"
+    assert "url must be a valid URL: " in cause.message
+
+
 @pytest.mark.parametrize("config", [None, {}, {"url": "https://a", **service()}])
 def test_a_webhook_is_at_a_url_or_a_service(config: dict[str, Any] | None) -> None:
     assert list(check_client_config(config, "c")) == [required("c", "exactly one of url or service is required")]

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .metadata import SUBDOMAIN, SUBDOMAIN_TEXT
-from .status_causes import StatusCause, invalid_value
+from .status_causes import StatusCause, invalid_value, required
 
 __all__ = ["check_client_config", "check_conversion", "check_review_versions"]
 
@@ -27,7 +27,11 @@ def check_client_config(config: Any, path: str) -> Iterable[StatusCause]:
 
 
 def _check_url(url: str, path: str) -> Iterable[StatusCause]:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        yield required(path, f"url must be a valid URL: {error}{_FORM}")
+        return
     if parts.scheme != "https":
         yield invalid_value(path, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
     user, _, host = parts.netloc.rpartition("@")
