@@ -76,6 +76,22 @@ async def test_a_startup_handler_that_fails_permanently_keeps_the_operator_from_
     assert cleaned == [True]
 
 
+async def test_a_startup_handler_that_always_fails_ends_the_operator_with_its_error(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[float] = []
+
+    @on.startup(registry=bench.registry)
+    async def start(**_: Any) -> None:
+        calls.append(trio.current_time())
+        raise OSError("no database")
+
+    with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ActivityError, match="no database")):
+        async with bench.running():
+            raise AssertionError
+    assert len(calls) == 10
+
+
 async def test_startup_handlers_are_retried(bench: Bench, autojump_clock: MockClock) -> None:
     times: list[float] = []
 

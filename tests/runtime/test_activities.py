@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +32,12 @@ class Start:
         self.memo = trioperator.Memo()
         self.times: list[float] = []
 
-    async def run(self) -> dict[str, Any]:
+    async def run(self, activity: Activity = Activity.STARTUP, *, deadline: float = math.inf) -> dict[str, Any]:
         cause = ActivityCause(
-            activity=Activity.STARTUP, settings=self.settings, memo=self.memo, logger=get_logger("activities")
+            activity=activity, settings=self.settings, memo=self.memo, logger=get_logger("activities")
         )
         invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
-        return await run_activity(self.registry.activities(Activity.STARTUP), cause, invoker)
+        return await run_activity(self.registry.activities(activity), cause, invoker, deadline=deadline)
 
     def failing(self, make: Callable[[], Exception], *, times: int, **options: Any) -> None:
         """Add a handler that fails so many times."""
@@ -144,6 +145,71 @@ async def test_retries_are_limited(start: Start, autojump_clock: MockClock) -> N
     with pytest.raises(ActivityError, match="3 retries"):
         await start.run()
     assert len(start.times) == 3
+
+
+async def test_retries_are_limited_by_default(start: Start, autojump_clock: MockClock) -> None:
+    start.failing(lambda: ValueError("boo"), times=99)
+    with pytest.raises(ActivityError, match=r"10 retries.*boo"):
+        await start.run()
+    assert start.gaps == [60] * 9
+
+
+@pytest.mark.parametrize("how", ["setting", "timeout"])
+async def test_retries_are_endless_where_it_is_wanted(start: Start, autojump_clock: MockClock, how: str) -> None:
+    options: dict[str, Any] = {"timeout": math.inf} if how == "timeout" else {}
+    start.failing(lambda: ValueError("boo"), times=1000, **options)
+    if how == "setting":
+        start.settings.execution.activity_retries = None
+    assert await start.run() == {"failing": "well"}
+    assert len(start.times) == 1001
+
+
+async def test_a_startup_handler_can_change_the_limit_for_itself(start: Start, autojump_clock: MockClock) -> None:
+    @on.startup(id="configure", registry=start.registry)
+    async def configure(settings: trioperator.OperatorSettings, **_: Any) -> None:
+        settings.execution.activity_retries = 3
+        start.times.append(trio.current_time())
+        raise ValueError("boo")
+
+    with pytest.raises(ActivityError, match="3 retries"):
+        await start.run()
+    assert len(start.times) == 3
+
+
+async def test_a_probe_makes_one_attempt_by_default(start: Start, autojump_clock: MockClock) -> None:
+    @on.probe(id="once", registry=start.registry)
+    async def once(**_: Any) -> None:
+        start.times.append(trio.current_time())
+        raise trioperator.TemporaryError("boo", delay=1)
+
+    @on.probe(id="twice", registry=start.registry, retries=2)
+    async def twice(**_: Any) -> None:
+        start.times.append(trio.current_time())
+        raise trioperator.TemporaryError("boo", delay=1)
+
+    with pytest.raises(ActivityError, match=r"once: .*boo; twice: .*boo"):
+        await start.run(Activity.PROBE)
+    assert start.gaps == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("delay", "attempts"), [(4, 3), (9, 2), (30, 1), (math.inf, 1)], ids=["soon", "once", "late", "never"]
+)
+async def test_a_retry_after_the_deadline_is_given_up_at_once(
+    start: Start, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, delay: float, attempts: int
+) -> None:
+    start.failing(lambda: trioperator.TemporaryError("not yet", delay=delay), times=9)
+    called: list[float] = []
+
+    @on.startup(id="after", registry=start.registry)
+    async def after(**_: Any) -> None:
+        called.append(trio.current_time())
+
+    with pytest.raises(ActivityError, match="failing: not yet"):
+        await start.run(deadline=trio.current_time() + 10)
+    assert len(start.times) == attempts
+    assert called == [start.times[-1]]
+    assert "Activity 'failing' is given up: it would be retried in" in caplog.text
 
 
 async def test_time_is_limited(start: Start, autojump_clock: MockClock) -> None:

@@ -48,7 +48,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "scanning": {"disabled": False},
     "admission": {"server": None, "managed": None},
-    "execution": {"default_backoff": 60, "executor": None, "max_workers": 64},
+    "execution": {"default_backoff": 60, "activity_retries": 10, "executor": None, "max_workers": 64},
     "networking": {
         "request_timeout": 300,
         "connect_timeout": None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +13,26 @@ import trio
 from trioperator.clock import wall_now
 from trioperator.errors import ActivityError
 from trioperator.handling.cause import ActivityCause
-from trioperator.handling.handler import ActivityHandler
+from trioperator.handling.handler import Activity, ActivityHandler
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome, describe
+from trioperator.settings import OperatorSettings
 
 __all__ = ["run_activity"]
 
 
-async def run_activity(handlers: Sequence[ActivityHandler], cause: ActivityCause, invoker: Invoker) -> dict[str, Any]:
-    """Call *handlers* one after another, each until it has ended, and give their results by handler id.
+async def run_activity(
+    handlers: Sequence[ActivityHandler], cause: ActivityCause, invoker: Invoker, *, deadline: float = math.inf
+) -> dict[str, Any]:
+    """Call *handlers* one after another, each until it has ended, and return their results by handler id.
 
-    Raises ActivityError when any has failed for good; the others are still called.
+    A handler whose next attempt would be due after *deadline*, on Trio's clock, has failed. Raises ActivityError when
+    any has failed; the others are still called.
     """
     results: dict[str, Any] = {}
     failures: dict[str, BaseException] = {}
     for handler in handlers:
-        outcome = await _run_to_the_end(handler, cause, invoker)
+        outcome = await _run_to_the_end(handler, cause, invoker, deadline=deadline)
         if outcome.error is not None:
             failures[handler.id] = outcome.error
         else:
@@ -37,13 +43,36 @@ async def run_activity(handlers: Sequence[ActivityHandler], cause: ActivityCause
     return results
 
 
-async def _run_to_the_end(handler: ActivityHandler, cause: ActivityCause, invoker: Invoker) -> Outcome:
+async def _run_to_the_end(
+    handler: ActivityHandler, cause: ActivityCause, invoker: Invoker, *, deadline: float
+) -> Outcome:
     started: datetime.datetime = wall_now()
     retry = 0
     while True:
         attempt = Attempt(retry=retry, started=started)
-        outcome = await invoker.invoke(handler, cause.kwargs, attempt=attempt, logger=cause.logger)
+        bounded = _limit_retries(handler, cause.settings)  # which the handler itself may have changed
+        outcome = await invoker.invoke(bounded, cause.kwargs, attempt=attempt, logger=cause.logger)
         if outcome.final:
+            return outcome
+        left = deadline - trio.current_time()
+        if outcome.delay >= left < math.inf:
+            cause.logger.error(
+                "%s is given up: it would be retried in %g seconds, and the operator ends in %.1f seconds.",
+                handler,
+                outcome.delay,
+                left,
+            )
             return outcome
         retry += 1
         await trio.sleep(outcome.delay)
+
+
+def _limit_retries(handler: ActivityHandler, settings: OperatorSettings) -> ActivityHandler:
+    """Return the handler with the default limit of attempts, if it has no limit of its own.
+
+    A probe makes one attempt: its retry is the next probe.
+    """
+    if handler.retries is not None or handler.timeout is not None:
+        return handler
+    retries = 1 if handler.activity is Activity.PROBE else settings.execution.activity_retries
+    return dataclasses.replace(handler, retries=retries)

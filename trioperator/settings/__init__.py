@@ -213,6 +213,7 @@ class ExecutionSettings(Section):
     """Settings of calls of handlers: see docs/settings.md.
 
     - ``default_backoff`` (seconds, default 60): delay of retries after arbitrary exceptions
+    - ``activity_retries`` (default 10): attempts of startup and cleanup handlers; None: no limit
     - ``max_workers`` (default 64): threads for sync handlers
     - ``executor`` (default None): Kopf's thread pool, whose size becomes ``max_workers``
     """
@@ -221,6 +222,10 @@ class ExecutionSettings(Section):
 
     default_backoff: float = setting(60, SECONDS)
     """Seconds before a handler without ``backoff=`` is retried after an arbitrary exception; default: 60."""
+
+    activity_retries: int | None = setting(10, COUNT.or_none())
+    """Number of attempts of a startup or cleanup handler without ``retries=`` and ``timeout=``; default: 10 (Kopf: no
+    limit). None: no limit."""
 
     max_workers: int = setting(64, COUNT)
     """Number of threads for sync handlers; default: 64."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
-from trioperator.errors import ActivityError
+from trioperator.errors import ActivityError, HandlerRetriesError
 from trioperator.logs import get_logger
 from trioperator.pulse import Pulse
 from trioperator.web.endpoint import parse_endpoint
@@ -75,7 +75,7 @@ class Prober:
             return ProbeReport(healthy=True, content=msgspec.json.encode(results, enc_hook=str))
         except ActivityError as error:
             self._logger.warning("The health probe failed: %s", error)
-            names = [f"{name}: {type(failure).__name__}" for name, failure in error.failures.items()]
+            names = [f"{name}: {_name_error(failure)}" for name, failure in error.failures.items()]
             message = f"The probe handlers have failed: {'; '.join(names)}"
         except Exception as error:
             self._logger.exception("The health probe failed.")
@@ -83,6 +83,12 @@ class Prober:
         return ProbeReport(
             healthy=False, content=msgspec.json.encode({"error": message.encode(errors="replace").decode()})
         )
+
+
+def _name_error(error: BaseException) -> str:
+    """Return the name of an error's class; that of the last error where retries are used up."""
+    last = error.__cause__ if isinstance(error, HandlerRetriesError) else None
+    return type(last or error).__name__
 
 
 async def serve_probes(
