@@ -25,7 +25,7 @@ from tests.handling.factory import event_handler, handler, invoke, raising
 from trioperator.clock import wall_now
 from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
 from trioperator.handling.handler import ErrorsMode
-from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
 from trioperator.logs import get_logger
 
@@ -489,7 +489,7 @@ async def test_cancellation_abandons_a_thread_which_can_check_for_it() -> None:
         await trio.to_thread.run_sync(cancelled_seen.wait)
 
 
-async def test_cancellation_abandons_a_thread_that_does_not_check_for_it() -> None:
+async def test_cancellation_abandons_a_thread_that_does_not_check_for_it(caplog: pytest.LogCaptureFixture) -> None:
     release = threading.Event()
     started = trio.Event()
     token = trio.lowlevel.current_trio_token()
@@ -505,7 +505,37 @@ async def test_cancellation_abandons_a_thread_that_does_not_check_for_it() -> No
         await started.wait()
         nursery.cancel_scope.cancel()
     assert not ended
+    assert "Handler 'fn' is still running in a thread, which is abandoned." in caplog.text
     release.set()
+
+
+async def test_a_thread_that_has_never_begun_is_not_called_abandoned(caplog: pytest.LogCaptureFixture) -> None:
+    limiter = trio.CapacityLimiter(1)
+    invoker = Invoker(limiter=limiter, backoff=1)
+    async with limiter, trio.open_nursery() as nursery:
+        nursery.start_soon(
+            lambda: invoker.invoke(
+                handler(lambda: None), {}, attempt=Attempt(0, wall_now()), logger=get_logger("trioperator.tests")
+            )
+        )
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert "abandoned" not in caplog.text
+
+
+async def test_calls_in_progress_are_known(autojump_clock: MockClock) -> None:
+    running: dict[Attempt, RunningCall] = {}
+    invoker = Invoker(limiter=trio.CapacityLimiter(1), backoff=1, running=running)
+    seen: list[tuple[str, str]] = []
+
+    async def fn() -> None:
+        seen.extend((str(call.handler), call.logger.name) for call in running.values())
+        raise PermanentError("no")
+
+    logger = get_logger("trioperator.tests")
+    await invoker.invoke(handler(fn), {}, attempt=Attempt(0, wall_now()), logger=logger)
+    assert seen == [("Handler 'fn'", "trioperator.tests")]
+    assert running == {}
 
 
 async def test_errors_of_a_cancelled_function_are_its_outcome(autojump_clock: MockClock) -> None:

@@ -222,16 +222,38 @@ async def test_the_patch_of_a_failed_attempt_is_stored_too(bench: Bench, autojum
     assert bench.pending == {"status": {"progress": 50}}
 
 
-async def test_a_result_that_is_not_json_serializable_is_reported_and_dropped(
+async def test_a_handler_whose_result_is_not_json_serializable_has_failed(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def create(**_: Any) -> Any:
-        return object()
+    async def create(patch: Any, **_: Any) -> Any:
+        patch.spec["size"] = 2
+        return {"x": object()}
 
     await bench.run([bench.handler("a", create)])
-    assert bench.pending is None
-    assert bench.states()["a"].success
-    assert "is not JSON-serializable, and it is dropped" in caplog.text
+    assert bench.pending == {"spec": {"size": 2}}
+    assert bench.states()["a"].failure
+    message = "The result is not JSON-serializable: x is of the type object."
+    assert bench.states()["a"].message == message
+    assert f"Handler 'a' failed permanently: {message}" in caplog.text
+    assert "succeeded" not in caplog.text
+
+
+async def test_a_handler_whose_patch_is_not_json_serializable_has_failed_and_its_functions_are_kept(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def change(body: Any) -> None:
+        body["spec"]["size"] = 2
+
+    async def create(patch: Any, **_: Any) -> Any:
+        patch.status["x"] = [1, {"y": {1, 2}, "z": object()}]
+        patch.fns.append(change)
+
+    await bench.run([bench.handler("a", create)])
+    assert bench.pending is not None
+    assert (dict(bench.pending), bench.pending.fns) == ({}, [change])
+    assert bench.states()["a"].failure
+    assert "The patch is not JSON-serializable: status.x[1].z is of the type object." in caplog.text
+    assert "dropped" not in caplog.text
 
 
 async def test_what_a_parent_wants_is_contributed_once_before_its_sub_handlers(

@@ -386,7 +386,7 @@ async def test_a_sub_handler_in_a_thread_is_signalled_and_waited_for(
     assert (await bench.cluster.get("widgets", "w"))["status"] == {"create/item": 2 if checking else 1}
 
 
-async def test_a_stop_abandons_a_thread_that_ignores_everything(bench: Bench) -> None:
+async def test_a_stop_abandons_a_thread_that_ignores_everything(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     release = threading.Event()
     begun = trio.Event()
     token = trio.lowlevel.current_trio_token()
@@ -403,6 +403,7 @@ async def test_a_stop_abandons_a_thread_that_ignores_everything(bench: Bench) ->
             await begun.wait()
             await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
     assert not release.is_set()
+    assert "is still running in a thread, which is abandoned." in caplog.text
     release.set()
 
 

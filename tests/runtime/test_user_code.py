@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -51,6 +52,25 @@ def calls(bench: Bench) -> list[str]:
         calls.append(name)
 
     return calls
+
+
+async def test_a_handler_whose_result_cannot_be_stored_has_failed_and_the_others_go_on(
+    bench: Bench, calls: list[str], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    tries: list[str] = []
+
+    @on.create("widgets", id="bad", registry=bench.registry)
+    async def bad(name: str, **_: Any) -> Any:
+        tries.append(name)
+        return {"x": object()}
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1000)
+    assert (tries, calls) == (["w"], ["w"])
+    assert "Handler 'bad' failed permanently: The result is not JSON-serializable: x is of the type" in caplog.text
+    assert "Creation is processed: 1 succeeded; 1 failed." in caplog.text
 
 
 # -------------------------------------------------------------------------------------------- selectors

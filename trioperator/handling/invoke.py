@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,12 +23,14 @@ from trioperator.handling.cause import attempt_kwargs
 from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
 from trioperator.handling.outcome import Outcome, check_limits, classify_error, describe
+from trioperator.handling.storable import check_storable
+from trioperator.model.patch import Patch
 from trioperator.threads import run_in_joined_thread, run_in_nursery_thread, run_in_thread
 
 if TYPE_CHECKING:
     from trioperator.logs import Logger
 
-__all__ = ["Attempt", "Invoker"]
+__all__ = ["Attempt", "Invoker", "RunningCall"]
 
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -39,23 +41,43 @@ _FRAMEWORK_PACKAGES = frozenset({"trioperator", "trio", "outcome"})
 class Attempt(msgspec.Struct, frozen=True, eq=False):
     """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``.
 
-    ``after`` is awaited after the function has returned, as a part of the attempt. ``interruption`` cancels this
-    attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may be retried.
+    ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
+    wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
+    this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
+    be retried.
     """
 
     retry: int
     started: datetime.datetime
     after: Callable[[], Awaitable[None]] | None = None
+    patch: Patch | None = None
     interruption: Interruption | None = None
     nursery: trio.Nursery | None = None
 
 
-class Invoker:
-    """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds."""
+class RunningCall(msgspec.Struct, frozen=True, eq=False):
+    """A call of a handler that has not ended. ``logger`` is bound to the object, if there is one."""
 
-    def __init__(self, *, limiter: trio.CapacityLimiter, backoff: float) -> None:
+    handler: Handler
+    logger: Logger
+
+
+class Invoker:
+    """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds.
+
+    *running* gets the calls in progress: who stops the operator can say for what it waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        limiter: trio.CapacityLimiter,
+        backoff: float,
+        running: MutableMapping[Attempt, RunningCall] | None = None,
+    ) -> None:
         self._limiter = limiter
         self._backoff = backoff
+        self._running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
 
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """Make one attempt of *handler* and return its outcome.
@@ -74,25 +96,37 @@ class Invoker:
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
         kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
+        self._running[attempt] = RunningCall(handler, logger)
         try:
             result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
+            if attempt.patch is not None:
+                check_storable(attempt.patch, result)
         except BaseException as raised:
-            if attempt.interruption is not None and _is_interrupted(raised, attempt.interruption):
-                _report_interruption(handler, raised, attempt.interruption, logger)
-                return Outcome(final=False, interrupted=True)
-            error = _deciding_error(raised)
-            if error is None:
-                cancelled = _split_cancellation(handler, raised, logger)
-                if cancelled is None:
-                    raise
-                raise cancelled from None
-            runtime = (wall_now() - attempt.started).total_seconds()
-            outcome = classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
-            _report(handler, error, outcome, logger)
+            outcome = self._classify(handler, raised, attempt, logger=logger)
+            if outcome is None:
+                raise
             return outcome
+        finally:
+            del self._running[attempt]
         log = logger.debug if handler.is_routine and not attempt.retry else logger.info
         log("%s succeeded.", handler)
         return Outcome(final=True, result=result)
+
+    def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
+        """Return the outcome of an attempt that has raised, and log it; None for what must be raised further."""
+        if attempt.interruption is not None and _is_interrupted(raised, attempt.interruption):
+            _report_interruption(handler, raised, attempt.interruption, logger)
+            return Outcome(final=False, interrupted=True)
+        error = _deciding_error(raised)
+        if error is None:
+            cancelled = _split_cancellation(handler, raised, logger)
+            if cancelled is None:
+                return None
+            raise cancelled from None
+        runtime = (wall_now() - attempt.started).total_seconds()
+        outcome = classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
+        _report(handler, error, outcome, logger)
+        return outcome
 
     async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float, attempt: Attempt) -> Any:
         began = trio.current_time()
@@ -115,13 +149,28 @@ class Invoker:
 
     async def _call_in_thread(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt) -> Any:
         # In a tuple: Trio rejects coroutines from threads, and sync functions that wrap async ones return them.
-        def call() -> tuple[Any]:
-            return (handler.fn(**kwargs),)
+        threads: list[None] = []
 
+        def call() -> tuple[Any]:
+            threads.append(None)
+            try:
+                return (handler.fn(**kwargs),)
+            finally:
+                threads.clear()
+
+        try:
+            if attempt.interruption is None and attempt.nursery is None:
+                (result,) = await run_in_thread(call, limiter=self._limiter)
+                return result
+            return await self._call_in_awaited_thread(call, attempt)
+        except trio.Cancelled:
+            if threads:
+                logger = self._running[attempt].logger
+                logger.warning("%s is still running in a thread, which is abandoned.", handler)
+            raise
+
+    async def _call_in_awaited_thread(self, call: Callable[[], tuple[Any]], attempt: Attempt) -> Any:
         interruption, nursery = attempt.interruption, attempt.nursery
-        if interruption is None and nursery is None:
-            (result,) = await run_in_thread(call, limiter=self._limiter)
-            return result
         scope = trio.CancelScope() if interruption is None else interruption.make_scope()
         try:
             if nursery is None:

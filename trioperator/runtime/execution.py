@@ -88,7 +88,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         own = HandlerPatch(self.pending, state, cause, handler)
         token = current_cause.set(cause)
         try:
-            attempt = Attempt(retry=0, started=wall_now())
+            attempt = Attempt(retry=0, started=wall_now(), patch=own.patch)
             kwargs = cause.kwargs_for(handler, own.patch)
             outcome = await self.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
         finally:
@@ -175,6 +175,7 @@ class Execution:
                     before.retries,
                     before.started,
                     after=subhandlers.finish,
+                    patch=own.patch,
                     interruption=interruption,
                     nursery=nursery,
                 )

@@ -118,7 +118,9 @@ def test_what_is_not_json_serializable_is_reported_and_dropped(
     assert pending.get(state) is None
     assert contribute(pending, state, {"spec": {"good": 1}})
     assert pending.get(state) == {"spec": {"good": 1}}
-    assert "the handler has a result or a patch that is not JSON-serializable, and it is dropped" in caplog.text
+    assert (
+        "the handler has a result or a patch that is not JSON-serializable, and it is dropped: spec.bad" in caplog.text
+    )
 
 
 def test_endless_data_are_reported_and_dropped(

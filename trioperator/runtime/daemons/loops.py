@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 
+import msgspec
 import trio
 
 from trioperator.clock import wall_now
@@ -128,6 +129,8 @@ class DaemonLoops:
         """Call the function once, and wait until its patch is stored, so that its next call cannot overtake that."""
         handler, cause = daemon.handler, daemon.cause
         patch = Patch()
+        if isinstance(handler, DaemonHandler):  # timers go on, without what cannot be stored
+            attempt = msgspec.structs.replace(attempt, patch=patch)
         outcome = None
         invoker = self._daemon_invoker if isinstance(handler, DaemonHandler) else self._timer_invoker
         try:

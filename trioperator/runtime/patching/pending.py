@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 import trio
 
+from trioperator.handling.storable import describe_unserializable
 from trioperator.logs import Logger
 from trioperator.model.patch import Patch, PatchFn, merge_patches
 from trioperator.runtime.cache import ObjectState
@@ -89,8 +90,11 @@ class PendingPatches:
         try:
             # A copy, so that nothing which the handler still refers to can change what is stored.
             plain = msgspec.json.decode(msgspec.json.encode(patch))
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            logger.error("%s has a result or a patch that is not JSON-serializable, and it is dropped: %s", by, error)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            problem = describe_unserializable(patch)
+            logger.error(
+                "%s has a result or a patch that is not JSON-serializable, and it is dropped: %s.", by, problem
+            )
             plain = {}
         if not plain and not fns:
             return False
