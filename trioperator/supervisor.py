@@ -22,7 +22,7 @@ import contextlib
 import dataclasses
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -65,6 +65,8 @@ __all__ = ["Flag", "Plan", "supervise"]
 
 Flag: TypeAlias = trio.Event | threading.Event
 
+# Of the problems of a ready operator, so many are logged and shown by probes.
+_MAX_PROBLEMS = 20
 # Share of the grace for running handlers; the rest is for cancelled ones to exit.
 _WORKERS_SHARE = 0.6
 # Share of the grace for daemons and timers; the rest is for storing their last patches.
@@ -156,6 +158,7 @@ class _Operator:
         self._stop = stop
         self._logger = get_logger("trioperator.supervisor")
         self._indices = plan.registry.make_indices()
+        self._watches: WatchManager | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
@@ -204,14 +207,26 @@ class _Operator:
         return None
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
-        self._logger.info("The operator is ready.")
+        problems = self._problems
+        if problems:
+            self._logger.info("The operator is ready. It does not handle everything: %s", " ".join(problems))
+        else:
+            self._logger.info("The operator is ready.")
         task_status.started()
         if self._plan.ready_flag is not None:
             self._plan.ready_flag.set()
 
+    @property
+    def _problems(self) -> Sequence[str]:
+        """What a ready operator does not handle, in one sentence each."""
+        problems = () if self._watches is None else self._watches.problems
+        if len(problems) <= _MAX_PROBLEMS:
+            return problems
+        return (*problems[:_MAX_PROBLEMS], f"And {len(problems) - _MAX_PROBLEMS} more.")
+
     def _make_watch_manager(self, client: Client, queue: WorkQueue[ObjectState], machinery: _Machinery) -> WatchManager:
         plan = self._plan
-        return WatchManager(
+        self._watches = WatchManager(
             client,
             queue,
             registry=plan.registry,
@@ -221,6 +236,7 @@ class _Operator:
             indexing=machinery.indexing,
             daemons=machinery.daemons,
         )
+        return self._watches
 
     def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
         """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile."""
@@ -236,7 +252,9 @@ class _Operator:
         await serve_probes(endpoint, self._probe, task_status=task_status)
 
     async def _probe(self) -> dict[str, Any]:
-        return await self._run_activity(Activity.PROBE)
+        results = await self._run_activity(Activity.PROBE)
+        problems = self._problems
+        return {"problems": problems, **results} if problems else results
 
     async def _run_activity(self, activity: Activity) -> dict[str, Any]:
         handlers = self._plan.registry.activities(activity)

@@ -315,7 +315,7 @@ class TestRunning:
 
         with file.open("a") as source:
             source.write("\n@trioperator.on.probe(id='answer')\ndef probe(**_):\n    return 42\n")
-        process = start("run", "--embedded", "--liveness=http://127.0.0.1:0/healthz", file)
+        process = start("run", "--embedded", "--liveness=http://127.0.0.1:0/healthz", *MANIFESTS, file)
         lines = read_until(process, "Serving health status at")
         url = re.findall(r"http://127\.0\.0\.1:\d+/healthz", lines)[-1]
         response = httpx.get(url, timeout=30)

@@ -111,6 +111,21 @@ def test_the_health_endpoint_returns_the_results_of_probes(api: Api, start: Star
     assert "Traceback" not in operator.output
 
 
+def test_the_health_endpoint_shows_what_is_not_handled(api: Api, start: Start) -> None:
+    operator = start(
+        SIMPLE + "\n@kopf.on.probe(id='answer')\ndef answer(**_):\n    return 42\n",
+        "--liveness=http://127.0.0.1:0/healthz",
+        "--namespace=no-such-namespace",
+    )
+    problem = "The namespace no-such-namespace does not exist."
+    assert f"The operator is ready. It does not handle everything: {problem}" in operator.output
+    [url] = re.findall(r"Serving health status at (\S+)", operator.output)
+    with httpx.Client(timeout=60) as client:
+        response = client.get(url)
+        assert (response.status_code, response.json()) == (200, {"problems": [problem], "answer": 42})
+    assert operator.stop() == 0
+
+
 def test_an_operator_survives_attacks_on_its_health_endpoint(api: Api, start: Start) -> None:
     operator = start(
         SIMPLE

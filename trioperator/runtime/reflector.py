@@ -42,20 +42,25 @@ class Observer(Protocol):
 class Reflector:
     """List and watch of the collection at *path*.
 
-    ``tried`` is set when the first list is complete or has failed; ``trouble`` is the last request's error, if any.
+    ``tried`` is set when the first list is complete or has failed; ``trouble`` is the last request's error, if any;
+    ``is_synced`` is whether it has ever watched. *consequence* is a sentence for the log on what fails until then.
     """
 
-    def __init__(self, client: Client, path: str, observer: Observer, *, settings: OperatorSettings) -> None:
+    def __init__(
+        self, client: Client, path: str, observer: Observer, *, settings: OperatorSettings, consequence: str = ""
+    ) -> None:
         self._client = client
         self.path = path
         self._observer = observer
         self._settings = settings
+        self._consequence = consequence
         self._logger = get_logger("trioperator.runtime.reflector")
         self._version: str | None = None
         self._failures = 0
         self._opened_at = float("inf")
         self.tried = trio.Event()
         self.trouble: Exception | None = None
+        self.is_synced = False
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """List and watch until cancelled. It has started when the first list is complete or has failed."""
@@ -126,8 +131,9 @@ class Reflector:
 
     def _synced(self) -> None:
         if self.trouble is not None:
-            self._logger.info("Watching %s goes on.", self.path)
+            self._logger.info("Watching %s goes on." if self.is_synced else "Watching %s begins.", self.path)
         self.trouble = None
+        self.is_synced = True
         self.tried.set()
 
     async def _reopen(self, error: ConnectionLostError) -> None:
@@ -145,11 +151,20 @@ class Reflector:
             self._logger.info("%s is listed again: %s", self.path, error)
         else:
             self.trouble = error
-            # The first trouble may be a hiccup; what lasts is worth a warning, and then no flood of them.
-            log = self._logger.warning if self._failures in (1, 3) or self._failures % 10 == 0 else self._logger.debug
-            log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self.path, delay, error)
+            self._report(error, delay)
         self.tried.set()
         await trio.sleep(delay)
+
+    def _report(self, error: TrioperatorError, delay: float) -> None:
+        """Warn of an error: the first one may be a hiccup; what lasts is worth a warning, and then no flood of them."""
+        is_notable = self._failures == 1 or self._failures % 10 == 0 or (self._failures == 3 and self.is_synced)
+        log = self._logger.warning if is_notable else self._logger.debug
+        if self.is_synced:
+            log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self.path, delay, error)
+            return
+        verb = "list" if self._version is None else "watch"
+        text = "Cannot %s %s, trying again in %.1f seconds: %s%s"
+        log(text, verb, self.path, delay, str(error).rstrip("."), f". {self._consequence}" if self._consequence else "")
 
 
 def _needs_list(error: TrioperatorError) -> bool:

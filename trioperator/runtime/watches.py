@@ -7,7 +7,7 @@ operator is restricted to some. Kinds that cannot be listed do not hold up the o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import trio
@@ -27,6 +27,7 @@ from trioperator.pulse import Pulse
 from trioperator.runtime.cache import Kind, ObjectCache, Queue
 from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
 from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.settings import OperatorSettings
@@ -85,6 +86,7 @@ class WatchManager:
         self._defined: set[tuple[str, str]] = set()
         self._watches: dict[tuple[Resource, str | None], _Watch] = {}
         self._problems: dict[Selector, str] = {}
+        self._observers: dict[str, Reflector] = {}
         self._changed = Pulse()
         self._crds = ObservedItems(lambda obj: resources_of_crd(obj.decode()), self._changed.set)
         self._namespaces = ObservedItems(lambda obj: obj.name, self._changed.set)
@@ -92,6 +94,7 @@ class WatchManager:
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled. It has started when every kind is listed, or cannot be for now."""
         if not self._selectors:
+            self._logger.warning("%s Nothing is watched. Have the files with the handlers been loaded?", NO_HANDLERS)
             task_status.started()
             return
         async with trio.open_nursery() as intake:
@@ -101,8 +104,10 @@ class WatchManager:
                 intake.start_soon(self._discover_the_rest, discovery.broken, name="discover the rest")
             if not self._settings.scanning.disabled:
                 await self._start_observing(intake)
-            elif self._unserved:
-                self._logger.warning("Namespaces are not looked at%s.", self._unserved)
+            elif unserved := self._unserved:
+                self._logger.warning("Namespaces are not watched. %s", unserved)
+            for problem in self._unmatched() if self._namespaces.complete else ():
+                self._logger.warning("%s Namespaces are watched as soon as they are created.", problem)
             self._adjust(intake)
             await self._wait_for_lists()
             await self._populated.wait()
@@ -137,27 +142,40 @@ class WatchManager:
 
     async def _start_observing(self, intake: trio.Nursery) -> None:
         """Observe CRDs, and namespaces where they matter; wait for the first lists, but not for ever."""
-        observed: dict[str, ObservedItems[Any]] = {_CRDS: self._crds}
+        missed = "New resource kinds are not noticed until then."
+        observed: list[tuple[str, ObservedItems[Any], str]] = [(_CRDS, self._crds, missed)]
         if not self._scope.clusterwide:
-            observed[_NAMESPACES] = self._namespaces
-        for path, collected in observed.items():
-            reflector = Reflector(self._client, path, collected, settings=self._settings)
+            missed = f"New namespaces are not noticed until then. {self._unserved}".rstrip()
+            observed.append((_NAMESPACES, self._namespaces, missed))
+        for path, collected, missed in observed:
+            hint = f"{missed} If that is intended, set settings.scanning.disabled."
+            reflector = Reflector(self._client, path, collected, settings=self._settings, consequence=hint)
+            self._observers[path] = reflector
             intake.start_soon(reflector.serve, name=f"observe {path}")
             with trio.move_on_after(_PATIENCE):
                 await reflector.tried.wait()
-            if reflector.trouble is not None:
-                self._logger.warning(
-                    "What comes and goes in %s is not noticed for now%s: %s. Where that is meant so, set"
-                    " settings.scanning.disabled to hear no more of it.",
-                    path,
-                    self._unserved if path == _NAMESPACES else "",
-                    reflector.trouble,
-                )
 
     @property
     def _unserved(self) -> str:
-        patterns = [str(pattern) for pattern in self._scope.namespaces if pattern not in self._scope.exact]
-        return f", and the patterns {', '.join(patterns)} stand for nothing" if patterns else ""
+        patterns = [describe_pattern(p) for p in self._scope.namespaces if p not in self._scope.exact]
+        return f"The patterns {', '.join(patterns)} match nothing." if patterns else ""
+
+    def _unmatched(self) -> Iterator[str]:
+        return describe_unmatched(self._scope.namespaces, set(self._served_namespaces()))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is not handled for now, in one sentence each; empty if all is well."""
+        if not self._selectors:
+            return (NO_HANDLERS,)
+        found = [f"Not all handlers of {selector} are called." for selector in self._problems]
+        for path, reflector in self._observers.items():
+            found += describe_unwatched(path.rpartition("/")[2], reflector)
+        found += self._unmatched()
+        for (resource, namespace), watch in self._watches.items():
+            where = "" if namespace is None else f" in the namespace {namespace}"
+            found += describe_unwatched(f"{resource}{where}", watch.reflector)
+        return tuple(found)
 
     def _resources(self) -> frozenset[Resource]:
         """Return the resources of the cluster: those of CRDs as these define them, all others as discovered."""
@@ -263,7 +281,8 @@ class WatchManager:
             indices=self._indexing.indices,
         )
         path = resource.get_path(namespace=namespace)
-        return _Watch(cache, Reflector(self._client, path, cache, settings=self._settings))
+        hint = "Its handlers are not called until then."
+        return _Watch(cache, Reflector(self._client, path, cache, settings=self._settings, consequence=hint))
 
     async def _serve_watch(self, watch: _Watch) -> None:
         with watch.scope:
