@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import signal
 import threading
 from typing import Any
@@ -163,6 +165,117 @@ async def test_stopping_takes_no_longer_than_the_grace(bench: Bench, autojump_cl
     assert cancelled == ["endless", "clean"]
     annotations = (await bench.cluster.get("widgets", "w"))["metadata"]["annotations"]
     assert '"success":true' in annotations["trioperator.dev/quick"]
+
+
+async def test_a_stopping_operator_says_for_whom_it_waits_and_how_long(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        with contextlib.suppress(trio.Cancelled):  # swallowed once
+            await trio.sleep_forever()
+        await trio.sleep(3)
+
+    @on.event("widgets", id="see", registry=bench.registry)
+    async def see(name: str, **_: Any) -> None:
+        if name == "other":
+            await trio.sleep(4)
+
+    @trioperator.daemon("widgets", id="run", cancellation_backoff=100, cancellation_timeout=5, registry=bench.registry)
+    async def run(**_: Any) -> None:
+        await trio.sleep_forever()
+
+    @on.cleanup(id="clean", registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        await trio.sleep(2)
+
+    async with bench.running() as stop:
+        await bench.cluster.create(widget())
+        await settle(10)
+        await bench.cluster.create(widget("other"))
+        await settle(0.5)
+        caplog.clear()
+        stop()
+    create_, see_ = "Handler 'create' of Widget default/w", "Handler 'see' of Widget default/other"
+    run_ = "Daemon 'run' of Widget default/w"
+    reports = [text.removeprefix("Waiting for ") for text in caplog.messages if text.startswith("Waiting for")]
+    assert reports == [
+        f"{run_} (12 s left), {create_} (14 s left), {see_} (14 s left).",
+        f"{run_} (6 s left), {create_} (9 s left).",
+        f"{run_} (2 s left), {create_} (4 s left).",
+        "Activity 'clean' (9 s left).",
+    ]
+    assert caplog.messages[-1] == "The operator has stopped."
+
+
+async def test_what_is_being_stored_is_waited_for_by_name(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    plan = FaultPlan()
+    plan.add(Fault.stall(), verb="patch")
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        pass
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)) as stop:
+        await bench.cluster.create(widget())
+        await settle(5)
+        stop()
+    assert "Waiting for the state of Widget default/w to be stored (14 s left)." in caplog.messages
+
+
+async def test_a_quick_stop_reports_nothing(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def run(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        await stopped.wait()
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(5)
+    assert not [text for text in caplog.messages if text.startswith("Waiting for")]
+    assert caplog.messages[-1] == "The operator has stopped."
+
+
+async def test_a_cleanup_handler_whose_retry_lies_beyond_the_grace_is_given_up_at_once(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+
+    @on.cleanup(id="first", registry=bench.registry)
+    async def first(**_: Any) -> None:
+        calls.append("first")
+        raise OSError("the network is down")  # retried in 60 seconds, by default
+
+    @on.cleanup(id="second", registry=bench.registry)
+    async def second(retry: int, **_: Any) -> None:
+        calls.append("second")
+        if not retry:
+            raise trioperator.TemporaryError("not yet", delay=5)
+
+    began = trio.current_time()
+    with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ActivityError, match="first: the network is down$")):
+        async with bench.running():
+            pass
+    assert calls == ["first", "second", "second"]
+    assert trio.current_time() - began < 10
+    assert "Activity 'first' is given up: it would be retried in 60 seconds, and the operator ends in" in caplog.text
+
+
+async def test_signals_are_left_to_the_program_if_it_wants_so(bench: Bench, autojump_clock: MockClock) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    async with bench.running(handle_signals=False):
+        assert signal.getsignal(signal.SIGINT) is before
+    async with bench.running(handle_signals=True):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 async def test_a_cancelled_operator_still_calls_cleanup_handlers(bench: Bench, autojump_clock: MockClock) -> None:

@@ -41,6 +41,7 @@ async def operator(
     transport: httpx.AsyncBaseTransport | None = None,
     stop_flag: Flag | None = None,
     ready_flag: Flag | None = None,
+    handle_signals: bool = True,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run an operator until it is stopped or cancelled.
@@ -52,7 +53,8 @@ async def operator(
 
     ``nursery.start()`` returns when the startup handlers have succeeded and everything that can be watched is listed.
     In the main thread, SIGINT and SIGTERM stop the operator in order, within ``settings.process.grace`` seconds (25);
-    a second signal cancels it. Cancellation stops it at once; cleanup handlers are still called, within the grace.
+    a second signal cancels it, and ends the process if it has not ended two seconds later. Cancellation stops it at
+    once; cleanup handlers are still called, within the grace.
 
     - *registry*: registry of the handlers; default: the default registry
     - *settings*: settings of this operator, which its startup handlers may change; default: ``OperatorSettings()``
@@ -66,6 +68,7 @@ async def operator(
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
     - *stop_flag*: Trio or threading event that stops the operator when it is set
     - *ready_flag*: Trio or threading event that the operator sets when it is ready
+    - *handle_signals*: whether signals stop the operator; False leaves them to the program, such as pytest
 
     Raises TypeError for conflicting options, ConfigError for other wrong options, settings or handlers, LoginError
     without valid credentials, ActivityError if a startup or cleanup handler has failed, ApiError or ConnectionLostError
@@ -94,6 +97,7 @@ async def operator(
         liveness_endpoint=liveness_endpoint,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
+        handle_signals=handle_signals,
     )
     await supervise(plan, task_status=task_status)
 
@@ -142,6 +146,7 @@ class OperatorOptions(TypedDict, total=False):
     transport: httpx.AsyncBaseTransport | None
     stop_flag: Flag | None
     ready_flag: Flag | None
+    handle_signals: bool
 
 
 def run(**options: Unpack[OperatorOptions]) -> None:

@@ -3,7 +3,7 @@
 ::
 
     supervise()
-    ├─ signals                     first signal: stop in order; second: cancel everything
+    ├─ signals                     first signal: stop in order; second: end at once
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials
     │  └─ support                  (stops last)    probes
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
+import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -31,16 +31,15 @@ import trio
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
-from trioperator.handling.handler import Activity
-from trioperator.handling.indexing import Indices
-from trioperator.handling.invoke import Invoker
+from trioperator.handling.handler import Activity, ActivityHandler, Handler, SpawningHandler
+from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.lifecycles import Lifecycle
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client, open_client
 from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.logs import get_logger
+from trioperator.logs import describe_ref, get_logger
 from trioperator.runtime.activities import run_activity
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.causes import CauseFactory, Essences
@@ -57,6 +56,8 @@ from trioperator.runtime.scope import Scope
 from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
 from trioperator.settings import OperatorSettings
+from trioperator.shutdown import Awaited, Shutdown, report_awaited
+from trioperator.signals import HINT, handle_signals
 
 if TYPE_CHECKING:
     import httpx
@@ -87,45 +88,7 @@ class Plan:
     liveness_endpoint: str | None = None
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
-
-
-class _Stop:
-    """Request to stop the operator, and its deadline."""
-
-    def __init__(self, grace: Callable[[], float]) -> None:
-        self.requested = trio.Event()
-        self.everything = trio.CancelScope()
-        self.cleaning = trio.CancelScope(shield=True)  # gets its deadline when it is entered
-        self.deadline: float | None = None
-        self._grace = grace
-        self._starting: trio.CancelScope | None = None
-
-    def request(self, reason: str) -> None:
-        """Request a stop in order; when requested again, cancel everything."""
-        if self.requested.is_set():
-            self.everything.cancel(reason=f"{reason}, again")
-            self.cleaning.cancel(reason=f"{reason}, again")
-            return
-        self.deadline = trio.current_time() + self._grace()
-        self.requested.set()
-        if self._starting is not None:
-            self._starting.cancel(reason=reason)
-
-    @contextlib.contextmanager
-    def starting(self) -> Iterator[None]:
-        """Run the block until a stop is requested, then cancel it."""
-        with trio.CancelScope() as self._starting:
-            if self.requested.is_set():
-                self._starting.cancel(reason="a stop was requested")
-            yield
-        self._starting = None
-
-    @property
-    def remaining(self) -> float:
-        """Seconds that are left for stopping in order."""
-        if self.deadline is None:
-            return self._grace()
-        return max(0.0, self.deadline - trio.current_time())
+    handle_signals: bool = True
 
 
 async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -134,31 +97,38 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
     It has started when all objects are listed. Raises the error that has kept it from starting or running.
     """
     plan.registry.check()
-    stop = _Stop(lambda: plan.settings.process.grace)
+    stop = Shutdown(lambda: plan.settings.process.grace)
+    operator = _Operator(plan, stop)
+    signals = handle_signals(stop, describe=operator.describe_running) if plan.handle_signals else None
     try:
-        async with trio.open_nursery() as edge:
-            await edge.start(_serve_signals, stop)
-            if plan.stop_flag is not None:
-                edge.start_soon(_serve_flag, plan.stop_flag, stop)
-            with stop.everything:
-                await _Operator(plan, stop).run(task_status)
-            edge.cancel_scope.cancel(reason="the operator has ended")
+        with signals or contextlib.nullcontext():
+            async with trio.open_nursery() as edge:
+                if plan.stop_flag is not None:
+                    edge.start_soon(_serve_flag, plan.stop_flag, stop)
+                with stop.everything:
+                    await operator.run(task_status)
+                edge.cancel_scope.cancel(reason="the operator has ended")
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from error.__cause__  # without the exception groups of the nurseries
+    finally:
+        get_logger("trioperator.supervisor").info("The operator has stopped.")
     if stop.everything.cancel_called:
         raise KeyboardInterrupt("The operator was stopped again before it had stopped in order.")
 
 
 class _Operator:
-    def __init__(self, plan: Plan, stop: _Stop) -> None:
+    def __init__(self, plan: Plan, stop: Shutdown) -> None:
         self._plan = plan
         self._stop = stop
         self._logger = get_logger("trioperator.supervisor")
         self._indices = plan.registry.make_indices()
         self._watches: WatchManager | None = None
+        self._queue: WorkQueue[ObjectState] | None = None
+        self._running: dict[Attempt, RunningCall] = {}
+        self._workers_until = self._daemons_until = math.inf
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
@@ -171,7 +141,10 @@ class _Operator:
             cleaning = self._stop.cleaning
             cleaning.deadline = trio.current_time() + self._stop.remaining
             with cleaning:
-                await self._run_activity(Activity.CLEANUP)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._report_awaited, name="report")
+                    await self._run_activity(Activity.CLEANUP, deadline=cleaning.deadline)
+                    nursery.cancel_scope.cancel(reason="the operator has cleaned up")
             if cleaning.cancelled_caught:
                 self._logger.warning("The cleanup handlers were cancelled: the grace period is over.")
 
@@ -181,12 +154,13 @@ class _Operator:
         async with connection as client, trio.open_nursery() as support:
             if plan.liveness_endpoint:
                 await support.start(self._serve_probes, plan.liveness_endpoint)
-            machinery = _build_machinery(plan, client, self._indices, stopping=self._stop.requested)
+            machinery = self._build_machinery(client)
             running = open_workqueue(machinery.reconciler, limit=settings.queueing.worker_limit)
             async with running as queue, trio.open_nursery() as companions:
                 await companions.start(machinery.daemons.serve)
                 failure = await self._watch(self._make_watch_manager(client, queue, machinery), task_status)
                 self._drain(queue, machinery.daemons)
+                support.start_soon(self._report_awaited, name="report")
             support.cancel_scope.cancel(reason="the operator is stopping")
         if failure is not None:
             raise failure
@@ -241,8 +215,39 @@ class _Operator:
     def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
         """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile."""
         now, remaining = trio.current_time(), self._stop.remaining
-        queue.give_up_at(now + remaining * _WORKERS_SHARE)
-        daemons.stop_all(DaemonStoppingReason.OPERATOR_EXITING, give_up_at=now + remaining * _DAEMONS_SHARE)
+        self._queue = queue
+        self._workers_until, self._daemons_until = now + remaining * _WORKERS_SHARE, now + remaining * _DAEMONS_SHARE
+        queue.give_up_at(self._workers_until)
+        daemons.stop_all(DaemonStoppingReason.OPERATOR_EXITING, give_up_at=self._daemons_until)
+
+    async def _report_awaited(self) -> None:
+        await report_awaited(self._list_awaited, hint=HINT if self._plan.handle_signals else "")
+
+    def _list_awaited(self) -> list[Awaited]:
+        """Return what the operator waits for while it stops: calls of handlers, and other work on objects."""
+        awaited = [Awaited(str(call), self._find_limit(call.handler)) for call in self._list_calls()]
+        called = {ref["uid"] for call in self._list_calls() if (ref := call.logger.object_ref) is not None}
+        for state in () if self._queue is None else self._queue.at_work:
+            if state.uid not in called:
+                name = f"the state of {describe_ref(state.ref)} to be stored"
+                awaited += [Awaited(name, self._workers_until)]
+        return awaited
+
+    def _find_limit(self, handler: Handler) -> float:
+        if isinstance(handler, ActivityHandler):
+            return self._stop.cleaning.deadline
+        return self._daemons_until if isinstance(handler, SpawningHandler) else self._workers_until
+
+    def _list_calls(self) -> list[RunningCall]:
+        """Return the calls in progress, but those of probes. May be called in any thread."""
+        calls = list(self._running.values())
+        return [
+            c for c in calls if not (isinstance(c.handler, ActivityHandler) and c.handler.activity is Activity.PROBE)
+        ]
+
+    def describe_running(self) -> str:
+        """Return the calls in progress in words. May be called in any thread."""
+        return ", ".join(map(str, self._list_calls())) or "no handlers"
 
     async def _serve_probes(
         self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -256,7 +261,7 @@ class _Operator:
         problems = self._problems
         return {"problems": problems, **results} if problems else results
 
-    async def _run_activity(self, activity: Activity) -> dict[str, Any]:
+    async def _run_activity(self, activity: Activity, *, deadline: float = math.inf) -> dict[str, Any]:
         handlers = self._plan.registry.activities(activity)
         if not handlers:
             return {}
@@ -267,7 +272,31 @@ class _Operator:
             logger=get_logger(f"trioperator.activities.{activity}"),
             indices=self._indices,
         )
-        return await run_activity(handlers, cause, _make_invoker(self._plan.settings))
+        return await run_activity(handlers, cause, self._make_invoker(), deadline=deadline)
+
+    def _build_machinery(self, client: Client) -> _Machinery:
+        plan, settings = self._plan, self._plan.settings
+        progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
+        diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
+        essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
+        causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=settings.persistence.finalizer)
+        pending = PendingPatches()
+        patcher = Patcher(client, pending)
+        progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage), patcher)
+        invoker = self._make_invoker()
+        indexing = Indexing(self._indices, invoker, causes=causes)
+        loops = DaemonLoops(settings, pending, running=self._running)
+        daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+        executor = Executor(invoker, progress, pending, essences, settings, self._stop.requested)
+        reconciler = Reconciler(
+            executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
+        )
+        return _Machinery(reconciler, indexing, daemons)
+
+    def _make_invoker(self) -> Invoker:
+        execution = self._plan.settings.execution
+        limiter = trio.CapacityLimiter(execution.max_workers)
+        return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self._running)
 
 
 class _Machinery(msgspec.Struct, frozen=True, eq=False):
@@ -278,49 +307,7 @@ class _Machinery(msgspec.Struct, frozen=True, eq=False):
     daemons: DaemonManager
 
 
-def _build_machinery(plan: Plan, client: Client, indices: Indices, *, stopping: trio.Event) -> _Machinery:
-    settings = plan.settings
-    progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
-    diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
-    essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
-    causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=settings.persistence.finalizer)
-    pending = PendingPatches()
-    patcher = Patcher(client, pending)
-    progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage), patcher)
-    invoker = _make_invoker(settings)
-    indexing = Indexing(indices, invoker, causes=causes)
-    loops = DaemonLoops(settings, pending)
-    daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
-    executor = Executor(invoker, progress, pending, essences, settings, stopping)
-    reconciler = Reconciler(
-        executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
-    )
-    return _Machinery(reconciler, indexing, daemons)
-
-
-def _make_invoker(settings: OperatorSettings) -> Invoker:
-    execution = settings.execution
-    return Invoker(limiter=trio.CapacityLimiter(execution.max_workers), backoff=execution.default_backoff)
-
-
-async def _serve_signals(stop: _Stop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Request a stop for each signal. Do nothing outside the main thread, where Python delivers no signals."""
-    logger = get_logger("trioperator.supervisor")
-    if threading.current_thread() is not threading.main_thread():
-        logger.debug("Signals are not handled: the operator does not run in the main thread.")
-        task_status.started()
-        return
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for number in signals:
-            name = signal.Signals(number).name
-            logger.info(
-                "Signal %s is received: the operator %s.", name, "ends at once" if stop.requested.is_set() else "stops"
-            )
-            stop.request(name)
-
-
-async def _serve_flag(flag: Flag, stop: _Stop) -> None:
+async def _serve_flag(flag: Flag, stop: Shutdown) -> None:
     if isinstance(flag, trio.Event):
         await flag.wait()
     else:

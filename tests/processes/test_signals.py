@@ -37,9 +37,13 @@ async def clean(logger, **_):
 """
 
 ENDLESS = """
+import concurrent.futures
+import contextlib
 import time
 import trio
 import trioperator as kopf
+
+pool = concurrent.futures.ThreadPoolExecutor()
 
 @kopf.on.startup()
 def configure(settings, **_):
@@ -57,6 +61,26 @@ def endless_sync(logger, **_):
 
 @kopf.on.create('kopfexamples', value='async', field='spec.how')
 async def endless_async(logger, **_):
+    logger.info("endless has begun")
+    await trio.sleep_forever()
+
+@kopf.on.create('kopfexamples', value='swallow', field='spec.how')
+async def endless_swallow(logger, **_):
+    logger.info("endless has begun")
+    while True:
+        with contextlib.suppress(BaseException):
+            await trio.sleep_forever()
+
+@kopf.on.create('kopfexamples', value='block', field='spec.how')
+async def endless_block(logger, **_):
+    logger.info("endless has begun")
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(3600)
+
+@kopf.on.create('kopfexamples', value='pool', field='spec.how')
+async def endless_pool(logger, **_):
+    pool.submit(time.sleep, 3600)
     logger.info("endless has begun")
     await trio.sleep_forever()
 
@@ -99,6 +123,7 @@ def test_a_signal_waits_for_a_running_handler_and_stores_its_result(
     assert output.index("slow has ended") < output.index("all is cleaned")
     assert "late is called" not in output
     assert "Traceback" not in output
+    assert output.splitlines()[-1].endswith("The operator has stopped.")
     body = api.get("one")
     assert body["status"] == {"slow": "done"}
     for handler in ("quick", "slow"):
@@ -122,22 +147,44 @@ def test_an_endless_handler_does_not_delay_the_exit_beyond_the_grace(api: Api, s
     assert operator.process.wait(60) == 0
     assert "all is cleaned" in operator.output
     assert "Traceback" not in operator.output
+    abandoned = (
+        f"[{api.namespace}/one] Handler 'endless_sync/spec.how' is still running in a thread, which is abandoned."
+    )
+    assert (abandoned in operator.output) is (how == "sync")
     record = api.record("one", "quick")
     assert record is not None
     assert record["success"] is True
 
 
-@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("how", ["sync", "async", "pool"])
 def test_a_second_signal_cancels_everything(api: Api, start: Start, how: str) -> None:
     operator = start(ENDLESS.replace("GRACE", "3600"))
     api.create("one", how=how)
     operator.wait_for("endless has begun")
     operator.process.send_signal(signal.SIGTERM)
-    operator.wait_for("the operator stops")
+    operator.wait_for("the operator stops, within 3600 seconds. To end it at once, send a second signal (Ctrl-C).")
+    waiting = f"Waiting for Handler 'endless_{how}/spec.how' of KopfExample {api.namespace}/one ("
+    line = operator.wait_for(waiting).splitlines()[-1]
+    assert line.endswith(" s left). To end it at once, send a second signal (Ctrl-C).")
     operator.process.send_signal(signal.SIGINT)
     assert operator.process.wait(60) == 130
     assert "the operator ends at once" in operator.output
+    assert "The operator has stopped." in operator.output
     assert "Traceback" not in operator.output
+
+
+@pytest.mark.parametrize("how", ["swallow", "block"])
+def test_a_second_signal_ends_the_process_whatever_handlers_swallow(api: Api, start: Start, how: str) -> None:
+    operator = start(ENDLESS.replace("GRACE", "3600"))
+    api.create("one", how=how)
+    operator.wait_for("endless has begun")
+    operator.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)  # or both would be one signal; nothing is logged where the event loop is blocked
+    operator.process.send_signal(signal.SIGINT)
+    assert operator.process.wait(60) == 130
+    last = operator.output.splitlines()[-1]
+    awaited = f"Handler 'endless_{how}/spec.how' of KopfExample {api.namespace}/one"
+    assert last.endswith(f"The process ends at once, though these have not ended: {awaited}.")
 
 
 def test_the_next_operator_continues_from_the_state_of_a_killed_one(api: Api, start: Start) -> None:

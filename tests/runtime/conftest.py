@@ -103,7 +103,7 @@ class Bench:
                 transport=transport or self.cluster.transport(),
                 stop_flag=stop,
                 task_status=task_status,
-                **options,
+                **{"handle_signals": False, **options},
             )
 
         async with trio.open_nursery() as nursery:

@@ -7,6 +7,7 @@ from typing import Final
 
 from trioperator.errors import ConfigError, TrioperatorError
 from trioperator.logs import Logger
+from trioperator.signals import INTERRUPTED
 
 __all__ = ["FAILURE", "INTERRUPTED", "SUCCESS", "USAGE_ERROR", "report_failure"]
 
@@ -15,8 +16,6 @@ SUCCESS: Final = 0
 FAILURE: Final = 1
 #: The user's input is wrong: options, files, manifests, the kubeconfig.
 USAGE_ERROR: Final = 2
-#: The command was interrupted before it had shut down.
-INTERRUPTED: Final = 130
 
 
 def report_failure(error: BaseException, logger: Logger) -> int:

@@ -24,6 +24,7 @@ from trioperator.handling.handler import Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
 from trioperator.handling.outcome import Outcome, check_limits, classify_error, describe
 from trioperator.handling.storable import check_storable
+from trioperator.logs import describe_ref
 from trioperator.model.patch import Patch
 from trioperator.threads import run_in_joined_thread, run_in_nursery_thread, run_in_thread
 
@@ -60,6 +61,10 @@ class RunningCall(msgspec.Struct, frozen=True, eq=False):
 
     handler: Handler
     logger: Logger
+
+    def __str__(self) -> str:
+        ref = self.logger.object_ref
+        return str(self.handler) if ref is None else f"{self.handler} of {describe_ref(ref)}"
 
 
 class Invoker:

@@ -11,13 +11,14 @@ the message and its key-value pairs separately, if there are any.
 from __future__ import annotations
 
 from trioperator.logs.formats import LogFormat, configure
-from trioperator.logs.loggers import Logger, ObjectRef, get_logger, object_logger, trim_traceback
+from trioperator.logs.loggers import Logger, ObjectRef, describe_ref, get_logger, object_logger, trim_traceback
 
 __all__ = [
     "LogFormat",
     "Logger",
     "ObjectRef",
     "configure",
+    "describe_ref",
     "get_logger",
     "object_logger",
     "trim_traceback",

@@ -10,14 +10,14 @@ from typing import Any, Final, TypedDict
 from trioperator.logs._structlog import BoundLoggerBase, DropEvent, merge_contextvars
 from trioperator.logs.records import RECORD_KEYS, interpolate, represent
 
-__all__ = ["Logger", "ObjectRef", "get_logger", "object_logger", "trim_traceback"]
+__all__ = ["Logger", "ObjectRef", "describe_ref", "get_logger", "object_logger", "trim_traceback"]
 
 
 class ObjectRef(TypedDict):
     """Reference to an object in logs."""
 
     apiVersion: str
-    kind: str
+    kind: str | None
     name: str | None
     uid: str | None
     namespace: str | None
@@ -81,6 +81,11 @@ class Logger(BoundLoggerBase):
     def level(self) -> int:
         """The level of the standard library's logger itself."""
         return self._logger.level
+
+    @property
+    def object_ref(self) -> ObjectRef | None:
+        """The reference of the object that the logger is bound to, if it is."""
+        return self._context.get("k8s_ref")
 
     def setLevel(self, level: int | str) -> None:  # noqa: N802 -- as the standard library's
         """Set the level of the standard library's logger, for all loggers of the same name."""
@@ -171,6 +176,12 @@ def get_logger(name: str) -> Logger:
 def object_logger(ref: ObjectRef | Mapping[str, Any]) -> Logger:
     """Return a logger that is bound to the object with the reference *ref*."""
     return Logger(_object_log, _PROCESSORS, {"k8s_ref": ref})
+
+
+def describe_ref(ref: ObjectRef) -> str:
+    """Return the kind, namespace and name of an object, such as ``KopfExample default/kopf-example-1``."""
+    where = f"{ref['namespace']}/" if ref["namespace"] else ""
+    return f"{ref['kind'] or 'object'} {where}{ref['name']}"
 
 
 def trim_traceback(error: BaseException, user_code: types.CodeType | str) -> bool:

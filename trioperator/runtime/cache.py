@@ -18,7 +18,7 @@ import trio
 from trioperator.handling.indexing import Indices
 from trioperator.handling.registry import KindHandlers
 from trioperator.kube.watch import RawObject
-from trioperator.logs import Logger, object_logger
+from trioperator.logs import Logger, ObjectRef, object_logger
 from trioperator.model.resource import Resource
 from trioperator.runtime.workqueue import Lane
 
@@ -121,18 +121,21 @@ class ObjectState:
             self._memo = copy.copy(self.cache.memo)
         return self._memo
 
+    @property
+    def ref(self) -> ObjectRef:
+        """The reference of the object in logs."""
+        resource = self.cache.kind.resource
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "namespace": self.namespace,
+        }
+
     def make_logger(self) -> Logger:
         """Return a logger that is bound to the object."""
-        resource = self.cache.kind.resource
-        return object_logger(
-            {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "name": self.name,
-                "uid": self.uid,
-                "namespace": self.namespace,
-            }
-        )
+        return object_logger(self.ref)
 
     def requeue(self) -> None:
         """Queue the object for a reconcile though there is no watch event for it."""

@@ -87,6 +87,11 @@ class WorkQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def at_work(self) -> list[T]:
+        """The items that are being reconciled."""
+        return [entry.item for entry in self._entries.values() if entry.processing]
+
     def add(self, item: T, lane: Lane = Lane.FRESH) -> None:
         """Queue an item, or queue it again after the reconcile at work."""
         entry = self._entries.get(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import MutableMapping
 
 import msgspec
 import trio
@@ -15,7 +16,7 @@ from trioperator.handling.filters import call_with
 from trioperator.handling.guard import call
 from trioperator.handling.handler import DaemonHandler, TimerHandler
 from trioperator.handling.handler_state import add_seconds, build_result_patch
-from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
 from trioperator.model.patch import Patch, merge_patches
@@ -36,13 +37,20 @@ class DaemonLoops:
     Sync daemons have threads of their own, so that neither other handlers nor timers ever wait for them.
     """
 
-    def __init__(self, settings: OperatorSettings, pending: PendingPatches) -> None:
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        pending: PendingPatches,
+        *,
+        running: MutableMapping[Attempt, RunningCall] | None = None,
+    ) -> None:
         self._pending = pending
         backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
         self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
-        self._daemon_invoker = Invoker(limiter=trio.CapacityLimiter(math.inf), backoff=backoff)
-        self._timer_invoker = Invoker(limiter=trio.CapacityLimiter(settings.execution.max_workers), backoff=backoff)
+        unlimited, limited = trio.CapacityLimiter(math.inf), trio.CapacityLimiter(settings.execution.max_workers)
+        self._daemon_invoker = Invoker(limiter=unlimited, backoff=backoff, running=running)
+        self._timer_invoker = Invoker(limiter=limited, backoff=backoff, running=running)
 
     async def serve(self, daemon: Daemon) -> None:
         """Call a daemon or a timer until it has nothing more to do, or has to stop."""
