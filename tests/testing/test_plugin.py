@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
 from trioperator.apiserver import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +45,63 @@ def test_the_fixtures_work_without_configuration(tmp_path: Path) -> None:
     plugin = [] if "trioperator" in _entry_points() else ["-p", "trioperator.testing.plugin"]
     result = run("-m", "pytest", "-q", *plugin, cwd=tmp_path)
     assert "2 passed" in result.stdout, result.stdout + result.stderr
+
+
+ENDLESS = """
+import trioperator
+
+@trioperator.on.startup(errors=trioperator.ErrorsMode.TEMPORARY)
+async def fail(settings, logger, **_):
+    settings.execution.activity_retries = None
+    if attempts.append(1) or len(attempts) == 20:
+        print("it fails for ever", flush=True)
+    raise OSError("no database")
+
+attempts = []
+
+async def test_it(start_operator, autojump_clock):
+    await start_operator()
+
+def test_other():
+    raise AssertionError
+"""
+
+
+def test_ctrl_c_ends_tests_of_an_operator_that_is_retried_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(ENDLESS)
+    plugin = [] if "trioperator" in _entry_points() else ["-p", "trioperator.testing.plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-o", "trio_mode=true", "--show-capture=no", *plugin]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            while "it fails for ever" not in (line := process.stdout.readline()):
+                assert line
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output + errors
+    assert "KeyboardInterrupt" in output
+
+
+async def test_operators_are_started_on_the_cluster_of_the_test(
+    cluster: Cluster, start_operator: Callable[..., Awaitable[None]], autojump_clock: MockClock
+) -> None:
+    seen: list[str] = []
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.on.event("v1", "configmaps", registry=registry)
+    async def see(name: str, **_: object) -> None:
+        seen.append(name)
+
+    before = signal.getsignal(signal.SIGINT)
+    await start_operator(registry=registry, namespaces=["default"])
+    assert signal.getsignal(signal.SIGINT) is before
+    await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}})
+    await trio.sleep(10)
+    assert seen == ["c"]
 
 
 def _entry_points() -> set[str]:
