@@ -816,7 +816,7 @@ class Unreadable(collections.abc.Mapping[str, int]):
         return 1
 
 
-async def test_a_result_that_cannot_be_read_is_dropped(
+async def test_a_handler_whose_result_cannot_be_read_has_failed(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[int] = []
@@ -830,7 +830,7 @@ async def test_a_result_that_cannot_be_read_is_dropped(
         await bench.cluster.create(widget())
         await settle(100)
     assert calls == [0]
-    assert "Handler 'create' has a result or a patch that cannot be read, and it is dropped" in caplog.text
+    assert "Handler 'create' failed permanently: The result cannot be read: OSError()." in caplog.text
 
 
 async def test_an_error_whose_text_cannot_be_sent_is_counted(bench: Bench, autojump_clock: MockClock) -> None:

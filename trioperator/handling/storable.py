@@ -29,7 +29,10 @@ def check_storable(patch: Patch, result: Any) -> None:
         dict.clear(patch)
         raise PermanentError(f"The patch is not JSON-serializable: {problem}.")
     if result is not None:
-        plain = dict(result) if isinstance(result, Mapping) else result  # which is how it is stored
+        try:
+            plain = dict(result) if isinstance(result, Mapping) else result  # which is how it is stored
+        except Exception as error:
+            raise PermanentError(f"The result cannot be read: {error!r}.") from error
         if not _is_json(plain):
             raise PermanentError(f"The result is not JSON-serializable: {describe_unserializable(plain)}.")
 
