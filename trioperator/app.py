@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import trio
 
+from trioperator.coordination.identity import make_identity
 from trioperator.errors import ConfigError
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
@@ -35,7 +36,11 @@ async def operator(
     lifecycle: Lifecycle | None = None,
     clusterwide: bool = False,
     namespaces: Collection[NamespacePattern] = (),
+    namespace: NamespacePattern | None = None,
     standalone: bool | None = None,
+    priority: int | None = None,
+    peering_name: str | None = None,
+    identity: str | None = None,
     liveness_endpoint: str | None = None,
     connection: ConnectionInfo | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
@@ -62,7 +67,11 @@ async def operator(
     - *lifecycle*: function that selects and orders handlers; default: that of ``set_default_lifecycle()``
     - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
     - *clusterwide*: handle the whole cluster, which is the default
-    - *standalone*: run without peering; it has no effect yet, as operators have no peering
+    - *namespace*: one name or pattern, in place of *namespaces*
+    - *standalone*: run without peering
+    - *priority*: priority among peers; default: ``settings.peering.priority`` (0)
+    - *peering_name*: name of the peering object, without which the operator pauses; default: "default", if it exists
+    - *identity*: name of the operator for peers and leases; default: user, host, time and a random suffix
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
     - *connection*: API server and credentials; default: those of kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
@@ -83,15 +92,16 @@ async def operator(
         parse_endpoint(liveness_endpoint)
     _check_memo(memo)
     settings = OperatorSettings() if settings is None else settings
-    if standalone is not None:
+    if (standalone, priority, peering_name) != (None, None, None):
         settings = settings.copy()  # startup handlers may change what they are given; options do not
-        settings.peering.standalone = standalone
+        _set_peering(settings, standalone=standalone, priority=priority, name=peering_name)
     plan = Plan(
         registry=get_default_registry() if registry is None else registry,
         settings=settings,
         memo=Memo() if memo is None else memo,
         lifecycle=lifecycle,
-        scope=_make_scope(clusterwide=clusterwide, namespaces=namespaces),
+        scope=_make_scope(clusterwide=clusterwide, namespaces=_join(namespaces, namespace)),
+        identity=identity or make_identity(),
         connect=load_connection if connection is None else lambda: connection,
         transport=transport,
         liveness_endpoint=liveness_endpoint,
@@ -110,6 +120,27 @@ def _check_types(**options: object) -> None:
     for name, value in options.items():
         if value is not None and not isinstance(value, _TYPES[name]):
             raise TypeError(f"{name}= takes an instance of {_TYPES[name].__name__}, not {value!r}.")
+
+
+def _set_peering(
+    settings: OperatorSettings, *, standalone: bool | None, priority: int | None, name: str | None
+) -> None:
+    peering = settings.peering
+    if standalone is not None:
+        peering.standalone = standalone
+    if priority is not None:
+        peering.priority = priority
+    if name is not None:
+        peering.name = name
+        peering.mandatory = True
+
+
+def _join(namespaces: Collection[NamespacePattern], namespace: NamespacePattern | None) -> Collection[NamespacePattern]:
+    if namespace is None:
+        return namespaces
+    if namespaces:
+        raise TypeError("Pass either namespace= or namespaces=, not both.")
+    return [namespace]
 
 
 def _make_scope(*, clusterwide: bool, namespaces: Collection[NamespacePattern]) -> Scope:
@@ -140,7 +171,11 @@ class OperatorOptions(TypedDict, total=False):
     lifecycle: Lifecycle | None
     clusterwide: bool
     namespaces: Collection[NamespacePattern]
+    namespace: NamespacePattern | None
     standalone: bool | None
+    priority: int | None
+    peering_name: str | None
+    identity: str | None
     liveness_endpoint: str | None
     connection: ConnectionInfo | None
     transport: httpx.AsyncBaseTransport | None

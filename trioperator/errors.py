@@ -7,6 +7,7 @@
     ├─ LoginError                   no credentials that the API server accepts
     ├─ ActivityError                a startup, cleanup or probe handler has failed permanently
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
+    ├─ PausedError                  a write of an operator that is paused
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no response from the API server, or an incomplete one
     ├─ ApiError                     the API server returned an error response
@@ -47,6 +48,7 @@ __all__ = [
     "InvalidError",
     "LoginError",
     "NotFoundError",
+    "PausedError",
     "PermanentError",
     "ServerError",
     "TemporaryError",
@@ -83,6 +85,10 @@ class ActivityError(TrioperatorError):
 
 class ConnectionLostError(TrioperatorError):
     """Raised when the API server did not respond, or its response is incomplete."""
+
+
+class PausedError(TrioperatorError):
+    """Raised when an operator must not write, as it has lost its leadership. The request was not sent."""
 
 
 class DataFileError(TrioperatorError):

@@ -6,7 +6,7 @@
     ├─ signals                     first signal: stop in order; second: end at once
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials
-    │  └─ support                  (stops last)    probes
+    │  └─ support                  (stops last)    probes, peering, leadership
     │     └─ workers               (stops third)   reconciles of objects
     │        └─ companions         (stops second)  daemons and timers
     │           └─ intake          (stops first)   scopes: reflectors of resource kinds
@@ -14,81 +14,53 @@
 
 Tasks start from top to bottom, and stop from bottom to top. Stopping in order takes at most ``settings.process.grace``
 seconds, whatever handlers do.
+
+When the operator is paused, all below support stops in the same order, and starts anew: as a standby, which watches but
+handles nothing until the pause is over.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import trio
 
+from trioperator.coordination.leadership import Leadership
+from trioperator.coordination.pauses import Pauses
+from trioperator.coordination.peerings import Peerings
+from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.handling.cause import ActivityCause
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.handling.guard import guarded
 from trioperator.handling.handler import Activity, ActivityHandler, Handler, SpawningHandler
 from trioperator.handling.invoke import Attempt, Invoker, RunningCall
-from trioperator.handling.lifecycles import Lifecycle
-from trioperator.handling.progress import SmartProgressStorage
-from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import describe_ref, get_logger
+from trioperator.machinery import Machinery, build_machinery
+from trioperator.plan import Flag, Plan
 from trioperator.runtime.activities import run_activity
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.causes import CauseFactory, Essences
-from trioperator.runtime.daemons.loops import DaemonLoops
+from trioperator.runtime.cache import Memory, ObjectState
 from trioperator.runtime.daemons.manager import DaemonManager
-from trioperator.runtime.execution import Executor
-from trioperator.runtime.indexing import Indexing
-from trioperator.runtime.patching.patcher import Patcher
-from trioperator.runtime.patching.pending import PendingPatches
-from trioperator.runtime.progress.progress import Progress
-from trioperator.runtime.progress.records import Records
-from trioperator.runtime.reconciler import Reconciler
-from trioperator.runtime.scope import Scope
 from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
-from trioperator.settings import OperatorSettings
 from trioperator.shutdown import Awaited, Shutdown, report_awaited
 from trioperator.signals import HINT, handle_signals
 
 if TYPE_CHECKING:
-    import httpx
+    pass
 
 __all__ = ["Flag", "Plan", "supervise"]
 
-Flag: TypeAlias = trio.Event | threading.Event
-
 # Of the problems of a ready operator, so many are logged and shown by probes.
 _MAX_PROBLEMS = 20
+# Seconds until what could not be started anew after a pause is started again.
+_RESTART_DELAY = 5.0
 # Share of the grace for running handlers; the rest is for cancelled ones to exit.
 _WORKERS_SHARE = 0.6
 # Share of the grace for daemons and timers; the rest is for storing their last patches.
 _DAEMONS_SHARE = 0.5
-
-
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class Plan:
-    """Parts and options of an operator."""
-
-    registry: OperatorRegistry
-    settings: OperatorSettings
-    memo: Any
-    scope: Scope
-    connect: Callable[[], ConnectionInfo]
-    lifecycle: Lifecycle | None = None
-    transport: httpx.AsyncBaseTransport | None = None
-    liveness_endpoint: str | None = None
-    stop_flag: Flag | None = None
-    ready_flag: Flag | None = None
-    handle_signals: bool = True
 
 
 async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -129,6 +101,10 @@ class _Operator:
         self._queue: WorkQueue[ObjectState] | None = None
         self._running: dict[Attempt, RunningCall] = {}
         self._workers_until = self._daemons_until = math.inf
+        self._pauses = Pauses()
+        self._memories: dict[str, Memory] = {}
+        self._announced = False
+        self._paused_for: str | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
@@ -150,37 +126,111 @@ class _Operator:
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         plan, settings = self._plan, self._plan.settings
-        connection = open_client(plan.connect, settings=settings, transport=plan.transport)
-        async with connection as client, trio.open_nursery() as support:
-            if plan.liveness_endpoint:
-                await support.start(self._serve_probes, plan.liveness_endpoint)
-            machinery = self._build_machinery(client)
-            running = open_workqueue(machinery.reconciler, limit=settings.queueing.worker_limit)
-            async with running as queue, trio.open_nursery() as companions:
-                await companions.start(machinery.daemons.serve)
-                failure = await self._watch(self._make_watch_manager(client, queue, machinery), task_status)
-                self._drain(queue, machinery.daemons)
-                support.start_soon(self._report_awaited, name="report")
-            support.cancel_scope.cancel(reason="the operator is stopping")
+        async with open_client(plan.connect, settings=settings, transport=plan.transport) as client:
+            elections = _make_elections(client, self._pauses, plan)
+            try:
+                failure = await self._serve_support(client, elections, task_status)
+            finally:
+                for election in elections:
+                    await election.release()
         if failure is not None:
             raise failure
 
+    async def _serve_support(
+        self, client: Client, elections: list[Leadership | Peerings], task_status: trio.TaskStatus[None]
+    ) -> Exception | None:
+        """Serve probes and take part in elections, until the operator stops or fails. Returns the error, if any."""
+        failure: Exception | None = None
+        async with trio.open_nursery() as support:
+            if self._plan.liveness_endpoint:
+                await support.start(self._serve_probes, self._plan.liveness_endpoint)
+            with self._stop.starting():
+                for election in elections:
+                    await support.start(election.serve)
+            fenced = client.fenced(self._pauses.check_write)
+            while failure is None and not self._stop.requested.is_set():
+                failure = await self._serve_until_paused(fenced, task_status)
+                if failure is not None and not self._stop.requested.is_set():
+                    await self._back_off(failure)  # after a pause, the API server is not there just now
+                    failure = None
+            support.cancel_scope.cancel(reason="the operator is stopping")
+        return failure
+
+    async def _back_off(self, error: Exception) -> None:
+        """Wait before everything is started anew after a pause, as it could not be."""
+        self._logger.warning("Starting again after a pause in %g s, as it failed: %s", _RESTART_DELAY, error)
+        with trio.move_on_after(_RESTART_DELAY):
+            await self._stop.requested.wait()
+
+    async def _serve_until_paused(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
+        """Watch as a standby, and handle objects while the operator is active, until it is paused or stops."""
+        stopping = trio.Event()
+        machinery = build_machinery(self._plan, client, self._indices, invoker=self._make_invoker(), stopping=stopping)
+        running = open_workqueue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
+        async with trio.open_nursery() as reporting:
+            async with running as queue, trio.open_nursery() as companions:
+                await companions.start(machinery.daemons.serve)
+                watches = self._make_watch_manager(client, queue, machinery)
+                failure = await self._watch(watches, task_status)
+                stopping.set()
+                self._drain(queue, machinery.daemons)
+                reporting.start_soon(self._report_awaited, name="report")
+            reporting.cancel_scope.cancel(reason="nothing is waited for any more")
+        self._memories = watches.remember()
+        machinery.indexing.clear()
+        return failure
+
     async def _watch(self, watches: WatchManager, task_status: trio.TaskStatus[None]) -> Exception | None:
-        """Watch until a stop is requested. Returns an error that ends it: what is at work stops in order, then, too."""
+        """Watch until a pause or a stop. Returns an error that ends it: what is at work stops in order, then, too."""
+        restarting = self._announced
+        if not self._pauses.reasons:
+            watches.activate()  # each kind is handled as soon as it is listed
         try:
             async with trio.open_nursery() as intake:
                 with self._stop.starting():
                     await intake.start(watches.serve)
+                    restarting = False
                     self._announce(task_status)
-                await self._stop.requested.wait()
-                intake.cancel_scope.cancel(reason="the operator is stopping")
+                await self._activate(watches)
+                intake.cancel_scope.cancel(reason="the operator is stopping or paused")
         except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
-            if not self._stop.requested.is_set():
+            while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            is_temporary = restarting and isinstance(error, ApiError | ConnectionLostError)
+            if not is_temporary and not self._stop.requested.is_set():
                 self._stop.request("an error")
             return error
         return None
 
+    async def _activate(self, watches: WatchManager) -> None:
+        """Let objects be handled as soon as the operator is active; return when it is paused again, or stops."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_on_stop, nursery.cancel_scope)
+            if self._pauses.reasons:
+                self._report_pause()
+                await self._pauses.wait_active()
+            if self._paused_for is not None:
+                self._logger.info("Resuming operations.")
+                self._paused_for = None
+            watches.activate()
+            await self._pauses.wait_paused()
+            self._report_pause()
+            nursery.cancel_scope.cancel(reason="the operator is paused")
+
+    def _report_pause(self) -> None:
+        reasons = " and ".join(self._pauses.reasons)
+        if reasons != self._paused_for:
+            self._logger.info("Pausing operations %s.", reasons)
+            self._paused_for = reasons
+
+    async def _cancel_on_stop(self, scope: trio.CancelScope) -> None:
+        await self._stop.requested.wait()
+        scope.cancel(reason="the operator is stopping")
+
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
+        if self._announced:
+            return
+        self._announced = True
         problems = self._problems
         if problems:
             self._logger.info("The operator is ready. It does not handle everything: %s", " ".join(problems))
@@ -198,7 +248,7 @@ class _Operator:
             return problems
         return (*problems[:_MAX_PROBLEMS], f"And {len(problems) - _MAX_PROBLEMS} more.")
 
-    def _make_watch_manager(self, client: Client, queue: WorkQueue[ObjectState], machinery: _Machinery) -> WatchManager:
+    def _make_watch_manager(self, client: Client, queue: WorkQueue[ObjectState], machinery: Machinery) -> WatchManager:
         plan = self._plan
         self._watches = WatchManager(
             client,
@@ -209,16 +259,20 @@ class _Operator:
             memo=plan.memo,
             indexing=machinery.indexing,
             daemons=machinery.daemons,
+            memories=self._memories,
         )
         return self._watches
 
     def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
         """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile."""
-        now, remaining = trio.current_time(), self._stop.remaining
+        stopping = self._stop.requested.is_set()
+        now = trio.current_time()
+        remaining = 0.0 if self._pauses.at_once and not stopping else self._stop.remaining
+        reason = DaemonStoppingReason.OPERATOR_EXITING if stopping else DaemonStoppingReason.OPERATOR_PAUSING
         self._queue = queue
         self._workers_until, self._daemons_until = now + remaining * _WORKERS_SHARE, now + remaining * _DAEMONS_SHARE
         queue.give_up_at(self._workers_until)
-        daemons.stop_all(DaemonStoppingReason.OPERATOR_EXITING, give_up_at=self._daemons_until)
+        daemons.stop_all(reason, give_up_at=self._daemons_until)
 
     async def _report_awaited(self) -> None:
         await report_awaited(self._list_awaited, hint=HINT if self._plan.handle_signals else "")
@@ -274,37 +328,22 @@ class _Operator:
         )
         return await run_activity(handlers, cause, self._make_invoker(), deadline=deadline)
 
-    def _build_machinery(self, client: Client) -> _Machinery:
-        plan, settings = self._plan, self._plan.settings
-        progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
-        diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
-        essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
-        causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=settings.persistence.finalizer)
-        pending = PendingPatches()
-        patcher = Patcher(client, pending)
-        progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage), patcher)
-        invoker = self._make_invoker()
-        indexing = Indexing(self._indices, invoker, causes=causes)
-        loops = DaemonLoops(settings, pending, running=self._running)
-        daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
-        executor = Executor(invoker, progress, pending, essences, settings, self._stop.requested)
-        reconciler = Reconciler(
-            executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
-        )
-        return _Machinery(reconciler, indexing, daemons)
-
     def _make_invoker(self) -> Invoker:
         execution = self._plan.settings.execution
         limiter = trio.CapacityLimiter(execution.max_workers)
         return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self._running)
 
 
-class _Machinery(msgspec.Struct, frozen=True, eq=False):
-    """What reconciles objects, wired together."""
-
-    reconciler: Reconciler
-    indexing: Indexing
-    daemons: DaemonManager
+def _make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:
+    """Return what pauses and resumes the operator."""
+    settings = plan.settings
+    elections: list[Leadership | Peerings] = []
+    if settings.leadership.enabled:
+        settings.leadership.check()
+        elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))
+    if plan.registry.resource_handlers() and not settings.peering.standalone:
+        elections.append(Peerings(client, pauses, scope=plan.scope, settings=settings, identity=plan.identity))
+    return elections
 
 
 async def _serve_flag(flag: Flag, stop: Shutdown) -> None:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pytest
 
 from trioperator.cli import root
-from trioperator.cli.run import EmbeddedOptions, LogOptions, RunOptions
+from trioperator.cli.run import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
@@ -103,6 +103,7 @@ class TestOptions:
     def test_all_options(self, parse: Parse) -> None:
         options = parse(
             *("-m", "one", "--module", "two.three", "-n", "a", "--namespace", "b-*,!b-c", "--standalone"),
+            *("-p", "5", "--dev", "-P", "mine", "--leader-elect", "--lease", "ns/it"),
             *("-L", "http://:80/x", "-v", "-d", "-q", "--log-format", "json", "--log-prefix", "--log-refkey", "k8s"),
             *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml"),
             *("--controllers", "pods, workloads", "x.py", "y.py"),
@@ -111,7 +112,7 @@ class TestOptions:
             files=("x.py", "y.py"),
             modules=("one", "two.three"),
             namespaces=("a", "b-*,!b-c"),
-            standalone=True,
+            coordination=CoordinationOptions(standalone=True, dev=True, priority=5, peering="mine", lease="ns/it"),
             liveness="http://:80/x",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
@@ -123,6 +124,9 @@ class TestOptions:
             MODULES="one two.three",
             NAMESPACES="a b",
             STANDALONE="1",
+            PRIORITY="-3",
+            PEERING="mine",
+            LEADER_ELECT="1",
             LIVENESS="http://:80/x",
             VERBOSE="true",
             DEBUG="yes",
@@ -139,7 +143,7 @@ class TestOptions:
             files=("x.py",),
             modules=("one", "two.three"),
             namespaces=("a", "b"),
-            standalone=True,
+            coordination=CoordinationOptions(standalone=True, priority=-3, peering="mine", lease="trioperator"),
             liveness="http://:80/x",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
@@ -177,8 +181,8 @@ class TestOptions:
             (("--controllers", "all", "x.py"), "it requires --embedded"),
             (("--embedded", "--embedded-port", "65536", "x.py"), "65535"),
             (("--log-format", "xml", "x.py"), "xml"),
-            (("--peering", "p", "x.py"), "No such option: --peering"),
-            (("--dev", "x.py"), "No such option: --dev"),
+            (("--priority", "high", "x.py"), "high"),
+            (("--peerings", "p", "x.py"), "No such option: --peerings"),
             (("--liveness",), "--liveness"),
         ],
     )

@@ -13,7 +13,7 @@ import trioperator
 from trioperator.handling.registry import KindHandlers
 from trioperator.kube.objects import RawObject, parse_object
 from trioperator.model.resource import Resource
-from trioperator.runtime.cache import Kind, ObjectCache, ObjectState, WatchEvent
+from trioperator.runtime.cache import Kind, Memory, ObjectCache, ObjectState, WatchEvent
 from trioperator.runtime.workqueue import Lane
 
 on = trioperator.on
@@ -479,3 +479,56 @@ async def test_a_change_queued_with_an_early_opaque_echo_is_not_lost(autojump_cl
     cache.observe("MODIFIED", raw("c"))
     cache.wrote(state, body("b"))
     assert state.has_newer()
+
+
+# On standby.
+
+
+def make_standby(*kinds: str, memories: dict[str, Memory] | None = None) -> tuple[ObjectCache, Queue, list[str]]:
+    cache, queue = make(*kinds)
+    if memories is not None:
+        cache._memories.update(memories)
+    dropped: list[str] = []
+    cache.stand_by(lambda state: dropped.append(state.name))
+    return cache, queue, dropped
+
+
+@pytest.mark.parametrize("kind", ["create", "event"])
+def test_a_standby_keeps_the_newest_state_of_each_object_as_if_it_was_listed(kind: str) -> None:
+    cache, queue, _ = make_standby(kind)
+    cache.observe(None, raw(5, name="a", uid="a"))
+    cache.observe("ADDED", raw(6, name="b", uid="b"))
+    for version in range(7, 300):
+        cache.observe("MODIFIED", raw(version, name="a", uid="a"))
+    assert queue.added == []
+    cache.release()
+    assert [(state.name, state.initial, lane) for state, lane in zip(queue.added, queue.lanes, strict=True)] == [
+        ("a", True, Lane.INITIAL),
+        ("b", True, Lane.INITIAL),
+    ]
+    (event,) = queue.added[0].take_events()
+    assert (event.type, event.version) == (None, 299)
+
+
+def test_a_standby_drops_what_is_deleted() -> None:
+    cache, queue, dropped = make_standby("create", "event", "gone")
+    for name in ("a", "b", "c"):
+        cache.observe(None, raw(5, name=name, uid=name))
+    cache.observe("DELETED", raw(6, name="a", uid="a"))
+    cache.observe("DELETED", raw(6, name="unknown", uid="u"))
+    cache.replace(["c"])
+    cache.release()
+    assert dropped == ["a", "b"]
+    assert [state.name for state in queue.added] == ["c"]
+    cache.observe("DELETED", raw(7, name="c", uid="c"))
+    assert queue.added[-1].name == "c"
+
+
+def test_what_is_remembered_of_an_object_is_taken_once() -> None:
+    memories = {"a": Memory({"n": 1}, initial=False), "b": Memory(None, initial=True)}
+    cache, _, _ = make_standby("create", memories=memories)
+    for name in ("a", "b", "c"):
+        cache.observe(None, raw(5, name=name, uid=name))
+    assert {state.name: state.initial for state in cache} == {"a": False, "b": True, "c": True}
+    assert cache.objects["a"].get_memo() == {"n": 1}
+    assert not cache._memories

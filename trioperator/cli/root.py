@@ -11,6 +11,7 @@ import typer
 
 from trioperator._version import __version__
 from trioperator.cli.cluster import cluster
+from trioperator.cli.peering import freeze, resume
 from trioperator.cli.run import run
 
 __all__ = ["app"]
@@ -23,6 +24,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command()(run)
+app.command()(freeze)
+app.command()(resume)
 app.command()(cluster)
 
 

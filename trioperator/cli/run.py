@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from trioperator.cli.options import declare_option, split_names
 from trioperator.logs import LogFormat, configure, get_logger
 
-__all__ = ["EmbeddedOptions", "LogOptions", "RunOptions", "run", "run_operator"]
+if TYPE_CHECKING:
+    from trioperator.app import OperatorOptions
+
+__all__ = ["CoordinationOptions", "EmbeddedOptions", "LogOptions", "RunOptions", "run", "run_operator"]
 
 
 class LogFormatName(enum.StrEnum):
@@ -45,6 +48,17 @@ class EmbeddedOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinationOptions:
+    """Options of peering and of leader election; ``lease`` is ``[NAMESPACE/]NAME``, if there is an election."""
+
+    standalone: bool = False
+    dev: bool = False
+    priority: int | None = None
+    peering: str | None = None
+    lease: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """Options of ``trioperator run``."""
 
@@ -52,13 +66,15 @@ class RunOptions:
     modules: tuple[str, ...] = ()
     clusterwide: bool = False
     namespaces: tuple[str, ...] = ()
-    standalone: bool = False
+    coordination: CoordinationOptions = CoordinationOptions()
     liveness: str | None = None
     embedded: EmbeddedOptions | None = None
     logs: LogOptions = LogOptions()
 
 
 _option: Final = functools.partial(declare_option, "RUN")
+# Of --dev, as in Kopf.
+_DEV_PRIORITY: Final = 666
 
 Files: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
@@ -82,8 +98,30 @@ Namespaces: TypeAlias = Annotated[
         help="Watch the namespaces that match a name or glob, or with a leading ! those that do not; repeatable.",
     ),
 ]
-Standalone: TypeAlias = Annotated[
-    bool, _option("--standalone", env="STANDALONE", help="Run without peering, as operators do by default.")
+Standalone: TypeAlias = Annotated[bool, _option("--standalone", env="STANDALONE", help="Run without peering.")]
+Dev: TypeAlias = Annotated[
+    bool, _option("--dev", env="DEV", help="Run with the priority 666, so that operators in the cluster pause.")
+]
+Priority: TypeAlias = Annotated[
+    int | None,
+    _option("-p", "--priority", env="PRIORITY", metavar="NUMBER", help="Priority among peers: 0 by default."),
+]
+PeeringName: TypeAlias = Annotated[
+    str | None,
+    _option("-P", "--peering", env="PEERING", metavar="NAME", help="Pause until the peering object NAME exists."),
+]
+LeaderElect: TypeAlias = Annotated[
+    bool,
+    _option("--leader-elect", env="LEADER_ELECT", help="Of several replicas, only the holder of a Lease is active."),
+]
+LeaseName: TypeAlias = Annotated[
+    str,
+    _option(
+        "--lease",
+        env="LEASE",
+        metavar="[NAMESPACE/]NAME",
+        help="With --leader-elect: use this Lease.",
+    ),
 ]
 Liveness: TypeAlias = Annotated[
     str | None,
@@ -162,6 +200,11 @@ def run(
     clusterwide: Clusterwide = False,
     namespaces: Namespaces = None,
     standalone: Standalone = False,
+    dev: Dev = False,
+    priority: Priority = None,
+    peering: PeeringName = None,
+    leader_elect: LeaderElect = False,
+    lease: LeaseName = "trioperator",
     liveness: Liveness = None,
     verbose: Verbose = False,
     debug: Debug = False,
@@ -180,7 +223,13 @@ def run(
         modules=tuple(modules or ()),
         clusterwide=clusterwide,
         namespaces=tuple(namespaces or ()),
-        standalone=standalone,
+        coordination=CoordinationOptions(
+            standalone=standalone,
+            dev=dev,
+            priority=priority,
+            peering=peering,
+            lease=lease if leader_elect else None,
+        ),
         liveness=liveness,
         embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
@@ -236,13 +285,7 @@ def _run(options: RunOptions) -> None:
 
     if options.liveness is not None:
         parse_endpoint(options.liveness)  # fails before anything is loaded
-    operate = functools.partial(
-        operator,
-        clusterwide=options.clusterwide,
-        namespaces=options.namespaces,
-        standalone=options.standalone or None,
-        liveness_endpoint=options.liveness,
-    )
+    operate = functools.partial(operator, **_make_operator_options(options))
     if options.embedded is None:
         load_all(options.files, options.modules)
         trio.run(operate)
@@ -254,3 +297,23 @@ def _run(options: RunOptions) -> None:
     load_all(options.files, options.modules)
     server = options.embedded
     trio.run(functools.partial(run_embedded, operate, manifests, port=server.port, controllers=server.controllers))
+
+
+def _make_operator_options(options: RunOptions) -> OperatorOptions:
+    from trioperator.settings import OperatorSettings
+
+    settings, coordination = OperatorSettings(), options.coordination
+    if coordination.lease is not None:
+        namespace, _, name = coordination.lease.rpartition("/")
+        settings.leadership.enabled = True
+        settings.leadership.name = name
+        settings.leadership.namespace = namespace or None
+    return {
+        "settings": settings,
+        "clusterwide": options.clusterwide,
+        "namespaces": options.namespaces,
+        "standalone": coordination.standalone or None,
+        "priority": _DEV_PRIORITY if coordination.dev else coordination.priority,
+        "peering_name": coordination.peering,
+        "liveness_endpoint": options.liveness,
+    }

@@ -82,7 +82,7 @@ class Invoker:
     ) -> None:
         self._limiter = limiter
         self._backoff = backoff
-        self._running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
+        self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
 
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """Make one attempt of *handler* and return its outcome.
@@ -101,7 +101,7 @@ class Invoker:
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
         kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
-        self._running[attempt] = RunningCall(handler, logger)
+        self.running[attempt] = RunningCall(handler, logger)
         try:
             result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
             if attempt.patch is not None:
@@ -112,7 +112,7 @@ class Invoker:
                 raise
             return outcome
         finally:
-            del self._running[attempt]
+            del self.running[attempt]
         log = logger.debug if handler.is_routine and not attempt.retry else logger.info
         log("%s succeeded.", handler)
         return Outcome(final=True, result=result)
@@ -170,7 +170,7 @@ class Invoker:
             return await self._call_in_awaited_thread(call, attempt)
         except trio.Cancelled:
             if threads:
-                logger = self._running[attempt].logger
+                logger = self.running[attempt].logger
                 logger.warning("%s is still running in a thread, which is abandoned.", handler)
             raise
 

@@ -53,14 +53,29 @@ _decode: Final = msgspec.json.Decoder().decode
 class Client:
     """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
 
-    def __init__(self, credentials: CredentialStore, settings: OperatorSettings) -> None:
+    def __init__(
+        self, credentials: CredentialStore, settings: OperatorSettings, fence: Callable[[], None] | None = None
+    ) -> None:
         self._credentials = credentials
         self._settings = settings
+        self._fence = fence
+
+    def fenced(self, fence: Callable[[], None]) -> Client:
+        """Return a client on the same connections that calls *fence* before each attempt of a request that may write.
+
+        An error that *fence* raises is raised by the request, which is not sent.
+        """
+        return Client(self._credentials, self._settings, fence)
 
     @property
     def settings(self) -> OperatorSettings:
         """The settings of the client, which are read anew for each request."""
         return self._settings
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace of the connection: that of the pod or of the kubeconfig's context, else "default"."""
+        return self._credentials.default_namespace or "default"
 
     async def request(
         self,
@@ -93,17 +108,35 @@ class Client:
         )
         return await self._retry(attempt, method, path, backoffs)
 
-    async def get(self, path: str, params: Params | None = None) -> JsonObject:
+    async def get(
+        self, path: str, params: Params | None = None, *, backoffs: Iterable[float] | float | None = None
+    ) -> JsonObject:
         """Return the object at *path*. Raises as :meth:`request` does."""
-        return _decode_object(await self.request("GET", path, params=params), path)
+        return _decode_object(await self.request("GET", path, params=params, backoffs=backoffs), path)
 
-    async def post(self, path: str, body: JsonObject, *, params: Params | None = None) -> JsonObject:
+    async def post(
+        self,
+        path: str,
+        body: JsonObject,
+        *,
+        params: Params | None = None,
+        backoffs: Iterable[float] | float | None = None,
+    ) -> JsonObject:
         """Create an object and return it as created. Raises as :meth:`request` does."""
-        return _decode_object(await self.request("POST", path, params=params, body=_encode(body)), path)
+        data = await self.request("POST", path, params=params, body=_encode(body), backoffs=backoffs)
+        return _decode_object(data, path)
 
-    async def put(self, path: str, body: JsonObject, *, params: Params | None = None) -> JsonObject:
+    async def put(
+        self,
+        path: str,
+        body: JsonObject,
+        *,
+        params: Params | None = None,
+        backoffs: Iterable[float] | float | None = None,
+    ) -> JsonObject:
         """Replace an object and return the new one. Raises as :meth:`request` does."""
-        return _decode_object(await self.request("PUT", path, params=params, body=_encode(body)), path)
+        data = await self.request("PUT", path, params=params, body=_encode(body), backoffs=backoffs)
+        return _decode_object(data, path)
 
     async def delete(self, path: str, *, body: JsonObject | None = None, params: Params | None = None) -> JsonObject:
         """Delete an object, with ``DeleteOptions`` as *body*, and return the response.
@@ -198,6 +231,8 @@ class Client:
         timeout: float | None,
     ) -> bytes:
         """Send a request once and read its whole response."""
+        if self._fence is not None and method != "GET":
+            self._fence()
         seconds = self._get_timeout(timeout)
         with trio.move_on_after(seconds):
             response = await credentials.transport.send(

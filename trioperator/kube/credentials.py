@@ -93,6 +93,11 @@ class CredentialStore:
         self._current = self._load(None)
         self._current.reload_at = _compute_reload_time(self._current.info)
 
+    @property
+    def default_namespace(self) -> str | None:
+        """The namespace of the current connection, if it has one."""
+        return self._current.info.default_namespace
+
     async def call(self, attempt: Callable[[Credentials], Awaitable[_T]]) -> _T:
         """Await *attempt* with the current credentials, and again with fresh ones while they are rejected.
 

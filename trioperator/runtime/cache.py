@@ -20,9 +20,10 @@ from trioperator.handling.registry import KindHandlers
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, ObjectRef, object_logger
 from trioperator.model.resource import Resource
+from trioperator.runtime.watch_event import WatchEvent
 from trioperator.runtime.workqueue import Lane
 
-__all__ = ["Kind", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
+__all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
@@ -37,41 +38,11 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         return "status" in self.resource.subresources
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
-    """One event of an object: ``type`` is ADDED, MODIFIED or DELETED, or None for an object of a list.
+class Memory(msgspec.Struct, frozen=True, eq=False):
+    """What an operator remembers of an object while it is paused: its memo, and whether it was handled before."""
 
-    ``body`` is given instead of ``object`` where the event was inferred: from a list, or from an own write.
-    """
-
-    type: str | None
-    version: int
-    object: RawObject | None = None
-    body: Mapping[str, Any] | None = None
-
-    @property
-    def generation(self) -> int | None:
-        """The object's generation, if it has one."""
-        if self.object is not None:
-            return self.object.generation
-        generation = self._metadata.get("generation")
-        return generation if isinstance(generation, int) else None
-
-    @property
-    def deleting(self) -> bool:
-        """Whether the object is marked for deletion."""
-        return self.object.deleting if self.object is not None else bool(self._metadata.get("deletionTimestamp"))
-
-    @property
-    def _metadata(self) -> Mapping[str, Any]:
-        metadata: Mapping[str, Any] = (self.body or {}).get("metadata") or {}
-        return metadata
-
-    def decode(self) -> Mapping[str, Any]:
-        """Decode the object. Raises ``msgspec.MsgspecError`` where it cannot be decoded."""
-        if self.body is not None:
-            return self.body
-        assert self.object is not None
-        return self.object.decode()
+    memo: Any
+    initial: bool
 
 
 class ObjectState:
@@ -99,7 +70,9 @@ class ObjectState:
         "version",
     )
 
-    def __init__(self, cache: ObjectCache, uid: str, obj: RawObject, *, initial: bool) -> None:
+    def __init__(
+        self, cache: ObjectCache, uid: str, obj: RawObject, *, initial: bool, memory: Memory | None = None
+    ) -> None:
         self.cache = cache
         self.uid = uid
         self.namespace = obj.namespace
@@ -111,15 +84,19 @@ class ObjectState:
         self.body: Mapping[str, Any] | None = None
         self.last_object: RawObject | None = None  # for kinds with optional delete handlers only
         self.gone = False
-        self.initial = initial
+        self.initial = initial and (memory is None or memory.initial)
         self._listener: Callable[[WatchEvent], None] | None = None
-        self._memo: Any = None
+        self._memo: Any = None if memory is None else memory.memo
 
     def get_memo(self) -> Any:
         """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""
         if self._memo is None:
             self._memo = copy.copy(self.cache.memo)
         return self._memo
+
+    def remember(self) -> Memory:
+        """Return what is remembered of the object while the operator is paused."""
+        return Memory(self._memo, self.initial)
 
     @property
     def ref(self) -> ObjectRef:
@@ -214,6 +191,8 @@ class ObjectCache:
     ``observe`` and ``replace`` take what a reflector has seen, and queue the objects that have something new. Where
     there are handlers of raw events, at most *backlog_limit* events of an object are pending: further changes replace
     the newest one. An addition and a deletion are never replaced.
+
+    *memories* are of an operator that was paused, by the keys of objects; each is taken when its object is seen.
     """
 
     def __init__(
@@ -225,6 +204,7 @@ class ObjectCache:
         consistency_timeout: float,
         backlog_limit: int = 100,
         indices: Indices | None = None,
+        memories: dict[str, Memory] | None = None,
     ) -> None:
         self.kind = kind
         self.memo = memo
@@ -234,6 +214,8 @@ class ObjectCache:
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
         self._held: dict[ObjectState, Lane] | None = None
+        self._drop: Callable[[ObjectState], None] | None = None  # on standby only
+        self._memories = {} if memories is None else memories
         self._queue = queue
         self._consistency_timeout = consistency_timeout
         self._backlog_limit = backlog_limit
@@ -252,11 +234,14 @@ class ObjectCache:
         Returns the object's key in the cache: its uid, or its name where an aggregated API has no uids.
         """
         uid = obj.uid or f"{obj.namespace}/{obj.name}"
+        if self._drop is not None:
+            self._observe_on_standby(uid, type, obj, self._drop)
+            return uid
         state = self.objects.get(uid)
         if state is None:
             if type == "DELETED" and not self.kind.handlers.events:
                 return uid
-            state = self.objects[uid] = ObjectState(self, uid, obj, initial=type is None)
+            state = self._add(uid, obj, initial=type is None)
         version = self._number(state, type, obj.resource_version)
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
@@ -270,9 +255,38 @@ class ObjectCache:
         self._push(state, WatchEvent(type, version, obj), Lane.INITIAL if type is None else Lane.FRESH)
         return uid
 
+    def _add(self, uid: str, obj: RawObject, *, initial: bool) -> ObjectState:
+        state = ObjectState(self, uid, obj, initial=initial, memory=self._memories.pop(uid, None))
+        self.objects[uid] = state
+        return state
+
+    def _observe_on_standby(
+        self, uid: str, type: str | None, obj: RawObject, drop: Callable[[ObjectState], None]
+    ) -> None:
+        """Keep the newest state of an object, as if it came from the list of the moment when the operator is active."""
+        if type == "DELETED":
+            if uid in self.objects:
+                self._drop_object(self.objects[uid], drop)
+            return
+        state = self.objects.get(uid) or self._add(uid, obj, initial=True)
+        version = self._number(state, type, obj.resource_version)
+        if type is not None or version > state.seen_version:
+            state.seen_version = version
+            state.take_events()
+            self._push(state, WatchEvent(None, version, obj), Lane.INITIAL)
+
+    def _drop_object(self, state: ObjectState, drop: Callable[[ObjectState], None]) -> None:
+        del self.objects[state.uid]
+        if self._held is not None:
+            self._held.pop(state, None)
+        drop(state)
+
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""
         for state in [state for uid, state in self.objects.items() if uid not in listed]:
+            if self._drop is not None:
+                self._drop_object(state, self._drop)
+                continue
             del self.objects[state.uid]
             self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), Lane.FRESH)
         self.listed.set()
@@ -298,8 +312,17 @@ class ObjectCache:
         """Keep objects from being queued, until :meth:`release`."""
         self._held = {}
 
+    def stand_by(self, drop: Callable[[ObjectState], None]) -> None:
+        """Keep objects for an operator on standby, in their newest states, until :meth:`release`.
+
+        Objects that are deleted meanwhile are passed to *drop*: another operator has handled that.
+        """
+        self._held = {}
+        self._drop = drop
+
     def release(self) -> None:
         """Queue the objects that were held, as far as they have pending watch events."""
+        self._drop = None
         held, self._held = self._held, None
         for state, lane in (held or {}).items():
             if state.events:

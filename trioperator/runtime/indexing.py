@@ -59,7 +59,7 @@ class Indexing:
     async def process(self, state: ObjectState, event: WatchEvent) -> Mapping[str, Any] | None:
         """Update the indices by a watch event of an object. Returns the object, if it had to be decoded."""
         if event.type == "DELETED":
-            self._forget(state)
+            self.forget(state)
             return None
         if event.version <= self._indexed.get(state, -1):
             return None
@@ -102,6 +102,21 @@ class Indexing:
                 state.make_logger().error("The object could not be indexed.", exc_info=error)
             if state.cache.kind.handlers.is_index_only and state.events and state.events[-1] is event:
                 state.take_events()  # there are no other handlers
+
+    def forget(self, state: ObjectState) -> None:
+        """Remove an object that is gone."""
+        for handler in state.cache.kind.handlers.indices:
+            self._discard(state, handler)
+        self._indexed.pop(state, None)
+        self._failed.pop(state, None)
+
+    def clear(self) -> None:
+        """Remove all objects."""
+        for index in self.indices.values():
+            for owner in owners(index):
+                discard(index, owner)
+        self._indexed.clear()
+        self._failed.clear()
 
     def drop(self, cache: ObjectCache) -> None:
         """Remove the objects of a cache that is not watched any more."""
@@ -176,12 +191,6 @@ class Indexing:
 
     def _discard(self, state: ObjectState, handler: IndexHandler) -> None:
         discard(self.indices[handler.id], _Owner(state, handler_identity(handler)))
-
-    def _forget(self, state: ObjectState) -> None:
-        for handler in state.cache.kind.handlers.indices:
-            self._discard(state, handler)
-        self._indexed.pop(state, None)
-        self._failed.pop(state, None)
 
 
 class _Owner(msgspec.Struct, frozen=True):

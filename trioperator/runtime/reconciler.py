@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from trioperator.clock import wall_now
-from trioperator.errors import NotFoundError, TrioperatorError, UserCodeError
+from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
@@ -126,6 +126,9 @@ class Reconciler:
         logger = state.make_logger()
         failures = self._failures[state][0] + 1 if state in self._failures else 1
         delays = list(itertools.islice(self._settings.queueing.error_delays, failures))
+        if isinstance(error, PausedError):
+            logger.debug("The object is left to another operator: %s", error)
+            return DONE
         fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
         if isinstance(error, NotFoundError) and failures == 1:
             # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.

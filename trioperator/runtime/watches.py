@@ -1,7 +1,8 @@
 """The watch manager: which resource kinds in which namespaces are watched, as CRDs and namespaces come and go.
 
 There is one watch, which is a reflector with its cache, for each kind, or for each kind and namespace where the
-operator is restricted to some. Kinds that cannot be listed do not hold up the others.
+operator is restricted to some. Kinds that cannot be listed do not hold up the others. While the operator is on standby,
+watches are kept warm: objects are listed, watched and indexed, but not handled.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trioperator.logs import get_logger
 from trioperator.model.crd import resources_of_crd
 from trioperator.model.resource import Resource, Selection, Selector, select_resources
 from trioperator.pulse import Pulse
-from trioperator.runtime.cache import Kind, ObjectCache, Queue
+from trioperator.runtime.cache import Kind, Memory, ObjectCache, Queue
 from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
@@ -55,7 +56,10 @@ class _Watch:
 
 
 class WatchManager:
-    """Starts and stops the watches of resource kinds, as handlers ask for them and the cluster has them."""
+    """Starts and stops the watches of resource kinds, as handlers ask for them and the cluster has them.
+
+    Objects are held until :meth:`activate`. *memories* are those of the manager before, if the operator was paused.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class WatchManager:
         memo: Any,
         indexing: Indexing,
         daemons: DaemonManager,
+        memories: dict[str, Memory] | None = None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -76,9 +81,12 @@ class WatchManager:
         self._memo = memo
         self._indexing = indexing
         self._daemons = daemons
+        self._memories = {} if memories is None else memories
         self._held: list[ObjectCache] = []
-        self._populated = trio.Event()
-        self._populated.set()
+        self._active = trio.Event()
+        self._indexed, self._released = trio.Event(), trio.Event()
+        self._indexed.set()
+        self._released.set()
         self._handlers = registry.resource_handlers()
         self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
         self._logger = get_logger("trioperator.runtime.watches")
@@ -110,11 +118,21 @@ class WatchManager:
                 self._logger.warning("%s Namespaces are watched as soon as they are created.", problem)
             self._adjust(intake)
             await self._wait_for_lists()
-            await self._populated.wait()
+            await self._indexed.wait()
             task_status.started()
             while True:
                 await self._changed.wait()
                 self._adjust(intake)
+
+    def activate(self) -> None:
+        """Let objects be handled."""
+        self._active.set()
+
+    def remember(self) -> dict[str, Memory]:
+        """Return what is remembered of the objects while the operator is paused, by their keys in the caches."""
+        caches = [watch.cache for watch in self._watches.values()]
+        unseen = {} if caches and all(cache.listed.is_set() for cache in caches) else self._memories
+        return unseen | {uid: state.remember() for cache in caches for uid, state in cache.objects.items()}
 
     async def _discover_the_rest(self, groups: frozenset[str]) -> None:
         """Discover the API groups again whose servers are not available, until they are."""
@@ -236,34 +254,45 @@ class WatchManager:
             else:
                 watch = self._watches[key] = self._make_watch(key, kind)
                 started.append(watch)
-        self._hold_for_indices(intake, [watch.cache for watch in started])
+        self._hold(intake, [watch.cache for watch in started])
         for watch in started:
             intake.start_soon(self._serve_watch, watch, name=f"watch {watch.reflector.path}")
 
-    def _hold_for_indices(self, intake: trio.Nursery, caches: Collection[ObjectCache]) -> None:
-        """Keep the objects of new caches from being handled, until those that are indexed are in the indices."""
-        is_populating = not self._populated.is_set()
-        if not is_populating and not any(cache.kind.handlers.indices for cache in caches):
+    def _hold(self, intake: trio.Nursery, caches: Collection[ObjectCache]) -> None:
+        """Keep objects from being handled on standby, and until those that are indexed are in the indices."""
+        is_holding = not self._released.is_set()
+        is_active = self._active.is_set()
+        if is_active and not is_holding and not any(cache.kind.handlers.indices for cache in caches):
             return
         for cache in caches:
-            cache.hold()
+            if is_active:
+                cache.hold()
+            else:
+                cache.stand_by(self._indexing.forget)
         self._held += caches
-        if not is_populating:
-            self._populated = trio.Event()
-            intake.start_soon(self._populate, name="populate indices")
+        if not is_holding:
+            self._indexed, self._released = trio.Event(), trio.Event()
+            intake.start_soon(self._release, name="populate indices")
 
-    async def _populate(self) -> None:
-        """Fill the indices from the first lists; then let the objects that were held be handled."""
+    async def _release(self) -> None:
+        """Let the objects that were held be handled, once the indices are filled and the operator is active."""
         done: set[ObjectCache] = set()
-        while pending := {cache for cache in self._held if cache.kind.handlers.indices} - done:
+        while (pending := self._unindexed(done)) or not self._active.is_set():
             for cache in pending:
                 await cache.listed.wait()
             await self._indexing.populate(pending)
             done |= pending
+            self._indexed.set()
+            if not self._unindexed(done):
+                await self._active.wait()
+        self._indexed.set()
         held, self._held = self._held, []
-        self._populated.set()
+        self._released.set()
         for cache in held:
             cache.release()
+
+    def _unindexed(self, done: Collection[ObjectCache]) -> set[ObjectCache]:
+        return {cache for cache in self._held if cache.kind.handlers.indices}.difference(done)
 
     def _exists(self, resource: Resource, namespace: str | None) -> bool:
         """Check whether objects of the kind may still exist, in any version, though they are not watched."""
@@ -279,6 +308,7 @@ class WatchManager:
             consistency_timeout=self._settings.persistence.consistency_timeout,
             backlog_limit=self._settings.queueing.backlog_limit,
             indices=self._indexing.indices,
+            memories=self._memories,
         )
         path = resource.get_path(namespace=namespace)
         hint = "Its handlers are not called until then."

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
 from trioperator.settings.rules import (
     ANYTHING,
     BOOLEAN,
@@ -39,6 +40,7 @@ __all__ = [
     "AdmissionSettings",
     "BackgroundSettings",
     "ExecutionSettings",
+    "LeadershipSettings",
     "NetworkingSettings",
     "OperatorSettings",
     "PeeringSettings",
@@ -85,35 +87,6 @@ class PostingSettings(Section):
 
     level: int = setting(logging.INFO, INTEGER)
     """Lowest level of log messages that are posted; default: ``logging.INFO``. It has no effect yet."""
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class PeeringSettings(Section):
-    """Settings of peering with other operators: see docs/settings.md. They have no effect yet.
-
-    - ``name`` (default "default"): name of the peering object
-    - ``stealth`` (default False): whether keep-alives are not logged
-    - ``priority`` (default 0): priority of this operator; the others pause while one with a higher priority runs
-    - ``mandatory`` (default False): whether the operator waits for the peering object to exist
-    - ``standalone`` (default False): whether peering is off
-    """
-
-    _path: ClassVar[str] = "settings.peering"
-
-    name: str = setting("default", TEXT)
-    """Name of the peering object; default: "default". It has no effect yet."""
-
-    stealth: bool = setting(False, BOOLEAN)
-    """Whether keep-alives are not logged; default: False. It has no effect yet."""
-
-    priority: int = setting(0, INTEGER)
-    """Priority of this operator: others pause while one with a higher one runs; default: 0. It has no effect yet."""
-
-    mandatory: bool = setting(False, BOOLEAN)
-    """Whether the operator waits for the peering object to exist; default: False. It has no effect yet."""
-
-    standalone: bool = setting(False, BOOLEAN)
-    """Whether peering is off; default: False. It has no effect yet: operators run without peering."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -359,6 +332,7 @@ class OperatorSettings(Section):
     - ``networking``: single requests
     - ``persistence``: what is stored on objects
     - ``background``: daemons and timers
+    - ``leadership``: leader election by a Lease
     - ``posting``, ``peering``, ``admission``: no effect yet
 
     Assigning an invalid value raises ConfigError, an unknown name AttributeError. All times are in seconds. See
@@ -370,6 +344,7 @@ class OperatorSettings(Section):
     process: ProcessSettings = _section(ProcessSettings)
     posting: PostingSettings = _section(PostingSettings)
     peering: PeeringSettings = _section(PeeringSettings)
+    leadership: LeadershipSettings = _section(LeadershipSettings)
     watching: WatchingSettings = _section(WatchingSettings)
     queueing: QueueingSettings = _section(QueueingSettings)
     scanning: ScanningSettings = _section(ScanningSettings)

@@ -1,0 +1,239 @@
+"""Tests for :mod:`trioperator.coordination.leadership`: of several replicas, at most one handles objects."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+@dataclasses.dataclass(eq=False)
+class Replica:
+    """One of several replicas of an operator: its network, and what it has handled."""
+
+    name: str
+    bench: Bench
+    plan: FaultPlan
+    calls: list[tuple[float, str]] = dataclasses.field(default_factory=list)
+    stopped: list[trioperator.DaemonStoppingReason | None] = dataclasses.field(default_factory=list)
+    running: set[str] = dataclasses.field(default_factory=set)
+    scope: trio.CancelScope = dataclasses.field(default_factory=trio.CancelScope)
+
+    def note(self, call: str) -> None:
+        self.calls.append((trio.current_time(), call))
+
+    @property
+    def handled(self) -> list[str]:
+        return [call for _, call in self.calls]
+
+
+def make_replica(cluster: Cluster, name: str) -> Replica:
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled = True
+    settings.leadership.identity = name
+    settings.networking.error_backoffs = (1,)
+    registry = trioperator.OperatorRegistry()
+    replica = Replica(name, Bench(cluster, registry, settings), FaultPlan())
+
+    @trioperator.on.resume("widgets", registry=registry)
+    async def resume(name: str, **_: Any) -> None:
+        replica.note(f"resume {name}")
+
+    @trioperator.on.create("widgets", registry=registry)
+    async def create(name: str, **_: Any) -> None:
+        replica.note(f"create {name}")
+
+    @trioperator.on.update("widgets", registry=registry)
+    async def update(name: str, **_: Any) -> None:
+        replica.note(f"update {name}")
+
+    @trioperator.on.delete("widgets", registry=registry, optional=True)
+    async def delete(name: str, **_: Any) -> None:
+        replica.note(f"delete {name}")
+
+    @trioperator.daemon("widgets", registry=registry, cancellation_timeout=1)
+    async def watch(name: str, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        replica.running.add(name)
+        try:
+            await stopped.wait()
+            replica.stopped.append(stopped.reason)
+        finally:
+            replica.running.discard(name)
+
+    return replica
+
+
+async def run_replica(replica: Replica, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run a replica until its scope is cancelled, which is a crash: the network is gone first."""
+    transport = FaultyTransport(replica.bench.cluster.transport(), replica.plan)
+    with replica.scope:
+        async with replica.bench.running(transport=transport):
+            task_status.started()
+            await trio.sleep_forever()
+
+
+async def crash(replica: Replica) -> None:
+    """End a replica as SIGKILL does: it sends nothing more."""
+    replica.plan.add(Fault.refuse())
+    replica.scope.cancel()
+    await settle()
+
+
+@contextlib.asynccontextmanager
+async def replicas(cluster: Cluster, *names: str) -> AsyncIterator[list[Replica]]:
+    """Run replicas in the block; the first one is the leader at its beginning."""
+    made = [make_replica(cluster, name) for name in names]
+    async with trio.open_nursery() as nursery:
+        for replica in made:
+            await nursery.start(run_replica, replica)
+            await settle(1)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def cluster(cluster: Cluster) -> Cluster:
+    await cluster.apply(CRD)
+    return cluster
+
+
+async def holder(cluster: Cluster) -> str:
+    lease = await cluster.get("leases.coordination.k8s.io", "trioperator")
+    identity: str = lease["spec"]["holderIdentity"]
+    return identity
+
+
+async def test_only_the_leader_handles_objects(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with replicas(cluster, "a", "b", "c") as (first, second, third):
+        await cluster.create(widget())
+        await settle(30)
+        assert await holder(cluster) == "a"
+        assert first.handled == ["create w"]
+        assert first.running == {"w"}
+        for standby in (second, third):
+            assert not standby.calls
+            assert not standby.running
+
+
+async def test_a_standby_takes_over_within_the_lease_and_a_period_when_the_leader_dies(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with replicas(cluster, "a", "b") as (first, second):
+        await cluster.create(widget())
+        await settle(5.3)
+        await crash(first)
+        died = trio.current_time()
+        await cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(17)
+        assert await holder(cluster) == "b"
+        assert second.handled == ["resume w", "update w"]
+        assert 10 < second.calls[0][0] - died <= 17
+        assert second.running == {"w"}
+
+
+async def test_a_leader_that_stops_releases_the_lease_and_a_standby_takes_over_at_once(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    leader, standby = make_replica(cluster, "a"), make_replica(cluster, "b")
+    async with leader.bench.running() as stop:
+        await settle(1)
+        async with standby.bench.running():
+            await cluster.create(widget())
+            await settle(5)
+            stop()
+            await settle(3)
+            assert await holder(cluster) == "b"
+            assert standby.running == {"w"}
+            assert standby.handled == ["resume w"]
+            assert leader.stopped == [trioperator.DaemonStoppingReason.OPERATOR_EXITING | leader_flag()]
+
+
+def leader_flag() -> trioperator.DaemonStoppingReason:
+    return trioperator.DaemonStoppingReason.DAEMON_SIGNALLED
+
+
+async def test_a_leader_without_a_network_pauses_before_another_takes_over_and_stands_by_afterwards(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with replicas(cluster, "a", "b") as (first, second):
+        await cluster.create(widget())
+        await settle(5)
+        first.plan.add(Fault.stall(), resource="leases")
+        first.plan.add(Fault.refuse())
+        await settle(10.1)
+        assert not first.running  # cancelled at the renew deadline, while the lease is still its own
+        assert not second.running
+        await settle(7)
+        assert second.running == {"w"}
+        first.plan.clear()
+        await settle(60)
+        assert await holder(cluster) == "b"
+        assert not first.running
+        await crash(second)
+        await settle(20)
+        assert await holder(cluster) == "a"
+        assert first.running == {"w"}
+        assert first.handled == ["create w"]  # what it has handled before is not resumed again
+
+
+async def test_what_was_deleted_while_on_standby_is_not_handled_twice(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with replicas(cluster, "a", "b") as (first, second):
+        await cluster.create(widget("x"))
+        await cluster.create(widget("y"))
+        await settle(2)
+        await cluster.delete("widgets", "x")
+        await settle(2)
+        assert sorted(first.handled) == ["create x", "create y", "delete x"]
+        await crash(first)
+        await settle(20)
+        assert second.handled == ["resume y"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_replicas_that_lose_their_network_never_lead_at_the_same_time(
+    seed: int, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    rng = random.Random(seed)
+    async with replicas(cluster, "a", "b", "c") as made:
+        await cluster.create(widget())
+        for round in range(4):
+            await settle(rng.uniform(0.5, 20))
+            assert sum(bool(replica.running) for replica in made) <= 1
+            victim = rng.choice(made)
+            victim.plan.add(Fault.stall(), resource="leases", chance=0.5)
+            victim.plan.add(rng.choice([Fault.refuse(), Fault.status(500), Fault.lose_answer()]))
+            for _ in range(rng.randrange(1, 20)):
+                await settle(1)
+                assert sum(bool(replica.running) for replica in made) <= 1
+            victim.plan.clear()
+            await cluster.patch("widgets", "w", {"spec": {"size": round}})
+        await settle(60)
+        assert sum(bool(replica.running) for replica in made) == 1
+        assert (await cluster.get("widgets", "w"))["spec"]["size"] == 3
+
+
+async def test_times_that_contradict_each_other_are_refused(cluster: Cluster) -> None:
+    replica = make_replica(cluster, "a")
+    replica.bench.settings.leadership.renew_deadline = 20
+    with pytest.raises(trioperator.ConfigError, match="lease_duration must be longer than renew_deadline"):
+        await trioperator.operator(
+            registry=replica.bench.registry,
+            settings=replica.bench.settings,
+            connection=trioperator.ConnectionInfo(server="http://embedded"),
+            transport=cluster.transport(),
+        )

@@ -1,0 +1,187 @@
+"""Tests for :mod:`trioperator.coordination.lease`: a lease has one holder at a time, by client-go's rules."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from trioperator.apiserver import Cluster
+from trioperator.coordination.lease import Attempt, Lease
+from trioperator.errors import ConflictError, ServerError
+from trioperator.kube.client import Client, open_client
+from trioperator.settings import OperatorSettings
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+
+@pytest.fixture
+def plan() -> FaultPlan:
+    return FaultPlan()
+
+
+@pytest.fixture
+async def client(cluster: Cluster, plan: FaultPlan) -> AsyncIterator[Client]:
+    info = trioperator.ConnectionInfo(server="http://embedded")
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client:
+        yield client
+
+
+def make(client: Client, identity: str, *, duration: float = 15) -> Lease:
+    return Lease(client, namespace="default", name="it", identity=identity, duration=duration)
+
+
+async def spec(cluster: Cluster) -> dict[str, Any]:
+    found: dict[str, Any] = (await cluster.get("leases.coordination.k8s.io", "it"))["spec"]
+    return found
+
+
+async def test_the_first_one_acquires_the_lease_and_renews_it(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    lease = make(client, "a")
+    assert await lease.attempt(timeout=5) is Attempt.HELD
+    first = await spec(cluster)
+    assert first["holderIdentity"] == "a"
+    assert first["leaseDurationSeconds"] == 15
+    assert first["leaseTransitions"] == 0
+    await trio.sleep(3)
+    cluster.requests.clear()
+    assert await lease.attempt(timeout=5) is Attempt.HELD
+    assert len(cluster.requests) == 1  # one optimistic write, and no read
+    second = await spec(cluster)
+    assert second["renewTime"] > first["renewTime"]
+    assert second["acquireTime"] == first["acquireTime"]
+
+
+async def test_another_one_waits_until_the_record_has_not_changed_for_its_duration(
+    client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await one.attempt(timeout=5)
+    assert await other.attempt(timeout=5) is Attempt.TAKEN
+    assert other.holder == "a"
+    await trio.sleep(10)
+    await one.attempt(timeout=5)
+    await trio.sleep(10)
+    assert await other.attempt(timeout=5) is Attempt.TAKEN  # it was renewed meanwhile
+    await trio.sleep_until(other.expires_at)
+    assert await other.attempt(timeout=5) is Attempt.HELD
+    with pytest.raises(ConflictError):
+        await one.attempt(timeout=5)
+    assert await one.attempt(timeout=5) is Attempt.TAKEN
+    assert one.holder == "b"
+
+
+async def test_transitions_are_counted_and_foreign_fields_are_kept(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await one.attempt(timeout=5)
+    await cluster.patch("leases.coordination.k8s.io", "it", {"metadata": {"labels": {"team": "x"}}})
+    await other.attempt(timeout=5)
+    await trio.sleep(15)
+    assert await other.attempt(timeout=5) is Attempt.HELD
+    found = await cluster.get("leases.coordination.k8s.io", "it")
+    assert found["spec"]["leaseTransitions"] == 1
+    assert found["metadata"]["labels"] == {"team": "x"}
+
+
+async def test_a_lease_that_was_released_is_free_at_once(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await one.attempt(timeout=5)
+    await other.attempt(timeout=5)
+    await one.release()
+    assert (await spec(cluster))["holderIdentity"] == ""
+    assert await other.attempt(timeout=5) is Attempt.HELD
+
+
+async def test_only_the_holder_releases_a_lease(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await one.attempt(timeout=5)
+    await other.attempt(timeout=5)
+    await other.release()
+    assert (await spec(cluster))["holderIdentity"] == "a"
+
+
+async def test_a_lease_that_was_deleted_is_created_again(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    lease = make(client, "a")
+    await lease.attempt(timeout=5)
+    await cluster.delete("leases.coordination.k8s.io", "it")
+    for _ in range(2):
+        attempt = None
+        try:
+            attempt = await lease.attempt(timeout=5)
+        except trioperator.TrioperatorError:
+            continue
+    assert attempt is Attempt.HELD
+    assert (await spec(cluster))["holderIdentity"] == "a"
+
+
+async def test_a_conflict_is_not_overwritten(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+    lease = make(client, "a")
+    await lease.attempt(timeout=5)
+    await cluster.patch("leases.coordination.k8s.io", "it", {"spec": {"holderIdentity": "b"}})
+    with pytest.raises(ConflictError):
+        await lease.attempt(timeout=5)
+    assert await lease.attempt(timeout=5) is Attempt.TAKEN
+    assert lease.holder == "b"
+
+
+async def test_a_change_of_others_to_the_metadata_takes_no_leadership(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    lease = make(client, "a")
+    await lease.attempt(timeout=5)
+    await cluster.patch("leases.coordination.k8s.io", "it", {"metadata": {"labels": {"team": "x"}}})
+    with pytest.raises(ConflictError):
+        await lease.attempt(timeout=5)
+    assert await lease.attempt(timeout=5) is Attempt.HELD
+
+
+async def test_errors_are_raised_and_renew_nothing(client: Client, plan: FaultPlan, autojump_clock: MockClock) -> None:
+    lease = make(client, "a")
+    await lease.attempt(timeout=5)
+    renewed_at = lease.renewed_at
+    await trio.sleep(2)
+    plan.add(Fault.status(503), times=1)
+    with pytest.raises(ServerError):
+        await lease.attempt(timeout=5)
+    plan.add(Fault.stall(), times=1)
+    with pytest.raises(trio.TooSlowError):
+        await lease.attempt(timeout=5)
+    assert lease.renewed_at == renewed_at
+
+
+async def test_the_time_of_a_renewal_is_that_of_its_request(
+    client: Client, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    lease, began = make(client, "a"), trio.current_time()
+    plan.add(Fault.delay(after=3))
+    await lease.attempt(timeout=30)
+    assert lease.renewed_at == began
+
+
+async def test_nonsense_in_a_record_is_replaced_after_the_duration(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    await cluster.create(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "it", "namespace": "default"},
+            "spec": {"holderIdentity": "x"},
+        }
+    )
+    lease = make(client, "a")
+    assert await lease.attempt(timeout=5) is Attempt.TAKEN
+    await trio.sleep(15)
+    assert await lease.attempt(timeout=5) is Attempt.HELD

@@ -1,0 +1,83 @@
+"""Tests for :mod:`trioperator.coordination.pauses`: an operator is active while there is no reason for a pause."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trioperator.coordination.pauses import Pauses
+from trioperator.errors import PausedError
+
+
+async def is_active(pauses: Pauses) -> bool:
+    with trio.move_on_after(1):
+        await pauses.wait_active()
+        return True
+    return False
+
+
+async def is_paused(pauses: Pauses) -> bool:
+    with trio.move_on_after(1):
+        await pauses.wait_paused()
+        return True
+    return False
+
+
+async def test_an_operator_is_active_at_first(autojump_clock: MockClock) -> None:
+    pauses = Pauses()
+    assert await is_active(pauses)
+    assert not await is_paused(pauses)
+    assert pauses.reasons == ()
+    pauses.check_write()
+
+
+async def test_it_is_active_again_when_every_owner_has_resumed(autojump_clock: MockClock) -> None:
+    pauses = Pauses()
+    pauses.pause("peering a", "in favour of x")
+    pauses.pause("peering b", "in favour of y")
+    pauses.resume("peering a")
+    assert await is_paused(pauses)
+    assert pauses.reasons == ("in favour of y",)
+    pauses.resume("peering b")
+    assert await is_active(pauses)
+    assert not await is_paused(pauses)
+
+
+async def test_a_pause_in_order_lets_handlers_write_and_one_at_once_does_not() -> None:
+    pauses = Pauses()
+    pauses.pause("peering", "in favour of x")
+    pauses.check_write()
+    pauses.pause("leadership", "as the lease is lost", at_once=True)
+    with pytest.raises(PausedError, match=r"paused in favour of x and as the lease is lost"):
+        pauses.check_write()
+    pauses.resume("leadership")
+    pauses.resume("peering")
+    pauses.check_write()
+
+
+async def test_writes_are_refused_after_the_deadline_though_nobody_has_noticed_it_yet(
+    autojump_clock: MockClock,
+) -> None:
+    pauses = Pauses()
+    pauses.resume("leadership", until=trio.current_time() + 10)
+    await trio.sleep(9)
+    pauses.check_write()
+    await trio.sleep(1)
+    with pytest.raises(PausedError, match="not renewed its lease in time"):
+        pauses.check_write()
+    pauses.resume("leadership", until=trio.current_time() + 10)
+    pauses.check_write()
+
+
+async def test_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
+    pauses = Pauses()
+    pauses.pause("a", "x")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pauses.wait_active)
+        await trio.sleep(1)
+        pauses.resume("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pauses.wait_paused)
+        await trio.sleep(1)
+        pauses.pause("b", "y")

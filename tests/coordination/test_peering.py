@@ -1,0 +1,280 @@
+"""Tests for :mod:`trioperator.coordination.peering`: operators pause in favour of others, as Kopf's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+
+def peering_crd(*, clusterwide: bool = True, group: str = "kopf.dev") -> dict[str, Any]:
+    prefix = "Cluster" if clusterwide else ""
+    plural = f"{prefix}KopfPeerings".lower()
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster" if clusterwide else "Namespaced",
+            "names": {"kind": f"{prefix}KopfPeering", "plural": plural, "singular": plural[:-1]},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "properties": {"status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def peering(name: str = "default", *, namespace: str | None = None, group: str = "kopf.dev") -> dict[str, Any]:
+    kind = "ClusterKopfPeering" if namespace is None else "KopfPeering"
+    metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata}
+
+
+@pytest.fixture
+async def cluster(cluster: Cluster) -> Cluster:
+    await cluster.apply(CRD)
+    await cluster.apply(peering_crd())
+    await cluster.apply(peering_crd(clusterwide=False))
+    return cluster
+
+
+class Operator:
+    """An operator that notes what it handles, and which daemons run."""
+
+    def __init__(self, cluster: Cluster, *, priority: int = 0, **peering: Any) -> None:
+        self.bench = Bench(cluster, trioperator.OperatorRegistry(), trioperator.OperatorSettings())
+        self.bench.settings.peering.priority = priority
+        for name, value in peering.items():
+            setattr(self.bench.settings.peering, name, value)
+        self.handled: list[str] = []
+        self.running: set[str] = set()
+
+        @trioperator.on.resume("widgets", registry=self.bench.registry)
+        async def resume(name: str, **_: Any) -> None:
+            self.handled.append(f"resume {name}")
+
+        @trioperator.on.create("widgets", registry=self.bench.registry)
+        async def create(name: str, memo: trioperator.Memo, **_: Any) -> None:
+            memo.created = True
+            self.handled.append(f"create {name}")
+
+        @trioperator.on.update("widgets", registry=self.bench.registry)
+        async def update(name: str, memo: trioperator.Memo, **_: Any) -> None:
+            self.handled.append(f"update {name}{' again' if 'created' in memo else ''}")
+
+        @trioperator.daemon("widgets", registry=self.bench.registry)
+        async def watch(name: str, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+            self.running.add(name)
+            await stopped.wait()
+            self.running.discard(name)
+
+
+async def records(cluster: Cluster, name: str = "default") -> dict[str, Any]:
+    found: dict[str, Any] = (await cluster.get("clusterkopfpeerings", name)).get("status") or {}
+    return {identity: record["priority"] for identity, record in found.items()}
+
+
+async def test_an_operator_pauses_while_one_with_a_higher_priority_runs_and_resumes_where_it_was(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    low, high = Operator(cluster), Operator(cluster, priority=10)
+    async with low.bench.running():
+        await cluster.create(widget())
+        await settle(1)
+        assert low.handled == ["create w"]
+        assert low.running == {"w"}
+        async with high.bench.running():
+            await settle(1)
+            assert not low.running
+            assert high.running == {"w"}
+            await cluster.patch("widgets", "w", {"spec": {"size": 2}})
+            await settle(200)  # keep-alives keep the pause
+            assert low.handled == ["create w"]
+            assert high.handled == ["resume w", "update w"]
+        await settle(1)
+        assert low.running == {"w"}
+        await cluster.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(1)
+    assert low.handled == ["create w", "update w again"]  # no second resume, and the same memo
+
+
+async def test_records_are_kept_alive_and_removed_on_exit(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(peering())
+    operator = Operator(cluster, priority=7)
+    async with operator.bench.running(identity="me"):
+        await settle(1)
+        first = (await cluster.get("clusterkopfpeerings", "default"))["status"]["me"]
+        assert first["priority"] == 7
+        assert first["lifetime"] == 60
+        cluster.requests.clear()
+        await settle(600)
+        renewals = cluster.requests.select(verb="patch", resource="clusterkopfpeerings")
+        assert 600 / 55 <= len(renewals) <= 600 / 50 + 1
+        assert (await cluster.get("clusterkopfpeerings", "default"))["status"]["me"]["lastseen"] != first["lastseen"]
+    assert await records(cluster) == {}
+
+
+async def test_an_operator_resumes_when_a_peer_has_died(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(peering())
+    low, high = Operator(cluster), Operator(cluster, priority=10)
+    plan = FaultPlan()
+    async with low.bench.running(), trio.open_nursery() as nursery:
+
+        async def die() -> None:
+            async with high.bench.running(transport=FaultyTransport(cluster.transport(), plan), identity="high"):
+                await settle(5)
+                plan.add(Fault.refuse())
+                nursery.cancel_scope.cancel()
+
+        await cluster.create(widget())
+        nursery.start_soon(die)
+        await settle(4)
+        assert not low.running
+        await trio.sleep_forever()
+    assert await records(cluster) == {"high": 10}  # no time was left to see it die
+    async with low.bench.running():
+        await settle(1)
+        assert not low.running
+        await settle(60)
+        assert low.running == {"w"}
+        assert "high" not in await records(cluster)  # dead records are removed
+
+
+async def test_operators_with_the_same_priority_all_pause(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(peering())
+    one, other = Operator(cluster), Operator(cluster)
+    async with one.bench.running(identity="a"), other.bench.running(identity="b"):
+        await cluster.create(widget())
+        await settle(100)
+        assert not one.handled
+        assert not other.handled
+
+
+async def test_with_a_tie_break_one_of_them_goes_on(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(peering())
+    one, other = Operator(cluster, tie_break=True), Operator(cluster, tie_break=True)
+    async with one.bench.running(identity="b"), other.bench.running(identity="a"):
+        await cluster.create(widget())
+        await settle(100)
+        assert other.handled == ["create w"]
+        assert not one.handled
+
+
+async def test_a_standalone_operator_takes_no_part(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(peering())
+    alone, high = Operator(cluster), Operator(cluster, priority=10)
+    async with alone.bench.running(standalone=True), high.bench.running(identity="high"):
+        await settle(1)
+        assert await records(cluster) == {"high": 10}
+        await cluster.create(widget())
+        await settle(1)
+        assert alone.running == {"w"}
+
+
+async def test_without_a_peering_object_an_operator_is_standalone_until_there_is_one(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    low, high = Operator(cluster), Operator(cluster, priority=1)
+    async with low.bench.running(), high.bench.running():
+        await cluster.create(widget())
+        await settle(1)
+        assert "Default peering object is not found, falling back to the standalone mode." in caplog.text
+        assert low.running == high.running == {"w"}
+        await cluster.create(peering())
+        await settle(1)
+        assert not low.running
+        assert high.running == {"w"}
+        await cluster.delete("clusterkopfpeerings", "default")
+        await settle(1)
+        assert low.running == {"w"}
+
+
+async def test_with_a_mandatory_peering_an_operator_pauses_until_the_object_exists(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    operator = Operator(cluster)
+    async with operator.bench.running(peering_name="mine", priority=5, identity="me"):
+        await cluster.create(widget())
+        await settle(100)
+        assert not operator.handled
+        await cluster.create(peering("mine"))
+        await settle(1)
+        assert operator.handled == ["resume w", "create w"] or operator.handled == ["create w"]
+        assert await records(cluster, "mine") == {"me": 5}
+
+
+async def test_with_a_mandatory_peering_an_operator_waits_for_the_definition_of_peerings(
+    autojump_clock: MockClock,
+) -> None:
+    bare = Cluster()
+    await bare.apply(CRD)
+    operator = Operator(bare)
+    async with operator.bench.running(peering_name="default"):
+        await bare.create(widget())
+        await settle(10)
+        assert not operator.running
+        await bare.apply(peering_crd())
+        await bare.create(peering())
+        await settle(100)
+        assert operator.running == {"w"}
+
+
+async def test_the_old_group_of_peerings_is_found(autojump_clock: MockClock) -> None:
+    bare = Cluster()
+    await bare.apply(CRD)
+    await bare.apply(peering_crd(group="zalando.org"))
+    await bare.create(peering(group="zalando.org"))
+    async with Operator(bare).bench.running(identity="me"):
+        await settle(1)
+        assert "me" in (await bare.get("clusterkopfpeerings", "default"))["status"]
+
+
+async def test_operators_of_namespaces_have_a_peering_in_each(cluster: Cluster, autojump_clock: MockClock) -> None:
+    for namespace in ("team-a", "team-b"):
+        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        await cluster.create(peering(namespace=namespace))
+    low, high = Operator(cluster), Operator(cluster, priority=3)
+    async with low.bench.running(namespaces=["team-*"], identity="low"):
+        await settle(1)
+        for namespace in ("team-a", "team-b"):
+            found = await cluster.get("kopfpeerings", "default", namespace=namespace)
+            assert list(found["status"]) == ["low"]
+        async with high.bench.running(namespace="team-b"):
+            await cluster.create({**widget(), "metadata": {"name": "w", "namespace": "team-b"}})
+            await settle(1)
+            assert high.running == {"w"}
+            assert not low.running
+        await settle(1)
+        assert low.running == {"w"}
+
+
+async def test_records_that_cannot_be_written_are_tried_again(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.create(peering())
+    operator, plan = Operator(cluster), FaultPlan()
+    plan.add(Fault.status(403), resource="clusterkopfpeerings", verb="patch", times=3)
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with operator.bench.running(identity="me", transport=transport):
+        await settle(60)
+        assert await records(cluster) == {"me": 0}
+    assert "cannot show that it is alive" in caplog.text

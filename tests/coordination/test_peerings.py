@@ -1,0 +1,91 @@
+"""Tests for :mod:`trioperator.coordination.peerings`: which peerings an operator takes part in, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.coordination.test_peering import Operator, peering, peering_crd
+from tests.runtime.conftest import CRD, settle, widget
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+
+async def test_nothing_is_handled_before_the_peers_are_known(autojump_clock: MockClock) -> None:
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(), peering(), widget()):
+        await cluster.apply(manifest)
+    low, high, plan = Operator(cluster), Operator(cluster, priority=1), FaultPlan()
+    plan.add(Fault.delay(after=3), resource="clusterkopfpeerings", verb="list")
+    async with high.bench.running():
+        await settle(1)
+        async with low.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+            await settle(30)
+    assert low.handled == []
+
+
+async def test_peerings_that_cannot_be_listed_do_not_hold_up_the_operator_for_ever(autojump_clock: MockClock) -> None:
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(), peering(), widget()):
+        await cluster.apply(manifest)
+    operator, plan = Operator(cluster), FaultPlan()
+    plan.add(Fault.stall(), resource="clusterkopfpeerings")
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(30)
+        assert operator.running == {"w"}
+
+
+async def test_a_namespace_that_comes_later_has_a_peering_and_one_that_goes_pauses_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(clusterwide=False)):
+        await cluster.apply(manifest)
+    low, high = Operator(cluster), Operator(cluster, priority=1)
+    async with low.bench.running(namespaces=["team-*"], identity="low"):
+        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
+        await cluster.create(peering(namespace="team-a"))
+        await settle(1)
+        assert list((await cluster.get("kopfpeerings", "default", namespace="team-a"))["status"]) == ["low"]
+        await cluster.create({**widget(), "metadata": {"name": "w", "namespace": "team-a"}})
+        async with high.bench.running(namespaces=["team-a"]):
+            await settle(1)
+            assert not low.running
+        await settle(1)
+        assert low.running == {"w"}
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_an_operator_that_may_not_discover_peerings_is_standalone(
+    code: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(), peering(), widget()):
+        await cluster.apply(manifest)
+    operator, plan = Operator(cluster), FaultPlan()
+    plan.add(Fault.status(code), path=r"/apis/(kopf\.dev|zalando\.org)/v1$")
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(1)
+        assert operator.running == {"w"}
+    assert "The peering objects cannot be discovered" in caplog.text
+
+
+async def test_an_operator_stops_while_it_waits_for_a_mandatory_peering(autojump_clock: MockClock) -> None:
+    cluster = Cluster()
+    await cluster.apply(CRD)
+    cleaned: list[Any] = []
+    operator = Operator(cluster)
+
+    @trioperator.on.cleanup(registry=operator.bench.registry)
+    async def clean(**_: Any) -> None:
+        cleaned.append(True)
+
+    with trio.fail_after(60):
+        async with operator.bench.running(peering_name="absent") as stop:
+            await settle(5)
+            stop()
+    assert cleaned == [True]

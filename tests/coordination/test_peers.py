@@ -1,0 +1,100 @@
+"""Tests for :mod:`trioperator.coordination.peers`: what the records of other operators mean for this one."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioperator.coordination.peers import Peer, judge, parse_peers
+
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+def peer(identity: str, priority: int = 0, *, age: float = 0, lifetime: float = 60) -> Peer:
+    return Peer(identity, priority, lifetime, NOW - datetime.timedelta(seconds=age))
+
+
+def reason(*peers: Peer, priority: int = 0, tie_break: bool = False) -> str | None:
+    return judge(peers, identity="me", priority=priority, now=NOW, tie_break=tie_break).reason
+
+
+def test_an_operator_alone_goes_on() -> None:
+    assert reason() is None
+    assert reason(peer("me", 500)) is None
+
+
+def test_an_operator_pauses_in_favour_of_a_higher_priority_and_not_of_a_lower_one() -> None:
+    assert reason(peer("dev", 666), peer("low", -1)) == "in favour of dev (priority 666)"
+    assert reason(peer("low", 9), priority=10) is None
+
+
+def test_operators_with_the_same_priority_all_pause_unless_a_tie_break_is_on() -> None:
+    assert "same priority" in str(reason(peer("other")))
+    assert "same priority" in str(reason(peer("another"), tie_break=True))
+    assert reason(peer("zzz"), tie_break=True) is None
+
+
+def test_dead_operators_are_ignored_and_named() -> None:
+    verdict = judge([peer("dead", 9, age=60), peer("alive", -1)], identity="me", priority=0, now=NOW)
+    assert (verdict.reason, verdict.dead, verdict.until) == (None, ("dead",), None)
+
+
+def test_a_pause_is_judged_anew_when_the_first_of_the_blocking_peers_may_be_dead() -> None:
+    peers = [peer("a", 9, age=50), peer("b", 9, age=10), peer("lower", -1, age=59)]
+    verdict = judge(peers, identity="me", priority=0, now=NOW)
+    assert verdict.until == NOW + datetime.timedelta(seconds=10)
+
+
+def test_the_own_record_is_never_dead() -> None:
+    assert judge([peer("me", age=1000)], identity="me", priority=0, now=NOW).dead == ()
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"priority": 5, "lifetime": 30, "lastseen": "2026-01-02T03:04:05+00:00"}, Peer("x", 5, 30, NOW)),
+        ({"priority": 5, "lifetime": 30, "lastseen": "2026-01-02T03:04:05"}, Peer("x", 5, 30, NOW)),
+        ({}, Peer("x", 0, 60, NOW)),
+        ({"priority": "high", "lifetime": None, "lastseen": "yesterday"}, Peer("x", 0, 60, NOW)),
+        ({"priority": None, "lifetime": True, "lastseen": 5}, Peer("x", 0, 60, NOW)),
+    ],
+)
+def test_records_are_parsed_with_defaults_for_what_is_missing_or_invalid(record: Any, expected: Peer) -> None:
+    assert parse_peers({"x": record}, now=NOW) == [expected]
+
+
+@given(st.one_of(st.none(), st.text(), st.dictionaries(st.text(), st.one_of(st.none(), st.integers(), st.text()))))
+def test_nonsense_is_no_peer(status: Any) -> None:
+    assert parse_peers(status, now=NOW) == []
+
+
+@given(
+    st.builds(
+        Peer,
+        identity=st.text(min_size=1),
+        priority=st.integers(-1000, 1000),
+        lifetime=st.integers(1, 10**6).map(float),
+        lastseen=st.datetimes(timezones=st.just(datetime.UTC)),
+    )
+)
+def test_records_survive_a_round_trip(one: Peer) -> None:
+    assert parse_peers({one.identity: one.make_record()}, now=NOW) == [one]
+
+
+def test_a_lifetime_beyond_all_dates_never_ends() -> None:
+    assert reason(peer("eternal", 1, lifetime=1e18)) is not None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3)), min_size=1, unique_by=lambda each: each[0]))
+def test_with_a_tie_break_exactly_one_operator_goes_on(operators: list[tuple[str, int]]) -> None:
+    peers = [peer(identity, priority) for identity, priority in operators]
+    active = [
+        identity
+        for identity, priority in operators
+        if judge(peers, identity=identity, priority=priority, now=NOW, tie_break=True).reason is None
+    ]
+    assert len(active) == 1

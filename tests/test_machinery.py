@@ -1,0 +1,37 @@
+"""Tests for :mod:`trioperator.machinery`: the parts of a reconciler go together."""
+
+from __future__ import annotations
+
+import trio
+
+import trioperator
+from trioperator.apiserver import Cluster
+from trioperator.handling.invoke import Invoker
+from trioperator.kube.client import open_client
+from trioperator.machinery import build_machinery
+from trioperator.plan import Plan
+from trioperator.runtime.scope import Scope
+
+
+async def test_the_indices_of_the_operator_are_those_of_the_reconciler(cluster: Cluster) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.index("widgets", registry=registry)
+    async def by_name(name: str, **_: object) -> str:
+        return name
+
+    info = trioperator.ConnectionInfo(server="http://embedded")
+    plan = Plan(
+        registry=registry,
+        settings=trioperator.OperatorSettings(),
+        memo=None,
+        scope=Scope(),
+        connect=lambda: info,
+        identity="me",
+    )
+    indices = registry.make_indices()
+    async with open_client(lambda: info, settings=plan.settings, transport=cluster.transport()) as client:
+        invoker = Invoker(limiter=trio.CapacityLimiter(1), backoff=1)
+        machinery = build_machinery(plan, client, indices, invoker=invoker, stopping=trio.Event())
+    assert machinery.indexing.indices is indices
+    assert set(indices) == {"by_name"}

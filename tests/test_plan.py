@@ -1,0 +1,20 @@
+"""Tests for :mod:`trioperator.plan`: what an operator is run with unless it is said otherwise."""
+
+from __future__ import annotations
+
+import trioperator
+from trioperator.plan import Plan
+from trioperator.runtime.scope import Scope
+
+
+def test_a_plan_handles_signals_and_has_neither_flags_nor_probes_by_default() -> None:
+    plan = Plan(
+        registry=trioperator.OperatorRegistry(),
+        settings=trioperator.OperatorSettings(),
+        memo=None,
+        scope=Scope(),
+        connect=lambda: trioperator.ConnectionInfo(server="http://embedded"),
+        identity="me",
+    )
+    assert plan.handle_signals
+    assert (plan.stop_flag, plan.ready_flag, plan.liveness_endpoint, plan.transport) == (None, None, None, None)

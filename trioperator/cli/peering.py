@@ -1,0 +1,132 @@
+"""The commands ``trioperator freeze`` and ``trioperator resume``: pause operators by their peering object."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from trioperator.cli.options import declare_option
+from trioperator.logs import configure, get_logger
+
+if TYPE_CHECKING:
+    from trioperator.kube.client import Client
+    from trioperator.model.resource import Resource
+
+__all__ = ["freeze", "resume"]
+
+_DEV_PRIORITY: Final = 666
+
+Name: TypeAlias = Annotated[
+    str, declare_option("PEERING", "-P", "--peering", env="NAME", metavar="NAME", help="Name of the peering object.")
+]
+Identity: TypeAlias = Annotated[
+    str | None,
+    declare_option(
+        "PEERING", "-i", "--id", env="ID", metavar="ID", help="Name of the record: user and host by default."
+    ),
+]
+Clusterwide: TypeAlias = Annotated[
+    bool, declare_option("PEERING", "-A", "--all-namespaces", env="ALL_NAMESPACES", help="Cluster-wide operators.")
+]
+Namespaces: TypeAlias = Annotated[
+    list[str] | None,
+    declare_option(
+        "PEERING", "-n", "--namespace", env="NAMESPACES", metavar="NAME", help="Operators of a namespace; repeatable."
+    ),
+]
+Lifetime: TypeAlias = Annotated[
+    int,
+    declare_option("FREEZE", "-t", "--lifetime", env="LIFETIME", min=1, metavar="SECONDS", help="How long to pause."),
+]
+Priority: TypeAlias = Annotated[
+    int, declare_option("FREEZE", "-p", "--priority", env="PRIORITY", metavar="NUMBER", help="Pause operators below.")
+]
+Dev: TypeAlias = Annotated[bool, declare_option("FREEZE", "--dev", env="DEV", help="Use the priority 666.")]
+Message: TypeAlias = Annotated[
+    str | None,
+    declare_option("FREEZE", "-m", "--message", env="MESSAGE", metavar="TEXT", help="Ignored, as by Kopf."),
+]
+
+_Action: TypeAlias = "Callable[[Client, Resource, str | None], Awaitable[None]]"
+
+
+def freeze(
+    lifetime: Lifetime,
+    name: Name = "default",
+    identity: Identity = None,
+    priority: Priority = 100,
+    dev: Dev = False,
+    clusterwide: Clusterwide = False,
+    namespaces: Namespaces = None,
+    message: Message = None,
+) -> None:
+    """Pause the operators of a peering object that have a lower priority, for a while."""
+
+    async def act(client: Client, resource: Resource, namespace: str | None) -> None:
+        from trioperator.clock import wall_now
+        from trioperator.coordination.peering import write_record
+        from trioperator.coordination.peers import Peer
+
+        peer = Peer(_identify(identity), _DEV_PRIORITY if dev else priority, lifetime, wall_now())
+        await write_record(client, resource, namespace, name, peer)
+
+    _run(act, clusterwide=clusterwide, namespaces=namespaces)
+
+
+def resume(
+    name: Name = "default",
+    identity: Identity = None,
+    clusterwide: Clusterwide = False,
+    namespaces: Namespaces = None,
+) -> None:
+    """Let the operators of a peering object go on that were paused by freeze."""
+
+    async def act(client: Client, resource: Resource, namespace: str | None) -> None:
+        from trioperator.coordination.peering import remove_record
+
+        await remove_record(client, resource, namespace, name, [_identify(identity)])
+
+    _run(act, clusterwide=clusterwide, namespaces=namespaces)
+
+
+def _identify(identity: str | None) -> str:
+    from trioperator.coordination.identity import make_identity
+
+    return identity or make_identity(manual=True)
+
+
+def _run(act: _Action, *, clusterwide: bool, namespaces: list[str] | None) -> None:
+    """Do something in the cluster, or in each of the namespaces. Failures are logged, and lead to an exit code."""
+    import trio
+
+    from trioperator.cli.failures import report_failure
+
+    if clusterwide and namespaces:
+        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    configure()
+    try:
+        trio.run(functools.partial(_act, act, namespaces or [None]))
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+
+
+async def _act(act: _Action, namespaces: list[Any]) -> None:
+    from trioperator.coordination.peering import find_peering_resource
+    from trioperator.errors import ConfigError
+    from trioperator.kube.client import open_client
+    from trioperator.kube.connection import load_connection
+    from trioperator.settings import OperatorSettings
+
+    settings = OperatorSettings()
+    settings.networking.error_backoffs = ()
+    async with open_client(load_connection, settings=settings) as client:
+        clusterwide = namespaces == [None]
+        resource = await find_peering_resource(client, clusterwide=clusterwide)
+        if resource is None:
+            kind = "ClusterKopfPeering" if clusterwide else "KopfPeering"
+            raise ConfigError(f"The cluster has no kind {kind}: create its CRD first.")
+        for namespace in namespaces:
+            await act(client, resource, namespace)

@@ -1,0 +1,1 @@
+"""Coordination with other operators: peering, leadership, and what they have in common, pauses."""

@@ -1,0 +1,67 @@
+"""Pauses of an operator: while there is a reason for one, it watches, but handles nothing.
+
+Peering and leadership pause and resume the operator; the supervisor waits for that. It never polls.
+"""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from trioperator.errors import PausedError
+
+__all__ = ["Pauses"]
+
+
+class Pauses:
+    """Reasons why an operator is paused, by their owners: a peering, a lease.
+
+    A pause is in order (what is being handled goes on within the grace period), or at once. Writes are allowed until
+    the earliest of the deadlines that were set, so that an operator that was suspended writes nothing when it wakes.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._deadlines: dict[str, float] = {}
+        self._active = trio.Event()
+        self._active.set()
+        self._paused = trio.Event()
+        self.at_once = False
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons of the current pause; none if the operator is active."""
+        return tuple(self._reasons.values())
+
+    def pause(self, owner: str, reason: str, *, at_once: bool = False) -> None:
+        """Pause the operator, or change the reason of a pause. With *at_once* what is being handled is cancelled."""
+        self._deadlines.pop(owner, None)
+        self.at_once = at_once or (self.at_once and bool(self._reasons))
+        self._reasons[owner] = reason
+        if self._active.is_set():
+            self._active = trio.Event()
+            self._paused.set()
+
+    def resume(self, owner: str, *, until: float = math.inf) -> None:
+        """End the pause of an owner. Writes are allowed until *until*, on Trio's clock, which may be moved again."""
+        self._deadlines[owner] = until
+        self._reasons.pop(owner, None)
+        if not self._reasons and not self._active.is_set():
+            self.at_once = False
+            self._paused = trio.Event()
+            self._active.set()
+
+    def check_write(self) -> None:
+        """Raise PausedError if the operator must not write any more, as others may have taken over."""
+        if any(trio.current_time() >= deadline for deadline in self._deadlines.values()) or self.at_once:
+            reasons = " and ".join(self.reasons) or "as it has not renewed its lease in time"
+            raise PausedError(f"the operator is paused {reasons}")
+
+    async def wait_active(self) -> None:
+        """Wait until there is no reason for a pause."""
+        await self._active.wait()
+
+    async def wait_paused(self) -> None:
+        """Wait until there is a reason for a pause."""
+        await self._paused.wait()

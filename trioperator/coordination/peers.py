@@ -1,0 +1,94 @@
+"""Peers: the records of operators on a peering object, and what they mean for this one. Pure.
+
+The records are Kopf's ("Peering"): ``status.<identity> = {priority, lifetime, lastseen}``.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["Peer", "Verdict", "judge", "parse_peers"]
+
+_DEFAULT_LIFETIME = 60.0
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One operator, as its record on a peering object shows it. ``lifetime`` is in seconds."""
+
+    identity: str
+    priority: int
+    lifetime: float
+    lastseen: datetime.datetime
+
+    def __str__(self) -> str:
+        return f"{self.identity} (priority {self.priority})"
+
+    @property
+    def deadline(self) -> datetime.datetime:
+        """When the operator counts as dead, unless its record is renewed."""
+        try:
+            return self.lastseen + datetime.timedelta(seconds=self.lifetime)
+        except OverflowError:
+            return datetime.datetime.max.replace(tzinfo=datetime.UTC)
+
+    def make_record(self) -> dict[str, Any]:
+        """Return the record to be stored."""
+        lifetime = int(self.lifetime) if self.lifetime == int(self.lifetime) else self.lifetime
+        return {"priority": self.priority, "lastseen": self.lastseen.isoformat(), "lifetime": lifetime}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the peers mean for an operator: why it pauses, if it does; until when that holds; which peers are dead."""
+
+    reason: str | None = None
+    until: datetime.datetime | None = None
+    dead: tuple[str, ...] = ()
+
+
+def parse_peers(status: object, *, now: datetime.datetime) -> list[Peer]:
+    """Return the peers of a peering object's status. What is missing or invalid in a record has its default."""
+    if not isinstance(status, Mapping):
+        return []
+    return [_parse_peer(identity, record, now) for identity, record in status.items() if isinstance(record, Mapping)]
+
+
+def _parse_peer(identity: str, record: Mapping[str, Any], now: datetime.datetime) -> Peer:
+    priority, lifetime = record.get("priority"), record.get("lifetime")
+    try:
+        lastseen = datetime.datetime.fromisoformat(str(record.get("lastseen")))
+    except ValueError:
+        lastseen = now
+    if lastseen.tzinfo is None:
+        lastseen = lastseen.replace(tzinfo=datetime.UTC)
+    is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
+    return Peer(
+        identity=identity,
+        priority=priority if isinstance(priority, int) else 0,
+        lifetime=float(lifetime) if is_number and lifetime is not None else _DEFAULT_LIFETIME,
+        lastseen=lastseen,
+    )
+
+
+def judge(
+    peers: Iterable[Peer], *, identity: str, priority: int, now: datetime.datetime, tie_break: bool = False
+) -> Verdict:
+    """Decide whether an operator pauses in favour of its peers.
+
+    It does while a peer with a higher priority is alive, or one with the same priority: then all of them pause, or
+    with *tie_break* all but the one whose identity sorts first.
+    """
+    others = [peer for peer in peers if peer.identity != identity]
+    dead = tuple(peer.identity for peer in others if peer.deadline <= now)
+    alive = [peer for peer in others if peer.deadline > now]
+    higher = [peer for peer in alive if peer.priority > priority]
+    same = [peer for peer in alive if peer.priority == priority and (not tie_break or peer.identity < identity)]
+    blocking = higher or same
+    if not blocking:
+        return Verdict(dead=dead)
+    names = ", ".join(map(str, blocking))
+    reason = f"in favour of {names}" if higher else f"as there are operators with the same priority: {names}"
+    return Verdict(reason=reason, until=min(peer.deadline for peer in higher + same), dead=dead)

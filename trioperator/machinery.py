@@ -1,0 +1,56 @@
+"""What reconciles objects, wired together from its parts."""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
+from trioperator.handling.guard import guarded
+from trioperator.handling.indexing import Indices
+from trioperator.handling.invoke import Invoker
+from trioperator.handling.progress import SmartProgressStorage
+from trioperator.kube.client import Client
+from trioperator.plan import Plan
+from trioperator.runtime.causes import CauseFactory, Essences
+from trioperator.runtime.daemons.loops import DaemonLoops
+from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.execution import Executor
+from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.progress.progress import Progress
+from trioperator.runtime.progress.records import Records
+from trioperator.runtime.reconciler import Reconciler
+
+__all__ = ["Machinery", "build_machinery"]
+
+
+class Machinery(msgspec.Struct, frozen=True, eq=False):
+    """What reconciles objects: the reconciler, and its parts that others talk to."""
+
+    reconciler: Reconciler
+    indexing: Indexing
+    daemons: DaemonManager
+
+
+def build_machinery(
+    plan: Plan, client: Client, indices: Indices, invoker: Invoker, *, stopping: trio.Event
+) -> Machinery:
+    """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set."""
+    settings = plan.settings
+    progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
+    diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
+    essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
+    causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=settings.persistence.finalizer)
+    pending = PendingPatches()
+    patcher = Patcher(client, pending)
+    progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage), patcher)
+    indexing = Indexing(indices, invoker, causes=causes)
+    loops = DaemonLoops(settings, pending, running=invoker.running)
+    daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+    executor = Executor(invoker, progress, pending, essences, settings, stopping)
+    reconciler = Reconciler(
+        executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
+    )
+    return Machinery(reconciler, indexing, daemons)

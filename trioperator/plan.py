@@ -1,0 +1,41 @@
+"""The plan of an operator: its parts and options."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from trioperator.handling.lifecycles import Lifecycle
+from trioperator.handling.registry import OperatorRegistry
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.runtime.scope import Scope
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Flag", "Plan"]
+
+Flag: TypeAlias = trio.Event | threading.Event
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Plan:
+    """Parts and options of an operator."""
+
+    registry: OperatorRegistry
+    settings: OperatorSettings
+    memo: Any
+    scope: Scope
+    connect: Callable[[], ConnectionInfo]
+    identity: str
+    lifecycle: Lifecycle | None = None
+    transport: httpx.AsyncBaseTransport | None = None
+    liveness_endpoint: str | None = None
+    stop_flag: Flag | None = None
+    ready_flag: Flag | None = None
+    handle_signals: bool = True

@@ -1,0 +1,98 @@
+"""Settings of peering and of leader election."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from trioperator.errors import ConfigError
+from trioperator.settings.rules import BOOLEAN, INTEGER, TEXT, TIMEOUT, Section, setting
+
+__all__ = ["LeadershipSettings", "PeeringSettings"]
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PeeringSettings(Section):
+    """Settings of peering with other operators: see docs/settings.md.
+
+    - ``name`` (default "default"): name of the peering object
+    - ``stealth`` (default False): whether keep-alives are not logged
+    - ``priority`` (default 0): priority of this operator; the others pause while one with a higher priority runs
+    - ``lifetime`` (seconds, default 60): how long others take the operator for alive without a keep-alive
+    - ``mandatory`` (default False): whether the operator pauses until the peering object exists
+    - ``standalone`` (default False): whether peering is off
+    - ``tie_break`` (default False): whether one of several operators with the same priority goes on
+    """
+
+    _path: ClassVar[str] = "settings.peering"
+
+    name: str = setting("default", TEXT)
+    """Name of the peering object; default: "default"."""
+
+    stealth: bool = setting(False, BOOLEAN)
+    """Whether keep-alives are not logged; default: False, they are logged as debug messages."""
+
+    priority: int = setting(0, INTEGER)
+    """Priority of this operator: others pause while one with a higher one runs; default: 0."""
+
+    lifetime: float = setting(60, TIMEOUT)
+    """Seconds for which others take the operator for alive after a keep-alive; default: 60. Keep-alives are sent 5 to
+    10 seconds before that time is over."""
+
+    mandatory: bool = setting(False, BOOLEAN)
+    """Whether the operator pauses until the peering object exists; default: False, it runs standalone without one."""
+
+    standalone: bool = setting(False, BOOLEAN)
+    """Whether peering is off; default: False."""
+
+    tie_break: bool = setting(False, BOOLEAN)
+    """Whether, of several operators with the same priority, the one whose identity sorts first goes on; default: False,
+    all of them pause, as Kopf's do. Kopf's operators ignore it."""
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class LeadershipSettings(Section):
+    """Settings of leader election by a Lease: see docs/settings.md. All times are in seconds.
+
+    - ``enabled`` (default False): whether only the leader of several replicas handles objects
+    - ``name`` (default "trioperator"): name of the Lease
+    - ``namespace`` (default None: that of the pod or of the kubeconfig's context): namespace of the Lease
+    - ``identity`` (default None: host name and a random suffix): name of this replica
+    - ``lease_duration`` (default 15): how long others wait for a leader that does not renew its lease
+    - ``renew_deadline`` (default 10): how long after its last renewal a leader pauses if it cannot renew the lease
+    - ``retry_period`` (default 2): interval of renewals, and of attempts to acquire the lease
+    """
+
+    _path: ClassVar[str] = "settings.leadership"
+
+    enabled: bool = setting(False, BOOLEAN)
+    """Whether only the leader of several replicas handles objects, while the others stand by; default: False."""
+
+    name: str = setting("trioperator", TEXT)
+    """Name of the Lease; default: "trioperator". Different operators in one namespace need different names."""
+
+    namespace: str | None = setting(None, TEXT.or_none())
+    """Namespace of the Lease; default: None, that of the pod or of the kubeconfig's context, else "default"."""
+
+    identity: str | None = setting(None, TEXT.or_none())
+    """Name of this replica, unique among all; default: None, the host name and a random suffix."""
+
+    lease_duration: float = setting(15.0, TIMEOUT)
+    """Seconds after the last renewal seen until a replica takes over the leadership; default: 15. Rounded to whole
+    seconds. It must be longer than ``renew_deadline``."""
+
+    renew_deadline: float = setting(10.0, TIMEOUT)
+    """Seconds after its last renewal until a leader that cannot renew the lease is paused; default: 10. It must be
+    longer than ``retry_period``."""
+
+    retry_period: float = setting(2.0, TIMEOUT)
+    """Seconds between renewals, and at most between attempts to acquire the lease; default: 2."""
+
+    def check(self) -> None:
+        """Raise ConfigError if the times contradict each other."""
+        if not self.lease_duration > self.renew_deadline > self.retry_period:
+            raise ConfigError(
+                "settings.leadership: lease_duration must be longer than renew_deadline, and that longer than"
+                f" retry_period, but they are {self.lease_duration:g}, {self.renew_deadline:g} and"
+                f" {self.retry_period:g} seconds."
+            )
