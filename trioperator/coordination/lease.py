@@ -81,7 +81,7 @@ class Lease:
         return Attempt.HELD
 
     async def release(self) -> None:
-        """Give up the lease, if it is held, so that another process need not wait until it expires."""
+        """Release the lease, if it is held, so that another process need not wait until it expires."""
         if self.holder != self.identity or self._observed is None:
             return
         record = self._make_record()
