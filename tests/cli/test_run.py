@@ -265,6 +265,19 @@ class TestFailures:
         assert "Cannot connect to 127.0.0.1:1" in result.stderr
         assert "Traceback" not in result.stderr
 
+    def test_a_startup_handler_that_calls_asyncio(self, run: Run, tmp_path: pathlib.Path) -> None:
+        path = tmp_path / "foreign.py"
+        path.write_text(
+            "import asyncio, trioperator\n"
+            "@trioperator.on.startup()\n"
+            "async def start(**_):\n"
+            "    await asyncio.sleep(1)\n"
+        )
+        result = run("run", "--log-format=plain", "--embedded", path)
+        assert result.returncode == 1
+        assert "The startup handlers have failed: start: It uses asyncio" in result.stderr
+        assert "asyncio's sleep() cannot work here; use trio.sleep() instead." in result.stderr
+
     def test_a_startup_handler_that_fails_permanently(self, run: Run, tmp_path: pathlib.Path) -> None:
         path = tmp_path / "bad.py"
         path.write_text(

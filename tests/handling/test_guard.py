@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -126,6 +127,7 @@ def test_a_filter_that_fails_is_named_with_its_handler(
         select(handler, event_cause({"metadata": {}, "spec": {"x": 1}}))
     assert caught.value.what == f"A filter of {handler}"
     assert caught.value.__cause__ is error
+    assert traceback.extract_tb(error.__traceback__)[0].name == "fail"
 
 
 @any_error

@@ -161,11 +161,28 @@ async def test_a_success_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("error", "level", "text"),
     [
-        (TemporaryError("not yet", delay=5), "ERROR", "Handler 'fn' failed temporarily: not yet"),
-        (TemporaryError(delay=5), "ERROR", "Handler 'fn' failed temporarily: TemporaryError"),
+        (
+            TemporaryError("not yet", delay=5),
+            "ERROR",
+            "Handler 'fn' failed temporarily: not yet (will try again in 5 seconds)",
+        ),
+        (
+            TemporaryError(delay=5),
+            "ERROR",
+            "Handler 'fn' failed temporarily: TemporaryError('') (will try again in 5 seconds)",
+        ),
+        (TemporaryError("now", delay=0), "ERROR", "Handler 'fn' failed temporarily: now (will try again at once)"),
         (PermanentError("never"), "ERROR", "Handler 'fn' failed permanently: never"),
-        (ValueError("oops"), "ERROR", "Handler 'fn' failed with an exception and will try again in 60 seconds: oops"),
-        (KeyError("x"), "ERROR", "Handler 'fn' failed with an exception and will try again in 60 seconds: 'x'"),
+        (
+            ValueError("oops"),
+            "ERROR",
+            "Handler 'fn' failed with an exception and will try again in 60 seconds: ValueError: oops",
+        ),
+        (
+            KeyError("x"),
+            "ERROR",
+            "Handler 'fn' failed with an exception and will try again in 60 seconds: KeyError: 'x'",
+        ),
     ],
 )
 async def test_errors_become_outcomes_and_are_logged(

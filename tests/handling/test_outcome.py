@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.handling.factory import event_handler, handler
 from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
 from trioperator.handling.handler import ErrorsMode
-from trioperator.handling.outcome import Outcome, check_limits, classify_error
+from trioperator.handling.outcome import Outcome, check_limits, classify_error, describe_delay, describe_with_type
 
 
 def decide(error: Exception, *, retry: int = 0, runtime: float = 0.0, backoff: float = 60.0, **options: Any) -> Outcome:
@@ -149,3 +149,31 @@ def test_only_a_final_outcome_without_an_error_is_a_success() -> None:
     assert not Outcome(final=True, error=ValueError()).succeeded
     assert not Outcome(final=False, error=ValueError()).succeeded
     assert not Outcome(final=False).succeeded
+
+
+# ------------------------------------------------------------------------------------------ descriptions
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("bad"), "ValueError: bad"),
+        (KeyError("size"), "KeyError: 'size'"),
+        (ValueError(), "ValueError()"),
+        (ExceptionGroup("two", [ValueError(), KeyError()]), "ExceptionGroup: two (2 sub-exceptions)"),
+        (TemporaryError("not yet"), "not yet"),
+        (PermanentError("never"), "never"),
+    ],
+)
+def test_an_arbitrary_error_is_described_with_its_type(error: Exception, expected: str) -> None:
+    assert describe_with_type(error) == expected
+
+
+def test_the_last_error_of_exceeded_limits_has_its_type() -> None:
+    outcome = decide(KeyError("size"), retries=1)
+    assert str(outcome.error) == "Handler 'fn' has exceeded 1 retries. The last error: KeyError: 'size'"
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(2.5, "in 2.5 seconds"), (0, "at once"), (-1, "at once")])
+def test_a_delay_is_described(seconds: float, expected: str) -> None:
+    assert describe_delay(seconds) == expected

@@ -74,7 +74,7 @@ CASES = {
     "a broken module": Case((*RUN, "-m", "package.broken"), 2, "KeyError", "package/broken.py"),
     "no source": Case((*RUN, "binary.py"), 2, "Cannot load the file binary.py", ""),
     "a permanent error": Case((*RUN, "permanent.py"), 1, "The startup handlers have failed: begin: no license"),
-    "an arbitrary error": Case((*RUN, "arbitrary.py"), 1, "have failed: begin: no luck", "arbitrary.py"),
+    "an arbitrary error": Case((*RUN, "arbitrary.py"), 1, "have failed: begin: ValueError: no luck", "arbitrary.py"),
     "a wrong setting": Case((*RUN, "settings.py"), 1, "did you mean 'enabled'?", "settings.py"),
     "a wrong argument": Case((*RUN, "argument.py"), 2, "requires arguments that do not exist: speck"),
     "a wrong decorator's option": Case((*RUN, "option.py"), 2, "on.create has no option lables", "option.py"),

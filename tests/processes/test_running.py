@@ -146,7 +146,7 @@ def test_an_operator_survives_attacks_on_its_health_endpoint(api: Api, start: St
             500,
             {"error": "The probe handlers have failed: db: OSError"},
         )
-    assert "db: the password" in operator.output
+    assert "db: OSError: the password" in operator.output
     api.create("one")
     operator.wait_for("made one")
     assert operator.stop() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 from collections.abc import Callable
@@ -127,9 +128,29 @@ async def test_a_permanent_error_fails_the_activity_and_the_others_are_still_cal
     assert called == ["after"]
 
 
+async def test_an_activity_that_uses_asyncio_fails_at_once_with_a_hint(start: Start) -> None:
+    @on.startup(id="foreign", registry=start.registry)
+    async def foreign(**_: Any) -> None:
+        start.times.append(trio.current_time())
+        await asyncio.sleep(1)
+
+    with pytest.raises(ActivityError, match=r"foreign: It uses asyncio.*use trio\.sleep\(\) instead") as caught:
+        await start.run()
+    assert len(start.times) == 1
+    assert isinstance(caught.value.failures["foreign"], trioperator.PermanentError)
+
+
+async def test_an_ignored_error_of_an_activity_that_uses_asyncio_stays_ignored(start: Start) -> None:
+    @on.startup(id="foreign", registry=start.registry, errors=ErrorsMode.IGNORED)
+    async def foreign(**_: Any) -> None:
+        await asyncio.sleep(1)
+
+    assert await start.run() == {"foreign": None}
+
+
 async def test_errors_are_permanent_where_they_are_declared_so(start: Start) -> None:
     start.failing(lambda: ValueError("boo"), times=1, errors=ErrorsMode.PERMANENT)
-    with pytest.raises(ActivityError, match="boo"):
+    with pytest.raises(ActivityError, match="failing: ValueError: boo"):
         await start.run()
     assert len(start.times) == 1
 

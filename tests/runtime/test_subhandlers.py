@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import traceback
 from typing import Any
 
 import pytest
@@ -368,6 +369,26 @@ async def test_a_thread_beside_a_sub_handler_that_fails_is_waited_for(bench: Ben
         await settle(20)
     assert calls == ["slow", "failing 0", "slow has ended", "failing 1"]
     assert (await bench.cluster.get("widgets", "w"))["status"] == {"create/slow": "done"}
+
+
+async def test_a_filter_of_a_sub_handler_that_fails_is_shown_with_its_own_frames(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def is_big(spec: Any) -> bool:
+        return bool(spec["colour"])
+
+    @on.create("widgets", id="create", retries=1, registry=bench.registry)
+    async def create(**_: Any) -> None:
+        @trioperator.subhandler(id="inner", when=is_big)
+        async def inner() -> None: ...
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+    [record] = [record for record in caplog.records if "failed with an exception" in record.getMessage()]
+    assert "A filter of Handler 'create/inner' has failed: KeyError('colour')" in record.getMessage()
+    assert record.exc_info is not None
+    assert traceback.extract_tb(record.exc_info[2])[0].name == "is_big"
 
 
 async def test_filters_restrict_sub_handlers(bench: Bench, autojump_clock: MockClock) -> None:

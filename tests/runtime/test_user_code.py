@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -345,6 +346,9 @@ async def test_a_filter_that_fails_for_one_object_concerns_no_other(
         await settle(5)
         assert calls == ["good"]
         assert "The object could not be handled: A filter of Handler 'create' has failed" in caplog.text
+        [record, *_] = [record for record in caplog.records if "A filter of Handler" in record.getMessage()]
+        assert record.exc_info is not None
+        assert traceback.extract_tb(record.exc_info[2])[0].name == "filter"
         failing = False
         await settle(60)
         assert calls == ["good", "bad"]

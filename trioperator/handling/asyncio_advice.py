@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
 
+from trioperator.handling.guard import package_of
 from trioperator.handling.outcome import describe
 
-__all__ = ["asyncio_advice", "package_of"]
+__all__ = ["asyncio_advice"]
 
 _NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
 _LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads,"
@@ -64,12 +64,6 @@ def asyncio_advice(error: BaseException) -> str:
         return "what it awaits cannot work here; see Trio's documentation for a replacement."
     name = next((name for name in called if name in _REPLACEMENTS), called[0])
     return f"asyncio's {name}() cannot work here; use {_REPLACEMENTS.get(name, 'what Trio offers for it')} instead."
-
-
-def package_of(traceback: types.TracebackType) -> str:
-    """Return the top-level package of a traceback entry's code."""
-    name: str = traceback.tb_frame.f_globals.get("__name__", "")
-    return name.partition(".")[0]
 
 
 def _asyncio_frames(error: BaseException) -> tuple[list[str], str]:

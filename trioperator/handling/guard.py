@@ -7,31 +7,52 @@ and are called by :func:`call`: filters, selectors, lifecycles, delays, storages
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from trioperator.errors import UserCodeError
 
-__all__ = ["call", "guarded", "unguarded"]
+__all__ = ["call", "guarded", "name_of", "package_of", "trim", "unguarded"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# Packages whose frames are cut from the beginning of users' tracebacks.
+_FRAMEWORK_PACKAGES: Final = frozenset({"trioperator", "trio", "outcome"})
 
 
 def call(what: str, subject: object, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function of the user's. Raises UserCodeError where it fails, from the error that it has raised.
 
-    The error names *what* has failed: a string with a placeholder for the *subject*. Only what ends the process passes.
+    The error names *what* has failed: a string with a placeholder for the *subject*. The traceback of its cause begins
+    in the user's code. Only what ends the process passes.
     """
     try:
         return fn(*args, **kwargs)
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # asyncio's cancellation among them, which is no Exception
-        raise UserCodeError(_name(what, subject), error) from error
+        error.__traceback__ = trim(error.__traceback__)
+        raise UserCodeError(name_of(what, subject), error) from error
 
 
-def _name(what: str, subject: object) -> str:
+def package_of(traceback: types.TracebackType) -> str:
+    """Return the top-level package of a traceback entry's code."""
+    name: str = traceback.tb_frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]
+
+
+def trim(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the traceback without the framework's frames at its beginning, or as it is if it has no others."""
+    rest = traceback
+    while rest is not None and package_of(rest) in _FRAMEWORK_PACKAGES:
+        rest = rest.tb_next
+    return traceback if rest is None else rest  # without the user's frames, the call itself has failed
+
+
+def name_of(what: str, subject: object) -> str:
+    """Return *what* with the subject in place of the placeholder; with its class if it cannot be shown."""
     try:
         return what.format(subject)
     except Exception:  # noqa: BLE001 -- the subject may be the user's, too

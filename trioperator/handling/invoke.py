@@ -17,12 +17,26 @@ import msgspec
 import trio
 
 from trioperator.clock import wall_now
-from trioperator.errors import HandlerTimeoutError, PermanentError, TemporaryError, UnfinishedSubhandlersError
-from trioperator.handling.asyncio_advice import asyncio_advice, package_of
+from trioperator.errors import (
+    HandlerTimeoutError,
+    PermanentError,
+    TemporaryError,
+    UnfinishedSubhandlersError,
+    UserCodeError,
+)
+from trioperator.handling.asyncio_advice import asyncio_advice
 from trioperator.handling.cause import attempt_kwargs
-from trioperator.handling.handler import Handler
+from trioperator.handling.guard import trim
+from trioperator.handling.handler import ActivityHandler, Handler
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
-from trioperator.handling.outcome import Outcome, check_limits, classify_error, describe
+from trioperator.handling.outcome import (
+    Outcome,
+    check_limits,
+    classify_error,
+    describe,
+    describe_delay,
+    describe_with_type,
+)
 from trioperator.handling.storable import check_storable
 from trioperator.logs import describe_ref
 from trioperator.model.patch import Patch
@@ -35,8 +49,6 @@ __all__ = ["Attempt", "Invoker", "RunningCall"]
 
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
-# Packages whose frames are cut from the beginning of users' tracebacks.
-_FRAMEWORK_PACKAGES = frozenset({"trioperator", "trio", "outcome"})
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
@@ -129,7 +141,7 @@ class Invoker:
                 return None
             raise cancelled from None
         runtime = (wall_now() - attempt.started).total_seconds()
-        outcome = classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
+        outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
         _report(handler, error, outcome, logger)
         return outcome
 
@@ -244,33 +256,39 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
+def _classify_error(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
+    """Return the outcome of an attempt. Activities that use asyncio fail at once: the operator would never start."""
+    outcome = classify_error(handler, error, retry=retry, runtime=runtime, backoff=backoff)
+    if outcome.final or not isinstance(handler, ActivityHandler):
+        return outcome
+    advice = asyncio_advice(error)
+    if not advice:
+        return outcome
+    refused = PermanentError(f"It uses asyncio, and this operator runs on Trio: {advice}")
+    refused.__cause__ = error
+    return Outcome(final=True, error=refused)
+
+
 def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
     if outcome.awaits_subhandlers:
         logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
         return
     if isinstance(error, TemporaryError) and not outcome.final:
-        logger.error("%s failed temporarily: %s", handler, describe(error))
+        when = describe_delay(outcome.delay)
+        logger.error("%s failed temporarily: %s (will try again %s)", handler, describe(error), when)
         return
     if isinstance(error, PermanentError | TemporaryError):
         logger.error("%s failed permanently: %s", handler, describe(outcome.error or error))
         return
     if not outcome.final:
-        fate = f"will try again in {outcome.delay:g} seconds"
+        fate = f"will try again {describe_delay(outcome.delay)}"
     elif outcome.error is None:
         fate = "will ignore it"
     else:
         fate = "will stop now"
-    _trim_framework_frames(error)
-    logger.error("%s failed with an exception and %s: %s", handler, fate, describe(error), exc_info=error)
+    shown = (error.__cause__ if isinstance(error, UserCodeError) else None) or error  # a filter of a sub-handler
+    shown.__traceback__ = trim(shown.__traceback__)
+    logger.error("%s failed with an exception and %s: %s", handler, fate, describe_with_type(error), exc_info=shown)
     advice = asyncio_advice(error)
     if advice:
         logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, advice)
-
-
-def _trim_framework_frames(error: BaseException) -> None:
-    """Cut the framework's frames from the beginning of the traceback."""
-    traceback = error.__traceback__
-    while traceback is not None and package_of(traceback) in _FRAMEWORK_PACKAGES:
-        traceback = traceback.tb_next
-    if traceback is not None:  # otherwise the call itself has failed
-        error.__traceback__ = traceback

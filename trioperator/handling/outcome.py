@@ -13,11 +13,12 @@ from trioperator.errors import (
     HandlerTimeoutError,
     PermanentError,
     TemporaryError,
+    TrioperatorError,
     UnfinishedSubhandlersError,
 )
 from trioperator.handling.handler import ErrorsMode, Handler
 
-__all__ = ["Outcome", "check_limits", "classify_error", "describe"]
+__all__ = ["Outcome", "check_limits", "classify_error", "describe", "describe_delay", "describe_with_type"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ def _retried_out(handler: Handler, retries: int, cause: BaseException | None = N
 
 
 def _last_error(cause: BaseException | None) -> str:
-    return "" if cause is None else f" The last error: {describe(cause)}"
+    return "" if cause is None else f" The last error: {describe_with_type(cause)}"
 
 
 def describe(error: BaseException) -> str:
@@ -103,3 +104,17 @@ def describe(error: BaseException) -> str:
         with contextlib.suppress(Exception):  # users' __str__ and __repr__ may raise
             text = text or convert(error)
     return (text or type(error).__name__).encode("utf-8", "backslashreplace").decode()
+
+
+def describe_with_type(error: BaseException) -> str:
+    """Return the class and the message of an exception, such as ``KeyError: 'size'``.
+
+    The framework's own errors, those that handlers raise among them, speak for themselves: return their message only.
+    """
+    text, name = describe(error), type(error).__name__
+    return text if isinstance(error, TrioperatorError) or text.startswith(name) else f"{name}: {text}"
+
+
+def describe_delay(seconds: float) -> str:
+    """Return when a handler is tried again, for its log."""
+    return f"in {seconds:g} seconds" if seconds > 0 else "at once"

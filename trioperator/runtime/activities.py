@@ -15,7 +15,7 @@ from trioperator.errors import ActivityError
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.handler import Activity, ActivityHandler
 from trioperator.handling.invoke import Attempt, Invoker
-from trioperator.handling.outcome import Outcome, describe
+from trioperator.handling.outcome import Outcome, describe_with_type
 from trioperator.settings import OperatorSettings
 
 __all__ = ["run_activity"]
@@ -38,7 +38,7 @@ async def run_activity(
         else:
             results[handler.id] = outcome.result
     if failures:
-        described = "; ".join(f"{name}: {describe(error)}" for name, error in failures.items())
+        described = "; ".join(f"{name}: {describe_with_type(error)}" for name, error in failures.items())
         raise ActivityError(f"The {cause.activity} handlers have failed: {described}", failures=failures)
     return results
 
