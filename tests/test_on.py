@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -316,15 +316,44 @@ def test_a_decorator_without_parentheses_is_rejected(registry: OperatorRegistry)
     def handler(**_: Any) -> None: ...
     def other(spec: Any, name: Any) -> None: ...
     async def third(spec: Any) -> None: ...
+    def fourth(spec: Any, **_: Any) -> None: ...
 
-    for function in (handler, other, third):
+    for function in (handler, other, third, fourth):
         with pytest.raises(TypeError, match="parentheses"):
             on.create(function)
     for activity in (on.startup, on.cleanup, on.probe):
-        with pytest.raises(TypeError):
-            activity(handler)  # type: ignore[call-arg, arg-type]
+        with pytest.raises(
+            TypeError, match=r"on\.\w+ takes no positional arguments: use the decorator with parentheses"
+        ):
+            activity(handler)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="parentheses"):
         on.create("widgets")("pods")  # type: ignore[type-var]
+    assert list(registry) == []
+
+
+def test_a_class_or_a_generator_is_no_handler(registry: OperatorRegistry) -> None:
+    class Thing:
+        def __init__(self, **_: Any) -> None: ...
+
+    def generate(**_: Any) -> Iterator[int]:
+        yield 1
+
+    async def generate_async(**_: Any) -> AsyncIterator[int]:
+        yield 1
+
+    for decorator in (
+        on.create("widgets"),
+        on.event("widgets"),
+        on.index("widgets"),
+        on.daemon("widgets"),
+        on.startup(),
+    ):
+        for cls in (Thing, functools.partial(Thing, a=1)):
+            with pytest.raises(TypeError, match=r"A handler must be a function, not the class .*Thing"):
+                decorator(cls)
+        for generator in (generate, generate_async, functools.partial(generate_async, a=1)):
+            with pytest.raises(TypeError, match=r"A handler must not contain yield: calling .*generate"):
+                decorator(generator)
     assert list(registry) == []
 
 

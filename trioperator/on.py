@@ -13,7 +13,7 @@ Shared options are repeated in each docstring, as ``help()`` and editors show on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, Unpack
 
 from trioperator.handling.handler import (
     Activity,
@@ -24,6 +24,7 @@ from trioperator.handling.handler import (
     IndexHandler,
     Reason,
     TimerHandler,
+    check_function,
     derive_id,
 )
 from trioperator.handling.options import (
@@ -39,6 +40,7 @@ from trioperator.handling.options import (
     TimerOptions,
     UpdateOptions,
     check_options,
+    check_parentheses,
     parse_durations,
     parse_filters,
     parse_on_change,
@@ -80,7 +82,7 @@ class Decorator(Protocol):
         ...
 
 
-def startup(**options: Unpack[ActivityOptions]) -> Decorator:
+def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator starts, before it connects to the API server.
 
     ::
@@ -102,10 +104,10 @@ def startup(**options: Unpack[ActivityOptions]) -> Decorator:
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments. See docs/handlers.md.
     """
-    return _activity(Activity.STARTUP, "startup", options)
+    return _activity(Activity.STARTUP, fns, options)
 
 
-def cleanup(**options: Unpack[ActivityOptions]) -> Decorator:
+def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator stops, after all other handlers, daemons and timers.
 
     ::
@@ -127,10 +129,10 @@ def cleanup(**options: Unpack[ActivityOptions]) -> Decorator:
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments. See docs/handlers.md.
     """
-    return _activity(Activity.CLEANUP, "cleanup", options)
+    return _activity(Activity.CLEANUP, fns, options)
 
 
-def probe(**options: Unpack[ActivityOptions]) -> Decorator:
+def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the liveness endpoint is requested, at most every 10 seconds.
 
     ::
@@ -153,7 +155,7 @@ def probe(**options: Unpack[ActivityOptions]) -> Decorator:
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments. See docs/handlers.md.
     """
-    return _activity(Activity.PROBE, "probe", options)
+    return _activity(Activity.PROBE, fns, options)
 
 
 def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
@@ -498,7 +500,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     return register
 
 
-def subhandler(**options: Unpack[SubhandlerOptions]) -> Decorator:
+def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
     """Declare the function as a sub-handler of the running change handler, with its own retries and progress.
 
     ::
@@ -527,6 +529,7 @@ def subhandler(**options: Unpack[SubhandlerOptions]) -> Decorator:
     Raises RuntimeError outside a running change handler, ConfigError if the function requires arguments that do not
     exist, TypeError or ValueError for wrong options or a duplicate id. See docs/subhandlers.md.
     """
+    check_parentheses("subhandler", fns)
     known = check_options("subhandler", options, SubhandlerOptions)
 
     def declare(fn: F) -> F:
@@ -566,8 +569,7 @@ def register(fn: F, **options: Unpack[RegisterOptions]) -> F:
 
 def _declare(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
     running = running_subhandlers(name)
-    if not callable(fn):
-        raise TypeError(f"A sub-handler must be a function, not {fn!r}: use the decorator with parentheses.")
+    check_function("A sub-handler", fn)
     sides = {key: options[key] for key in ("old", "new") if options.get(key) is not None}
     if sides and not running.parent.needs_change:
         raise TypeError(f"{name} has {', '.join(sides)}=...: only sub-handlers of on.update and on.field can have it.")
@@ -583,9 +585,10 @@ def _declare(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> N
     )
 
 
-def _activity(activity: Activity, name: str, options: Mapping[str, Any]) -> Decorator:
-    known = check_options(f"on.{name}", options, ActivityOptions)
-    retrying = parse_retry_options(f"on.{name}", known)
+def _activity(activity: Activity, fns: tuple[object, ...], options: Mapping[str, Any]) -> Decorator:
+    check_parentheses(f"on.{activity}", fns)
+    known = check_options(f"on.{activity}", options, ActivityOptions)
+    retrying = parse_retry_options(f"on.{activity}", known)
 
     def register(fn: F) -> F:
         _registry(known).append(ActivityHandler(fn=fn, activity=activity, **_identity(fn, known), **retrying))
@@ -634,8 +637,7 @@ def _registry(options: Mapping[str, Any]) -> OperatorRegistry:
 
 
 def _identity(fn: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    if not callable(fn):
-        raise TypeError(f"A handler must be a function, not {fn!r}: use the decorator with parentheses.")
+    check_function("A handler", fn)
     if not isinstance(options.get("id"), str | None):
         raise TypeError(f"A handler has id={options['id']!r}: it must be a string.")
     name = options.get("id") or derive_id(fn)

@@ -258,7 +258,7 @@ def test_a_function_with_unknown_required_arguments_is_rejected_by_name() -> Non
         check_signature(handler(create, id="my-id"), AVAILABLE)
     text = str(caught.value)
     assert "my-id" in text
-    assert "nmae, sepc" in text
+    assert "nmae (did you mean name?), sepc (did you mean spec?)." in text
     assert f"{__file__}:{create.__code__.co_firstlineno}" in text
     assert "logger, memo, name, spec" in text
 

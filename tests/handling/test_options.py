@@ -106,10 +106,26 @@ def two_arguments(one: Any, two: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("selector", [handler, async_fn, two_arguments])
+def one_argument(spec: Any) -> None: ...
+def one_argument_and_more(body: Any, **_: Any) -> None: ...
+
+
+class Class:
+    def __init__(self, thing: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [handler, async_fn, two_arguments, one_argument, one_argument_and_more, Class, lambda resource, **_: True],
+)
 def test_a_handler_is_not_taken_for_a_selector(selector: Any) -> None:
     with reject(TypeError, f"@x got {selector.__qualname__} as a selector"):
         parse_selection("@x", (selector,), {})
+
+
+def test_a_selector_may_bind_values_as_defaults() -> None:
+    selection = parse_selection("@x", (lambda one, name="widgets": one.plural == name,), {})
+    assert selection["selector"].matches(WIDGETS)
 
 
 def test_filters_that_are_not_given_are_none() -> None:
@@ -136,6 +152,20 @@ def test_a_field_is_a_path(field: Any) -> None:
         ({"annotations": ["app"]}, TypeError, "@x has annotations=['app']: it must be a mapping."),
         ({"labels": {"a": None}}, ValueError, "@x has labels={'a': None}: use PRESENT or ABSENT instead of None."),
         ({"labels": {"a": async_fn}}, TypeError, "@x has an async function in labels=..."),
+        ({"labels": {"a": 1}}, TypeError, "@x has labels={'a': 1}: the value must be a string such as '1', PRESENT,"),
+        (
+            {"annotations": {"a": True}},
+            TypeError,
+            "@x has annotations={'a': True}: the value must be a string such as 'true'",
+        ),
+        ({"labels": {1: "a"}}, TypeError, "@x has labels={1: 'a'}: the key must be a string."),
+        ({"field": "spec..x"}, ValueError, "@x has field='spec..x': it must be a dotted string without empty parts"),
+        ({"field": ".spec"}, ValueError, "@x has field='.spec': it must be a dotted string without empty parts"),
+        (
+            {"field": ["spec", 0]},
+            ValueError,
+            "@x has field=['spec', 0]: it must be a dotted string without empty parts",
+        ),
     ],
 )
 def test_wrong_filters_are_rejected(options: Mapping[str, Any], error: type[Exception], message: str) -> None:

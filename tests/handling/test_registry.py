@@ -253,6 +253,21 @@ def test_the_check_finds_unknown_arguments(make: Any) -> None:
         registry.check()
 
 
+def test_the_check_finds_all_unknown_arguments_at_once() -> None:
+    registry = OperatorRegistry()
+    registry.append(change_handler(lambda sepc, nmae: None, id="one", when=lambda labls: True))
+    registry.append(event_handler(lambda typ: None, id="two"))
+    with pytest.raises(ConfigError) as caught:
+        registry.check()
+    text = str(caught.value)
+    assert "Handler 'one'" in text
+    assert "nmae (did you mean name?), sepc (did you mean spec?)." in text
+    assert "The filter when= of Handler 'one'" in text
+    assert "labls (did you mean labels?)." in text
+    assert "Handler 'two'" in text
+    assert "typ (did you mean type?)." in text
+
+
 def test_each_class_of_handlers_has_its_own_arguments() -> None:
     good: list[Any] = [
         ActivityHandler(fn=lambda settings, activity: None, id="a", activity=Activity.STARTUP),

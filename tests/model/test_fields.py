@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -29,8 +30,9 @@ def test_a_field_is_a_dotted_string_or_a_list_of_keys(spec: FieldSpec, path: Fie
 
 
 def test_an_invalid_field_is_rejected() -> None:
-    with pytest.raises(ValueError, match="5"):
-        parse_field(5)  # type: ignore[arg-type]
+    for spec in (5, "spec..x", ".spec", "spec.", ".", ["spec", 0]):
+        with pytest.raises(ValueError, match=f"not {re.escape(repr(spec))}"):
+            parse_field(spec)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

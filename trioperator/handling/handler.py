@@ -6,10 +6,11 @@ Frozen data, created by the decorators of :mod:`trioperator.on`. Nothing here ca
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -36,10 +37,12 @@ __all__ = [
     "SpawningHandler",
     "TimerHandler",
     "check_callback",
+    "check_function",
     "check_signature",
     "derive_id",
     "is_async",
     "signature_of",
+    "suggest",
     "unwrap",
 ]
 
@@ -352,6 +355,26 @@ def _check_required(title: str, fn: HandlerFn, signature: Signature, known: froz
         code = getattr(unwrap(fn), "__code__", None)
         where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
         raise ConfigError(
-            f"{title}{where} requires arguments that do not exist: {', '.join(sorted(unknown))}."
+            f"{title}{where} requires arguments that do not exist: {suggest(unknown, known)}."
             f" Available arguments: {', '.join(sorted(known))}."
         )
+
+
+def suggest(unknown: Collection[str], known: Collection[str]) -> str:
+    """Return a list of the unknown names, each with the known name that is most similar to it, if any is."""
+    found = {name: difflib.get_close_matches(name, sorted(known), n=1) for name in sorted(unknown)}
+    return ", ".join(f"{name} (did you mean {near[0]}?)" if near else name for name, near in found.items())
+
+
+def check_function(title: str, fn: object) -> None:
+    """Check that a handler is a function that does something when it is called: no class, no generator.
+
+    Raises TypeError.
+    """
+    if not callable(fn):
+        raise TypeError(f"{title} must be a function, not {fn!r}: use the decorator with parentheses.")
+    inner = unwrap(fn)
+    if isinstance(inner, type):
+        raise TypeError(f"{title} must be a function, not the class {inner.__qualname__}: decorate a function.")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"{title} must not contain yield: calling {inner.__qualname__} would do nothing.")

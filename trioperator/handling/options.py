@@ -9,12 +9,14 @@ import datetime
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
-from trioperator.handling.handler import ErrorsMode, is_async
+from trioperator.handling.cause import ACTIVITY_KWARGS, CHANGE_KWARGS, DAEMON_KWARGS, EVENT_KWARGS, INDEX_KWARGS
+from trioperator.handling.filters import MetaFilterToken
+from trioperator.handling.handler import ErrorsMode, is_async, suggest
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.schedule import parse_schedule
-from trioperator.model.fields import FieldSpec, parse_field
+from trioperator.model.fields import FieldPath, FieldSpec, parse_field
 from trioperator.model.resource import Selector
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "UpdateOptions",
     "check_not_async",
     "check_options",
+    "check_parentheses",
     "parse_durations",
     "parse_filters",
     "parse_on_change",
@@ -202,9 +205,9 @@ def check_options(name: str, options: Mapping[str, Any], known: type) -> Mapping
     """Return the options; raise TypeError if any is not in the TypedDict *known*."""
     unknown = sorted(set(options) - set(known.__annotations__))
     if unknown:
-        raise TypeError(
-            f"{name} has no option {', '.join(unknown)}. Available options: {', '.join(sorted(known.__annotations__))}."
-        )
+        available = ", ".join(sorted(known.__annotations__))
+        wrong = suggest(unknown, known.__annotations__)
+        raise TypeError(f"{name} has no option {wrong}. Available options: {available}.")
     return options
 
 
@@ -254,9 +257,19 @@ def parse_filters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         "labels": options.get("labels"),
         "annotations": options.get("annotations"),
         "when": options.get("when"),
-        "field": parse_field(options.get("field")) or None,
+        "field": _parse_field(name, options.get("field")) or None,
         "value": options.get("value"),
     }
+
+
+def _parse_field(name: str, field: Any) -> FieldPath:
+    try:
+        return parse_field(field)
+    except ValueError:
+        raise ValueError(
+            f"{name} has field={field!r}: it must be a dotted string without empty parts, such as 'spec.size', or a"
+            " list of keys."
+        ) from None
 
 
 def _check_metadata(name: str, kind: str, wanted: Any) -> None:
@@ -265,9 +278,15 @@ def _check_metadata(name: str, kind: str, wanted: Any) -> None:
     if not isinstance(wanted, Mapping):
         raise TypeError(f"{name} has {kind}={wanted!r}: it must be a mapping.")
     for key, value in wanted.items():
+        where = f"{name} has {kind}={{{key!r}: {value!r}}}"
+        if not isinstance(key, str):
+            raise TypeError(f"{where}: the key must be a string.")
         if value is None:
-            raise ValueError(f"{name} has {kind}={{{key!r}: None}}: use PRESENT or ABSENT instead of None.")
+            raise ValueError(f"{where}: use PRESENT or ABSENT instead of None.")
         check_not_async(name, kind, value)
+        if not (isinstance(value, str | MetaFilterToken) or callable(value)):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            raise TypeError(f"{where}: the value must be a string such as {text!r}, PRESENT, ABSENT or a function.")
 
 
 def check_not_async(name: str, option: str, fn: Any) -> None:
@@ -276,11 +295,18 @@ def check_not_async(name: str, option: str, fn: Any) -> None:
         raise TypeError(f"{name} has an async function in {option}=...: it must be a sync function.")
 
 
+# What handlers declare, and selectors of resources do not: their one argument has any other name.
+_HANDLER_KWARGS: Final = (ACTIVITY_KWARGS | CHANGE_KWARGS | DAEMON_KWARGS | EVENT_KWARGS | INDEX_KWARGS) - {"resource"}
+
+
 def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
     """Raise TypeError for a handler passed as a selector, as the decorator is used without parentheses."""
     try:
-        inspect.signature(fn).bind(None)
-        suits = not is_async(fn)
+        signature = inspect.signature(fn)
+        signature.bind(None)
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+        first = next(iter(signature.parameters))
+        suits = not (takes_all or is_async(fn) or isinstance(fn, type) or first in _HANDLER_KWARGS)
     except TypeError:
         suits = False
     except ValueError:  # no readable signature
@@ -290,6 +316,12 @@ def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
             f"{name} got {getattr(fn, '__qualname__', fn)!s} as a selector: it must be a sync function of a resource."
             " Use the decorator with parentheses, and pass a selector of resources."
         )
+
+
+def check_parentheses(name: str, fns: tuple[object, ...]) -> None:
+    """Raise TypeError for functions passed to a decorator without a selector, as it is used without parentheses."""
+    if fns:
+        raise TypeError(f"{name} takes no positional arguments: use the decorator with parentheses, @{name}().")
 
 
 def parse_spawning_options(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:

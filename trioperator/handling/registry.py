@@ -5,13 +5,14 @@ Decorators add handlers to the default registry, or to their ``registry=``. An o
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
-from trioperator.errors import UserCodeError
+from trioperator.errors import ConfigError, UserCodeError
 from trioperator.handling.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
@@ -133,24 +134,37 @@ class OperatorRegistry:
     def check(self) -> None:
         """Check that all handlers and filters can be called with the available keyword arguments.
 
-        Raises ConfigError with the handler and the argument.
+        Raises ConfigError with all handlers and filters that cannot, and their unknown arguments.
         """
         indices = frozenset(self.make_indices())
-        for handler in self._handlers:
-            if isinstance(handler, ChangeHandler):
-                known = CHANGE_KWARGS
-            elif isinstance(handler, EventHandler):
-                known = EVENT_KWARGS
-            elif isinstance(handler, IndexHandler):
-                known = INDEX_KWARGS
-            elif isinstance(handler, SpawningHandler):
-                known = DAEMON_KWARGS
-            else:
-                known = ACTIVITY_KWARGS
-            check_signature(handler, known | indices)
-            if isinstance(handler, ResourceHandler):
-                for option, fn in callbacks(handler):
-                    check_callback(handler, option, fn, (known - ATTEMPT_KWARGS - {"stopped"}) | indices)
+        problems = [problem for handler in self._handlers for problem in _find_problems(handler, indices)]
+        if problems:
+            raise ConfigError(" ".join(problems))
+
+
+def _find_problems(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
+    """Yield what keeps the function and the filters of a handler from being called."""
+    known = _available_kwargs(handler) | indices
+    checks = [functools.partial(check_signature, handler, known)]
+    if isinstance(handler, ResourceHandler):
+        own = (known - ATTEMPT_KWARGS - {"stopped"}) | indices
+        checks += [functools.partial(check_callback, handler, option, fn, own) for option, fn in callbacks(handler)]
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            yield str(error)
+
+
+def _available_kwargs(handler: Handler) -> frozenset[str]:
+    """Return the keyword arguments of a handler, except indices."""
+    if isinstance(handler, ChangeHandler):
+        return CHANGE_KWARGS
+    if isinstance(handler, EventHandler):
+        return EVENT_KWARGS
+    if isinstance(handler, IndexHandler):
+        return INDEX_KWARGS
+    return DAEMON_KWARGS if isinstance(handler, SpawningHandler) else ACTIVITY_KWARGS
 
 
 def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:

@@ -20,6 +20,7 @@ from trioperator.handling.handler import (
     ChangeHandler,
     HandlerFn,
     check_callback,
+    check_function,
     check_signature,
     derive_id,
 )
@@ -58,6 +59,7 @@ class Subhandlers:
 
     def make(self, fn: HandlerFn, *, id: object = None, **options: Any) -> ChangeHandler:
         """Return a sub-handler for a function. Raises ConfigError if it requires arguments that do not exist."""
+        check_function("A sub-handler", fn)
         handler = ChangeHandler(
             fn=fn,
             id=f"{self.parent.id}/{derive_id(fn) if id is None else id}",

@@ -12,14 +12,21 @@ FieldSpec: TypeAlias = str | list[str] | tuple[str, ...] | None
 
 
 def parse_field(spec: FieldSpec) -> FieldPath:
-    """Parse a field: a dotted string, or a list or tuple of keys (which may contain dots). None is the root."""
+    """Parse a field: a dotted string, or a list or tuple of keys (which may contain dots). None is the root.
+
+    Raises ValueError for anything else, and for a string with an empty part.
+    """
     if spec is None or spec == "":
         return ()
     if isinstance(spec, str):
-        return tuple(spec.split("."))
-    if isinstance(spec, list | tuple):
+        path = tuple(spec.split("."))
+        if all(path):
+            return path
+    elif isinstance(spec, list | tuple) and all(isinstance(key, str) for key in spec):
         return tuple(spec)
-    raise ValueError(f"A field is a dotted string or a list of keys, not {spec!r}.")
+    raise ValueError(
+        f"A field is a dotted string without empty parts, such as 'spec.size', or a list of keys, not {spec!r}."
+    )
 
 
 def resolve(value: Any, path: FieldPath, default: Any = None) -> Any:
