@@ -4,6 +4,7 @@
 
     supervise()
     ├─ signals                     first signal: stop in order; second: end at once
+    ├─ watchdog                    reports functions that block the event loop
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials
     │  └─ support                  (stops last)    probes, peering, leadership
@@ -43,6 +44,7 @@ from trioperator.plan import Flag, Plan
 from trioperator.runtime.activities import run_activity
 from trioperator.runtime.cache import Memory, ObjectState
 from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.watchdog import Watchdog
 from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
 from trioperator.shutdown import Awaited, Shutdown, report_awaited
@@ -75,6 +77,7 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
     try:
         with signals or contextlib.nullcontext():
             async with trio.open_nursery() as edge:
+                await edge.start(Watchdog(plan.settings).serve, name="watchdog")
                 if plan.stop_flag is not None:
                     edge.start_soon(_serve_flag, plan.stop_flag, stop)
                 with stop.everything:

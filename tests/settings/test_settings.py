@@ -59,7 +59,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "scanning": {"disabled": False},
     "admission": {"server": None, "managed": None},
-    "execution": {"default_backoff": 60, "activity_retries": 10, "executor": None, "max_workers": 64},
+    "execution": {
+        "blocking_limit": 1.0,
+        "default_backoff": 60,
+        "activity_retries": 10,
+        "executor": None,
+        "max_workers": 64,
+    },
     "networking": {
         "request_timeout": 300,
         "connect_timeout": None,
@@ -138,6 +144,7 @@ def test_operators_have_separate_settings() -> None:
     [
         ("execution.executor", object()),
         ("execution.max_workers", 0),
+        ("execution.blocking_limit", 0),
         ("networking.enforce_retry_after", "no"),
         ("networking.error_backoffs", [1, -1]),
         ("networking.error_backoffs", "12"),

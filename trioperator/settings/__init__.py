@@ -188,6 +188,7 @@ class ExecutionSettings(Section):
     - ``default_backoff`` (seconds, default 60): delay of retries after arbitrary exceptions
     - ``activity_retries`` (default 10): attempts of startup and cleanup handlers; None: no limit
     - ``max_workers`` (default 64): threads for sync handlers
+    - ``blocking_limit`` (seconds, default 1): how long a function may block the event loop before it is reported
     - ``executor`` (default None): Kopf's thread pool, whose size becomes ``max_workers``
     """
 
@@ -202,6 +203,10 @@ class ExecutionSettings(Section):
 
     max_workers: int = setting(64, COUNT)
     """Number of threads for sync handlers; default: 64."""
+
+    blocking_limit: float | None = setting(1.0, TIMEOUT.or_none())
+    """Seconds for which a function may block the event loop before it is reported in the log, with its stack; default:
+    1 (Kopf: none). None: it is not reported."""
 
     executor: Executor | None = setting(None, EXECUTOR.or_none())
     """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size; the threads are Trio's."""

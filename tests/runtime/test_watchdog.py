@@ -1,0 +1,276 @@
+"""The watchdog: functions that block the event loop are reported while they do, with object, handler and stack."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+import traceback
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+
+on = trioperator.on
+LIMIT = 0.1
+
+
+@pytest.fixture
+def bench(bench: Bench) -> Bench:
+    bench.settings.execution.blocking_limit = LIMIT
+    return bench
+
+
+class Blocker:
+    """A function that blocks until the watchdog reports it, once; then it does nothing."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.done = trio.Event()
+        self.patience = 30.0
+        self.caplog = caplog
+
+    def block(self) -> bool:
+        if not self.done.is_set():
+            began, before = time.monotonic(), len(reports(self.caplog))
+            while len(reports(self.caplog)) == before and time.monotonic() < began + self.patience:
+                time.sleep(LIMIT / 10)
+            self.done.set()
+        return True
+
+    async def ended(self, expected: int) -> None:
+        """Wait until it has blocked, and the watchdog could report that."""
+        await self.done.wait()
+        while len(reports(self.caplog)) < expected:  # noqa: ASYNC110 -- the records come from a thread
+            await trio.sleep(LIMIT / 10)
+        await trio.sleep(LIMIT)
+
+
+@pytest.fixture
+async def blocker(caplog: pytest.LogCaptureFixture) -> Blocker:
+    return Blocker(caplog)
+
+
+@pytest.fixture
+async def unreported(blocker: Blocker) -> Blocker:
+    blocker.patience = 4 * LIMIT
+    return blocker
+
+
+async def run(bench: Bench, blocker: Blocker, name: str = "w", expected: int = 2) -> None:
+    """Run an operator that handles an object until the function has blocked, and the watchdog could report it."""
+    with trio.fail_after(60):
+        async with bench.running():
+            await bench.cluster.create(widget(name))
+            await blocker.ended(expected)
+
+
+def reports(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if "the event loop for" in record.getMessage()]
+
+
+def functions(record: logging.LogRecord) -> list[str]:
+    assert record.exc_info is not None
+    return [frame.name for frame in traceback.extract_tb(record.exc_info[2])]
+
+
+async def test_a_handler_that_blocks_is_reported_with_its_object_and_stack(
+    bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def load() -> None:
+        blocker.block()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        await load()
+
+    await run(bench, blocker, "blocked")
+    during, after = reports(caplog)
+    assert during.levelname == after.levelname == "WARNING"
+    assert during.getMessage().startswith("Handler 'create' blocks the event loop for more than 0.1 seconds")
+    assert after.getMessage().startswith("Handler 'create' has blocked the event loop for about 0.")
+    assert during.__dict__["k8s_ref"]["name"] == after.__dict__["k8s_ref"]["name"] == "blocked"
+    assert functions(during) == ["create", "load", "block"]
+    assert during.created < after.created
+
+
+async def test_a_child_task_of_a_handler_that_blocks_is_reported_with_the_handler(
+    bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def child() -> None:
+        await trio.lowlevel.checkpoint()
+        blocker.block()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+            outer.start_soon(trio.sleep, 0)
+            inner.start_soon(child)
+
+    await run(bench, blocker)
+    during, _ = reports(caplog)
+    assert during.getMessage().startswith("Handler 'create' blocks the event loop")
+    assert during.__dict__["k8s_ref"]["name"] == "w"
+    assert functions(during) == ["child", "block"]
+
+
+async def test_a_filter_that_blocks_is_reported_with_its_handler_and_object(
+    bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def when(**_: Any) -> bool:
+        return blocker.block()
+
+    @on.create("widgets", id="create", when=when, registry=bench.registry)
+    async def create(**_: Any) -> None: ...
+
+    await run(bench, blocker)
+    during, _ = reports(caplog)
+    assert during.getMessage().startswith("A filter of Handler 'create' blocks the event loop")
+    assert during.__dict__["k8s_ref"]["name"] == "w"
+    assert functions(during) == ["when", "block"]
+
+
+async def test_daemons_and_activities_that_block_are_reported(
+    bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Blocker(caplog)
+
+    @on.startup(id="startup", registry=bench.registry)
+    async def startup(**_: Any) -> None:
+        first.block()
+        await trio.sleep(LIMIT)
+
+    @on.daemon("widgets", id="daemon", registry=bench.registry)
+    async def daemon(**_: Any) -> None:
+        blocker.block()
+
+    await run(bench, blocker, expected=4)
+    assert [record.getMessage().partition(" ")[0] for record in reports(caplog)] == [
+        "Activity",
+        "Activity",
+        "Daemon",
+        "Daemon",
+    ]
+
+
+async def test_a_sync_handler_blocks_nothing(
+    bench: Bench, unreported: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.create("widgets", id="create", registry=bench.registry)
+    def create(**_: Any) -> None:
+        time.sleep(4 * LIMIT)
+        trio.from_thread.run_sync(unreported.done.set)
+
+    await run(bench, unreported, expected=0)
+    assert reports(caplog) == []
+
+
+async def test_what_blocks_outside_of_the_operator_is_none_of_its_warnings(
+    bench: Bench, unreported: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench.running():
+        unreported.block()
+        await trio.sleep(2 * LIMIT)
+    assert [record for record in reports(caplog) if record.levelno > logging.DEBUG] == []
+
+
+async def test_of_two_operators_the_one_whose_handler_blocks_reports_it(
+    bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = trioperator.OperatorRegistry()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        blocker.block()
+
+    @on.create("gadgets", id="other", registry=other)
+    async def never(**_: Any) -> None: ...
+
+    async with bench.running(registry=other, settings=bench.settings.copy(), name="other"):
+        await run(bench, blocker, name="blocked")
+    warnings = [record for record in reports(caplog) if record.levelno > logging.DEBUG]
+    assert len(warnings) == 2
+    assert not any("operator=" in record.getMessage() for record in warnings)
+
+
+@pytest.mark.parametrize("in_startup", [True, False])
+async def test_it_can_be_switched_off(
+    in_startup: bool, bench: Bench, unreported: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not in_startup:
+        bench.settings.execution.blocking_limit = None
+
+    @on.startup(registry=bench.registry)
+    async def configure(settings: trioperator.OperatorSettings, **_: Any) -> None:
+        settings.execution.blocking_limit = None
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        unreported.block()
+
+    await run(bench, unreported, expected=0)
+    assert reports(caplog) == []
+
+
+async def test_an_error_of_the_watchdog_ends_only_the_watchdog(
+    bench: Bench, unreported: Blocker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: object) -> None:
+        raise LookupError("nothing to see")
+
+    monkeypatch.setattr("trioperator.runtime.watchdog._Loop.find_running", fail)
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        unreported.block()
+
+    caplog.set_level(logging.INFO)
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await unreported.ended(0)
+        with trio.fail_after(30):
+            while "does not go on" not in caplog.text:  # noqa: ASYNC110 -- the records come from a thread
+                await trio.sleep(LIMIT / 10)
+    assert "Handler 'create' succeeded" in caplog.text
+
+
+def watchdogs() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "watchdog" in thread.name]
+
+
+async def test_the_thread_lives_as_long_as_the_operator(bench: Bench) -> None:
+    async with bench.running():
+        assert len(watchdogs()) == 1
+    with trio.fail_after(10):
+        while watchdogs():  # noqa: ASYNC110 -- no event tells that a thread has ended
+            await trio.sleep(0.01)
+
+
+async def test_there_is_no_thread_under_a_mock_clock(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.running():
+        await settle(1)
+        assert watchdogs() == []
+
+
+async def test_an_asyncio_run_in_an_async_handler_is_reported(
+    bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def foreign() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(30):
+                while not reports(caplog):  # noqa: ASYNC110 -- the records come from a thread
+                    await asyncio.sleep(LIMIT / 10)
+        blocker.done.set()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        if not blocker.done.is_set():
+            asyncio.run(foreign())
+
+    await run(bench, blocker)
+    assert functions(reports(caplog)[0])[0] == "create"
