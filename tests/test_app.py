@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 import trio
 from trio.testing import MockClock
@@ -140,6 +144,7 @@ async def test_options_change_only_a_copy_of_the_settings(bench: Bench, autojump
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"name": 5}, "name= takes an instance of str, not 5."),
         ({"settings": 5}, "settings= takes an instance of OperatorSettings, not 5."),
         ({"registry": []}, "registry= takes an instance of OperatorRegistry, not \\[\\]."),
         ({"connection": "http://"}, "connection= takes an instance of ConnectionInfo, not 'http://'."),
@@ -150,6 +155,45 @@ async def test_options_change_only_a_copy_of_the_settings(bench: Bench, autojump
 async def test_options_of_wrong_types_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         await operator(**options)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [lambda: asyncio.run(trioperator.operator()), lambda: anyio.run(trioperator.operator)],
+    ids=["asyncio", "anyio"],
+)
+def test_on_asyncio_the_error_says_what_to_write(run: Callable[[], None]) -> None:
+    with pytest.raises(RuntimeError, match=r"Operators run on Trio.* Write trioperator\.run\(\.\.\.\), ") as caught:
+        run()
+    assert "anyio.run(trioperator.operator, backend='trio')" in str(caught.value)
+
+
+async def test_operators_in_one_process_are_told_apart_by_their_names(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    registries = {name: trioperator.OperatorRegistry() for name in ("blue", "green")}
+    for registry in registries.values():
+
+        @trioperator.on.create("widgets", id="sync", registry=registry)
+        def sync(logger: trioperator.Logger, **_: Any) -> None:
+            logger.info("in a thread")
+
+        @trioperator.daemon("widgets", id="daemon", registry=registry)
+        async def daemon(logger: trioperator.Logger, **_: Any) -> None:
+            logger.info("in a daemon")
+
+    async with (
+        bench.running(registry=registries["blue"], settings=bench.settings.copy(), name="blue"),
+        bench.running(registry=registries["green"], settings=bench.settings.copy(), name="green"),
+    ):
+        await bench.cluster.create(widget())
+        await settle(5)
+    named = [record for record in caplog.records if record.name.startswith("trioperator.")]
+    for message in ("The operator is ready.", "in a thread", "in a daemon", "Handler 'sync' succeeded."):
+        found = sorted(record.getMessage() for record in named if record.getMessage().startswith(message))
+        assert found == [f"{message} operator=blue", f"{message} operator=green"]
+    assert [record.getMessage() for record in named if not hasattr(record, "event_fields")] == []
 
 
 def test_an_unknown_option_is_an_error_for_type_checkers_and_when_called() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 from collections.abc import Collection
@@ -15,6 +16,7 @@ from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.kube.connection import load_connection
 from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.logs import bound_contextvars
 from trioperator.model.memo import Memo
 from trioperator.model.namespaces import NamespacePattern
 from trioperator.runtime.scope import Scope
@@ -30,6 +32,7 @@ __all__ = ["OperatorOptions", "operator", "run"]
 
 async def operator(
     *,
+    name: str | None = None,
     registry: OperatorRegistry | None = None,
     settings: OperatorSettings | None = None,
     memo: Any = None,
@@ -61,6 +64,7 @@ async def operator(
     a second signal cancels it, and ends the process if it has not ended two seconds later. Cancellation stops it at
     once; cleanup handlers are still called, within the grace.
 
+    - *name*: name of this operator, ``operator=`` in its logs, to tell apart several in one process; default: none
     - *registry*: registry of the handlers; default: the default registry
     - *settings*: settings of this operator, which its startup handlers may change; default: ``OperatorSettings()``
     - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
@@ -79,13 +83,15 @@ async def operator(
     - *ready_flag*: Trio or threading event that the operator sets when it is ready
     - *handle_signals*: whether signals stop the operator; False leaves them to the program, such as pytest
 
-    Raises TypeError for conflicting options, ConfigError for other wrong options, settings or handlers, LoginError
-    without valid credentials, ActivityError if a startup or cleanup handler has failed, ApiError or ConnectionLostError
-    if the API server cannot be used on start, and KeyboardInterrupt after a second signal.
+    Raises RuntimeError outside of Trio, TypeError for conflicting options, ConfigError for other wrong options,
+    settings or handlers, LoginError without valid credentials, ActivityError if a startup or cleanup handler has
+    failed, ApiError or ConnectionLostError if the API server cannot be used on start, and KeyboardInterrupt after a
+    second signal.
 
     See docs/embedding.md.
     """
-    _check_types(registry=registry, settings=settings, connection=connection)
+    _check_trio()
+    _check_types(name=name, registry=registry, settings=settings, connection=connection)
     if lifecycle is not None:
         check_lifecycle(lifecycle)
     if liveness_endpoint is not None:
@@ -109,10 +115,20 @@ async def operator(
         ready_flag=ready_flag,
         handle_signals=handle_signals,
     )
-    await supervise(plan, task_status=task_status)
+    with contextlib.nullcontext() if name is None else bound_contextvars(operator=name):
+        await supervise(plan, task_status=task_status)
 
 
-_TYPES: Final = {"registry": OperatorRegistry, "settings": OperatorSettings, "connection": ConnectionInfo}
+def _check_trio() -> None:
+    """Raise RuntimeError if the current task is none of Trio's: AnyIO's default, too, is asyncio."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "Operators run on Trio, but operator() was awaited on asyncio or outside of an event loop. Write"
+            " trioperator.run(...), trio.run(trioperator.operator) or anyio.run(trioperator.operator, backend='trio')."
+        )
+
+
+_TYPES: Final = {"name": str, "registry": OperatorRegistry, "settings": OperatorSettings, "connection": ConnectionInfo}
 
 
 def _check_types(**options: object) -> None:
@@ -165,6 +181,7 @@ def _check_memo(memo: object) -> None:
 class OperatorOptions(TypedDict, total=False):
     """Options of :func:`operator`, for functions that pass them on."""
 
+    name: str | None
     registry: OperatorRegistry | None
     settings: OperatorSettings | None
     memo: Any

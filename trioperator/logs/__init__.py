@@ -10,6 +10,7 @@ the message and its key-value pairs separately, if there are any.
 
 from __future__ import annotations
 
+from trioperator.logs._structlog import bound_contextvars
 from trioperator.logs.formats import LogFormat, configure
 from trioperator.logs.loggers import Logger, ObjectRef, describe_ref, get_logger, object_logger, trim_traceback
 
@@ -17,6 +18,7 @@ __all__ = [
     "LogFormat",
     "Logger",
     "ObjectRef",
+    "bound_contextvars",
     "configure",
     "describe_ref",
     "get_logger",

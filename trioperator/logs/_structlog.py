@@ -13,9 +13,9 @@ if _hidden:
     sys.modules["rich"] = None  # type: ignore[assignment]  # makes the import fail
 try:
     from structlog import BoundLoggerBase, DropEvent
-    from structlog.contextvars import merge_contextvars
+    from structlog.contextvars import bound_contextvars, merge_contextvars
 finally:
     if _hidden:
         del sys.modules["rich"]
 
-__all__ = ["BoundLoggerBase", "DropEvent", "merge_contextvars"]
+__all__ = ["BoundLoggerBase", "DropEvent", "bound_contextvars", "merge_contextvars"]
