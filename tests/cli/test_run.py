@@ -231,8 +231,8 @@ class TestUsageErrors:
         assert result.returncode == 2
         lines = result.stderr.splitlines()
         assert lines[0] == f"Cannot load the file {path}: ValueError: bad"
-        assert lines[1:3] == ["Traceback (most recent call last):", f'  File "{path}", line 3, in <module>']
-        assert lines[-1] == "ValueError: bad"
+        assert lines[1:3] == ["  Traceback (most recent call last):", f'    File "{path}", line 3, in <module>']
+        assert lines[-1] == "  ValueError: bad"
 
     def test_syntax_errors_show_the_place_and_no_traceback(self, run: Run, tmp_path: pathlib.Path) -> None:
         path = tmp_path / "bad.py"

@@ -63,8 +63,34 @@ class TestTextFormats:
         except ValueError:
             get_logger("x").exception("m", stack_info=True)
         text = stream.getvalue()
-        assert text.startswith("m\nTraceback (most recent call last):\n")
-        assert "\nValueError: bad\nStack (most recent call last):\n" in text
+        assert text.startswith("m\n  Traceback (most recent call last):\n    File ")
+        assert "\n  ValueError: bad\n  Stack (most recent call last):\n    File " in text
+
+    @pytest.mark.parametrize("log_format", [LogFormat.PLAIN, LogFormat.FULL, "%(name)s %(message)s"])
+    def test_control_characters_of_names_and_messages_are_escaped(
+        self, stream: Stream, log_format: LogFormat | str
+    ) -> None:
+        configure(log_format=log_format, log_prefix=True)
+        evil = "\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028"
+        object_logger({**REF, "name": evil}).info("a\tb %s ü\u200d", evil, key=evil)
+        logging.getLogger("other").warning(evil)
+        text = stream.getvalue()
+        assert text.count("\n") == len(text.splitlines()) == 2
+        assert r"\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028" in text
+        assert "a\tb " in text
+        assert " ü\u200d" in text
+
+    def test_a_message_of_an_exception_cannot_forge_a_line(self, stream: Stream) -> None:
+        configure(log_format=LogFormat.PLAIN)
+        try:
+            raise ValueError("bad\nforged\x1b[2J\rforged\u2028forged\x0cforged")
+        except ValueError as error:
+            error.add_note("noted\nforged")
+            get_logger("x").exception("m")
+        lines = stream.getvalue().splitlines()
+        assert [line for line in lines[1:] if not line.startswith("  ")] == []
+        assert r"  forged\x1b[2J\rforged\u2028forged\x0cforged" in lines
+        assert "\x1b" not in stream.getvalue()
 
     def test_custom_formats_are_accepted_and_invalid_ones_rejected(self, stream: Stream) -> None:
         configure(log_format="%(levelname)s: %(message)s", log_prefix=True)
@@ -180,8 +206,10 @@ class TestConfigure:
         configure(**options)
         assert get_logger("x").getEffectiveLevel() == level
         assert logging.getLogger("users.module").getEffectiveLevel() == level
-        for name in ("httpx", "httpcore.http11", "hypercorn.access", "trio.abc", "quart.app", "asyncio", "urllib3"):
+        for name in ("trio.abc", "quart.app", "asyncio"):
             assert logging.getLogger(name).getEffectiveLevel() == low_level
+        for name in ("httpx", "httpcore.http11", "h11", "hypercorn.access", "urllib3", "kubernetes.client.rest"):
+            assert logging.getLogger(name).getEffectiveLevel() == logging.WARNING
 
     def test_a_second_call_replaces_the_first(self, stream: Stream) -> None:
         others = logging.root.handlers[:]

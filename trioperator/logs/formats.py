@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import enum
 import logging
+import re
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
@@ -51,8 +53,28 @@ def _get_fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return {key: attributes[key] for key in attributes if key not in RECORD_KEYS and not key.startswith("_")}
 
 
+# Control characters, those of C1 and line separators among them: they could forge lines, or command a terminal.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROLS_IN_LINES: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escape_controls(text: str, controls: re.Pattern[str] = _CONTROLS) -> str:
+    """Return the text with control characters as in Python's string literals, such as ``\\n`` and ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return controls.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def _indent(text: str) -> str:
+    """Return a traceback that no message in it can break out of: each line is indented, and nothing else breaks it."""
+    return textwrap.indent(_escape_controls(text, _CONTROLS_IN_LINES), "  ", predicate=lambda line: True)
+
+
 class _TextFormatter(logging.Formatter):
-    """Formatter for format strings of the standard library, with an optional prefix that names the object."""
+    """Formatter for format strings of the standard library, with an optional prefix that names the object.
+
+    A record is one line, as control characters are escaped. Tracebacks and stacks are indented below it.
+    """
 
     def __init__(self, fmt: str, *, prefix: bool) -> None:
         super().__init__(fmt)
@@ -63,16 +85,16 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message = _get_message(record)
-        record.message = _get_prefix(record) + message if self._prefix else message
+        record.message = _escape_controls(_get_prefix(record) + message if self._prefix else message)
         if self._uses_time:
             record.asctime = self.formatTime(record)
         text = self.formatMessage(record)
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
-            text = f"{text}\n{record.exc_text}"
+            text = f"{text}\n{_indent(record.exc_text)}"
         if record.stack_info:
-            text = f"{text}\n{self.formatStack(record.stack_info)}"
+            text = f"{text}\n{_indent(self.formatStack(record.stack_info))}"
         return text
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
@@ -175,20 +197,35 @@ class _Handler(logging.Handler):
             pass
 
 
-# Libraries whose messages are useful only for debugging; some of them log secrets.
-_LOW_LEVEL: Final = (
+# Libraries whose messages are useful only for debugging.
+_LOW_LEVEL: Final = ("asyncio", "concurrent", "quart", "trio")
+# Libraries that log requests, headers, bodies or credentials: from WARNING on, always.
+_TALKATIVE: Final = (
     "aiohttp",
-    "asyncio",
+    "azure",
+    "boto3",
+    "botocore",
+    "google",
+    "grpc",
+    "h11",
     "h2",
     "hpack",
     "httpcore",
     "httpx",
     "hypercorn",
+    "kr8s",
     "kubernetes",
+    "kubernetes_asyncio",
+    "lightkube",
+    "openai",
     "pykube",
-    "quart",
-    "trio",
+    "pymongo",
+    "requests",
+    "requests_oauthlib",
+    "s3transfer",
     "urllib3",
+    "websockets",
+    "wsproto",
 )
 
 
@@ -202,8 +239,8 @@ def configure(
 ) -> None:
     """Log the whole process to stderr, as the command line does. A second call replaces the first.
 
-    - *debug*: log at the DEBUG level, libraries (httpx, trio, ...) included; otherwise those log from WARNING on
-    - *verbose*: log at the DEBUG level, without libraries; the default is INFO
+    - *debug*: log at the DEBUG level, with that of Trio, asyncio and Quart, which otherwise log from WARNING on
+    - *verbose*: log at the DEBUG level; the default is INFO
     - *quiet*: log from WARNING on
     - *log_format*: a LogFormat, or a format string of the standard library; default: ``LogFormat.FULL``
     - *log_prefix*: begin messages with the object's name; None means True, except for JSON; default: False
@@ -215,7 +252,7 @@ def configure(
 
         trioperator.configure(verbose=True, log_format=trioperator.LogFormat.JSON)
 
-    See docs/command.md.
+    Libraries that log requests and bodies, such as httpx, log from WARNING on in any case. See docs/command.md.
     """
     handler = _Handler(sys.stderr)
     handler.setFormatter(_make_formatter(log_format, prefix=log_prefix, refkey=log_refkey))
@@ -227,6 +264,8 @@ def configure(
     root.setLevel(logging.DEBUG if debug or verbose else logging.WARNING if quiet else logging.INFO)
     for name in _LOW_LEVEL:
         logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.WARNING)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _make_formatter(log_format: LogFormat | str, *, prefix: bool | None, refkey: str | None) -> logging.Formatter:
