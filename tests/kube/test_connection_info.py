@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import traceback
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_secrets_are_not_shown() -> None:
     assert "s3cret" not in f"{info}"
     assert "server='https://x'" in repr(info)
     assert "username='me'" in repr(info)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://me:s3cret@host", "https://me:s3cret/@host", "https://me:s3cret@[host", "me:s3cret@host"]
+)
+def test_a_password_in_the_address_of_a_server_is_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match="…@") as caught:
+        parse_server_url(url)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in repr(ConnectionInfo(server=url))
 
 
 def test_fields_that_are_not_set_are_not_shown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 
 import httpx
 import pytest
@@ -72,9 +73,18 @@ class TestHttpxTransport:
 
 async def test_an_invalid_proxy_is_a_clear_error() -> None:
     info = ConnectionInfo(server="https://host", proxy_url="ftp://proxy")
-    with pytest.raises(ConfigError, match=r"The proxy of https://host cannot be used"):
+    with pytest.raises(ConfigError, match=r"The proxy 'ftp://proxy' of https://host cannot be used: Unknown scheme"):
         async with open_client(lambda: info, settings=OperatorSettings()):
             raise AssertionError
+
+
+@pytest.mark.parametrize("url", ["ftp://me:s3cret@proxy", "http://me:s3cret/@proxy", "http://me:x@s3cret@proxy:port"])
+async def test_the_password_of_an_invalid_proxy_is_not_shown(url: str) -> None:
+    info = ConnectionInfo(server="https://host", proxy_url=url)
+    with pytest.raises(ConfigError, match=r"The proxy '\w+://…@proxy[^@]*' of https://host cannot be used") as caught:
+        async with open_client(lambda: info, settings=OperatorSettings()):
+            raise AssertionError
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 async def test_an_unreachable_proxy_is_a_lost_connection() -> None:

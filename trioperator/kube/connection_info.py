@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from trioperator.errors import ConfigError
+from trioperator.model.urls import mask_userinfo
 
 __all__ = ["ConnectionInfo", "ServerUrl", "decode_pem", "parse_server_url", "read_secret"]
 
@@ -76,6 +77,7 @@ class ConnectionInfo:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value != field.default:
+                value = mask_userinfo(value) if field.name == "server" else value
                 shown.append(f"{field.name}={'…' if field.name in _SECRETS else repr(value)}")
         return f"ConnectionInfo({', '.join(shown)})"
 
@@ -129,20 +131,22 @@ class ServerUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_server_url(url: str) -> ServerUrl:
     """Parse the URL of an API server. Raises ConfigError."""
+    shown = repr(mask_userinfo(url))
     try:
         parts: SplitResult = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as exc:
-        raise ConfigError(f"The server address {url!r} is not a valid URL: {exc}.") from exc
+        reason = "" if "@" in url else f": {exc}"  # it quotes parts of the URL
+        raise ConfigError(f"The server address {shown} is not a valid URL{reason}.") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError(f"The server address {url!r} must be an http:// or https:// URL with a host.")
+        raise ConfigError(f"The server address {shown} must be an http:// or https:// URL with a host.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError("The server address must not contain a user, query or fragment.")
+        raise ConfigError(f"The server address {shown} must not contain a user, query or fragment.")
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
         except UnicodeError as exc:
-            raise ConfigError(f"The server address {url!r} has no valid host name.") from exc
+            raise ConfigError(f"The server address {shown} has no valid host name.") from exc
     port = port or (443 if parts.scheme == "https" else 80)
     return ServerUrl(scheme=parts.scheme, host=host, port=port, base=parts.path.rstrip("/"))
 

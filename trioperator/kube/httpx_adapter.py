@@ -16,6 +16,7 @@ from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator.kube.tls_config import build_ssl_context, read_tls_config
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator.model.urls import mask_userinfo
 
 __all__ = ["HttpxTransport", "open_proxy_transport"]
 
@@ -146,7 +147,9 @@ def open_proxy_transport(info: ConnectionInfo, proxy_url: str) -> HttpxTransport
     try:
         transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)
     except (ImportError, ValueError, httpx.InvalidURL) as exc:
-        raise ConfigError(f"The proxy of {info.server} cannot be used: {exc}") from exc
+        reason = type(exc).__name__ if "@" in proxy_url else exc  # it may quote parts of the URL
+        shown = mask_userinfo(proxy_url)
+        raise ConfigError(f"The proxy {shown!r} of {info.server} cannot be used: {reason}") from None
     host = f"[{server.host}]" if ":" in server.host else server.host
     return HttpxTransport(
         transport,

@@ -10,6 +10,7 @@ import urllib.parse
 import trio
 
 from trioperator.errors import ConfigError
+from trioperator.model.urls import mask_userinfo
 
 __all__ = ["Endpoint", "open_sockets", "parse_endpoint"]
 
@@ -34,15 +35,16 @@ def parse_endpoint(url: str) -> Endpoint:
 
     Defaults: host ``localhost``, port 80, path ``/``. Raises ConfigError for any other kind of URL.
     """
+    shown = repr(mask_userinfo(url))
     try:
         parts = urllib.parse.urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigError(f"The endpoint {url!r} is not a valid URL: {error}.") from None
+        raise ConfigError(f"The endpoint {shown} is not a valid URL{'' if '@' in url else f': {error}'}.") from None
     if parts.scheme != "http":
-        raise ConfigError(f"The endpoint {url!r} must start with http://, the only supported scheme.")
+        raise ConfigError(f"The endpoint {shown} must start with http://, the only supported scheme.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError(f"The endpoint {url!r} must consist of a host, a port and a path only.")
+        raise ConfigError(f"The endpoint {shown} must consist of a host, a port and a path only.")
     return Endpoint(host=host or "localhost", port=80 if port is None else port, path=parts.path or "/")
 
 
