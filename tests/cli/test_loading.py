@@ -151,3 +151,41 @@ def test_a_module_with_a_syntax_error_is_an_error_in_user_code(folder: pathlib.P
         load_module("unreadable_module")
     assert caught.value.__cause__ is not None
     assert caught.value.__cause__.__traceback__ is None
+
+
+@pytest.mark.parametrize(
+    "source", ["from . import other\n", "from .other import value\n", "from .. import other\n", "from .a.b import c\n"]
+)
+@pytest.mark.parametrize("name", ["main.py", "main"])
+@pytest.mark.parametrize("packages", [0, 1, 2])
+def test_a_relative_import_in_a_file_is_an_error_that_says_what_to_write(
+    folder: pathlib.Path, source: str, name: str, packages: int
+) -> None:
+    inner = folder / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (inner / name).write_text(source)
+    (inner / "other.py").write_text("value = 1\n")
+    for directory in [inner, inner.parent][:packages]:
+        (directory / "__init__.py").touch()
+    module, where = ("outer.inner.main", folder) if packages == 2 else ("inner.main", folder / "outer")
+    with pytest.raises(LoadingError) as caught:
+        load_file(f"outer/inner/{name}")
+    assert f"Cannot load the file outer/inner/{name}: relative imports do not work in a file" in str(caught.value)
+    assert f"Pass it as a module, -m {module} in the directory {where}," in str(caught.value)
+
+
+def test_the_advice_about_relative_imports_works(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder / "relative_package_of_test"
+    package.mkdir()
+    (package / "main.py").write_text("from .other import value\n")
+    (package / "other.py").write_text("value = 5\n")
+    with pytest.raises(LoadingError, match=r"-m relative_package_of_test\.main"):
+        load_file("relative_package_of_test/main.py")
+    load_module("relative_package_of_test.main")
+    assert sys.modules["relative_package_of_test.main"].value == 5
+
+
+def test_a_missing_module_is_no_relative_import(folder: pathlib.Path) -> None:
+    (folder / "main.py").write_text("import main.nothing\n")
+    with pytest.raises(LoadingError, match=r"No module named 'main\.nothing'"):
+        load_file("main.py")

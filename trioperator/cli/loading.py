@@ -58,6 +58,8 @@ def load_file(path: str, *, index: int = 0) -> None:
     except Exception as error:
         del sys.modules[name]
         _start_in_user_code(error)
+        if _is_relative_import(error, name):
+            raise LoadingError(f"Cannot load the file {path}: {_advise_against_relative_imports(full)}") from error
         raise LoadingError(f"Cannot load the file {path}: {_describe(error)}") from error
 
 
@@ -89,6 +91,29 @@ def _start_in_user_code(error: Exception) -> bool:
         traceback = traceback.tb_next
     error.__traceback__ = None
     return False
+
+
+def _is_relative_import(error: Exception, name: str) -> bool:
+    """Return whether the file with the module *name* has a relative import: a file has no package."""
+    if not isinstance(error, ImportError):
+        return False
+    # A name with dots, such as that of main.py, counts as one in a package.
+    looked_for = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+    return looked_for or str(error).startswith("attempted relative import")
+
+
+def _advise_against_relative_imports(full: str) -> str:
+    """Return what to write in place of a file with relative imports."""
+    directory, file = os.path.split(full)
+    parts = [os.path.splitext(file)[0]]
+    while os.path.exists(os.path.join(directory, "__init__.py")) or len(parts) == 1:
+        directory, package = os.path.split(directory)
+        parts.insert(0, package)
+    module = ".".join(parts)
+    return (
+        "relative imports do not work in a file, which has no package. Pass it as a module,"
+        f" -m {module} in the directory {directory}, or import its neighbours by their names alone."
+    )
 
 
 def _describe(error: Exception) -> str:
