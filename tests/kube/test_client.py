@@ -27,6 +27,7 @@ from trioperator.errors import (
 )
 from trioperator.kube.client import JSON_PATCH, Client, build_target, open_client
 from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.transport import BodyTooLargeError
 from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://cluster", token="t")
@@ -258,7 +259,7 @@ class TestRequests:
             await client.get("/api/v1/pods")
         assert str(memory.requests[0].url) == "https://rancher/k8s/clusters/c-1/api/v1/pods"
 
-    async def test_lists_come_in_pages(self, settings: OperatorSettings, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_lists_come_in_pages(self, settings: OperatorSettings) -> None:
         pages = [
             {"kind": "PodList", "metadata": {"continue": "c==&"}, "items": [{"metadata": {"name": "a"}}]},
             {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": 1}}]},
@@ -271,7 +272,7 @@ class TestRequests:
         assert (second.items, second.next, second.resource_version) == ([], "", "7")
         assert memory.requests[0].url.params == httpx.QueryParams({"limit": "1"})
         assert memory.requests[1].url.params == httpx.QueryParams({"limit": "1", "continue": "c==&"})
-        assert "GET /pods: skipping an invalid object" in caplog.text
+        assert [broken.identity for broken in second.broken] == [None]
 
     async def test_a_response_above_the_limit_is_an_error_that_is_not_retried(self, settings: OperatorSettings) -> None:
         settings.networking.response_limit = 100
@@ -284,12 +285,32 @@ class TestRequests:
         )
         assert len(memory.requests) == 1
 
-    async def test_a_page_above_the_limit_names_the_page_size(self, settings: OperatorSettings) -> None:
-        settings.networking.response_limit = 100
-        memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "x" * 100}}]})])
+    async def test_a_page_may_have_a_limit_of_its_own(self, settings: OperatorSettings) -> None:
+        memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "x" * 100}}]})] * 2)
         async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
-            with pytest.raises(ConnectionLostError, match=r"100 bytes: lower settings\.watching\.page_size, or raise"):
-                await client.list_page("/pods", limit=500)
+            with pytest.raises(BodyTooLargeError, match=r"GET /pods: the response is larger than 100 bytes"):
+                await client.list_page("/pods", limit=500, max_size=100)
+            assert len((await client.list_page("/pods", limit=500, max_size=1000)).items) == 1
+
+    async def test_one_object_that_is_nested_too_deeply_does_not_keep_others_from_being_listed(
+        self, settings: OperatorSettings
+    ) -> None:
+        deep = b'{"metadata": {"name": "deep", "uid": "u"}, "spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        body = b'{"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [{"metadata": {"name": "a"}}, %b]}'
+        memory = Memory([httpx.Response(200, content=body % deep)])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            page = await client.list_page("/pods")
+        assert [obj.name for obj in page.items] == ["a"]
+        assert [str(broken.identity) for broken in page.broken] == ["Pod deep"]
+
+    @pytest.mark.parametrize("method", ["get", "delete"])
+    async def test_an_object_that_is_nested_too_deeply_is_a_clear_error(
+        self, settings: OperatorSettings, method: str
+    ) -> None:
+        memory = Memory([httpx.Response(200, content=b'{"a":' * 100_000 + b"1" + b"}" * 100_000)])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(ConnectionLostError, match=r"/x: the response is not JSON: .*recursion"):
+                await getattr(client, method)("/x")
 
     async def test_a_list_can_be_whole(self, settings: OperatorSettings) -> None:
         memory = Memory([ok({"kind": "PodList", "metadata": {}, "items": None})])

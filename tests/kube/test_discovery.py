@@ -288,3 +288,23 @@ async def test_errors_of_the_lists_of_groups_are_raised(autojump_clock: MockCloc
     with pytest.raises(ConnectionLostError):
         await find(answers({"/api": httpx.ConnectError("refused")}))
     assert trio.current_time() == 54  # lost connections to the server itself are tried again as all are
+
+
+DEEP = b'{"a":[' * 100_000 + b"]}" * 100_000  # more levels than any decoder has
+
+
+@pytest.mark.parametrize("body", [b'{"resources": %b}', b'{"resources": [%b]}', b'{"resources": [], "x": %b}'])
+async def test_a_group_whose_server_sends_deep_json_does_not_keep_others_from_being_found(
+    caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    memory = answers(PLAIN | {"/apis/apps/v1": httpx.Response(200, content=body % DEEP)})
+    found = await find(memory)
+    assert "pods.v1." in found
+    assert "deployments.v1.apps" not in found
+    assert "/apis/apps/v1 is not available, continuing without it" in caplog.text
+
+
+async def test_a_list_of_groups_that_is_nested_too_deeply_is_a_clear_error() -> None:
+    memory = answers(PLAIN | {"/apis": httpx.Response(200, content=DEEP)})
+    with pytest.raises(ConnectionLostError, match="GET /apis: the response is not a list of API groups"):
+        await find(memory)

@@ -123,3 +123,21 @@ def test_a_resource_version_that_the_server_does_not_have_is_recognized(status: 
 )
 def test_other_errors_are_not_about_a_version_that_is_too_large(status: int, fields: dict[str, Any]) -> None:
     assert not is_version_too_large(parse_error_response(status, [], body(**fields)))
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000  # more levels than any decoder has
+
+
+def test_details_that_are_nested_too_deeply_are_left_out() -> None:
+    deep = DEEP[80_000:-80_000]
+    error = parse_error_response(
+        409, [], b'{"kind":"Status","message":"is old","reason":"Conflict","details":%b}' % deep
+    )
+    assert (str(error), error.details) == ("HTTP 409 Conflict: is old", {})
+    error = parse_status(b'{"kind":"Status","code":410,"details":{"a":%b},"reason":"Expired"}' % deep, status=0)
+    assert type(error) is ExpiredError
+
+
+@pytest.mark.parametrize("junk", [DEEP, b'{"kind":"Status","details":%b}' % DEEP, b'{"details":%b' % DEEP[:30_000]])
+def test_a_large_or_broken_status_that_is_nested_too_deeply_is_not_quoted(junk: bytes) -> None:
+    assert str(parse_error_response(500, [], junk)) == "HTTP 500: the server gave no reason"

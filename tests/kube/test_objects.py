@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.kube.objects import parse_object, parse_page
+from trioperator.kube.objects import parse_deep_page, parse_identity, parse_object, parse_page
 
 
 def pod(name: str = "p", **metadata: Any) -> dict[str, Any]:
@@ -95,3 +95,57 @@ def test_an_invalid_object_does_not_invalidate_its_page() -> None:
 def test_a_body_that_is_not_a_list_is_rejected(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         parse_page(body)
+
+
+DEEP = b'{"a":[' * 100_000 + b"]}" * 100_000  # more levels than any decoder has
+
+
+def deep_page(*items: bytes, head: bytes = b"") -> bytes:
+    head = head or b'"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9", "continue": "c"}'
+    return b'{%b, "more": %b, "items": [%b]}' % (head, DEEP, b", ".join(items))
+
+
+def deep(name: bytes, metadata: bytes = b"") -> bytes:
+    return b'{"metadata": {"name": "%b", "uid": "u-%b"%b}, "spec": %b}' % (name, name, metadata, DEEP)
+
+
+def test_one_deep_object_does_not_invalidate_its_page() -> None:
+    body = deep_page(json.dumps(pod("a")).encode(), deep(b"bad"), json.dumps(pod("b")).encode())
+    with pytest.raises(RecursionError):
+        parse_page(body)
+    parsed = parse_deep_page(body)
+    assert [(obj.name, obj.kind, obj.api_version) for obj in parsed.items] == [("a", "Pod", "v1"), ("b", "Pod", "v1")]
+    assert (parsed.resource_version, parsed.next, parsed.size) == ("9", "c", len(body))
+    (broken,) = parsed.broken
+    assert broken.identity is not None
+    assert (str(broken.identity), broken.identity.key) == ("Pod bad", "u-bad")
+    assert broken.problem == "it is nested too deeply"
+
+
+def test_an_object_is_identified_even_if_its_metadata_is_deep() -> None:
+    fields = b', "managedFields": %b, "namespace": "ns", "resourceVersion": "7", "deletionTimestamp": "2020"' % DEEP
+    identity = parse_identity(b'{"kind": "Pod", "apiVersion": "v1", ' + deep(b"bad", fields)[1:])
+    assert identity is not None
+    assert (str(identity), identity.key, identity.resource_version) == ("Pod ns/bad", "u-bad", "7")
+    assert identity.deleting
+    assert identity.decode()["metadata"]["name"] == "bad"
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"null", b"{}", b'{"metadata": null}', b'{"metadata": {"name": 5}}', DEEP])
+def test_what_has_no_name_is_not_identified(raw: bytes) -> None:
+    assert parse_identity(raw) is None
+
+
+@pytest.mark.parametrize("body", [b"", DEEP, b"[%b]" % DEEP, deep_page(deep(b"a"), head=b'"kind": "List"')])
+def test_a_deep_body_that_is_not_a_list_is_rejected(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        parse_deep_page(body)
+
+
+def test_a_deep_page_without_objects_is_empty() -> None:
+    assert parse_deep_page(b'{"metadata": {}, "items": null, "more": %b}' % DEEP).items == []
+
+
+def test_the_key_is_the_uid_or_else_the_name() -> None:
+    assert parse_object(b'{"metadata": {"name": "a", "namespace": "ns", "uid": "u"}}').key == "u"
+    assert parse_object(b'{"metadata": {"name": "a", "namespace": "ns"}}').key == "ns/a"

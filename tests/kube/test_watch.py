@@ -19,6 +19,7 @@ from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, client_o
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, ServerError
 from trioperator.kube.client import open_client
 from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.objects import BrokenObject
 from trioperator.kube.watch import MAX_LINE, RawWatchEvent, open_watch
 from trioperator.settings import OperatorSettings
 
@@ -387,3 +388,45 @@ class TestSockets:
                         await watches.start(hold)
                     assert await client.get("/y") == {}
                     watches.cancel_scope.cancel()
+
+
+DEEP = b'{"a":[' * 50_000 + b"]}" * 50_000  # more levels than any decoder has
+
+
+def deep_line(type: bytes, name: bytes) -> bytes:
+    obj = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"%b","uid":"u-%b"},"spec":%b}' % (name, name, DEEP)
+    return b'{"type":"%b","object":%b}' % (type, obj)
+
+
+@pytest.mark.parametrize("format", [b"%b\n", b" %b\n"], ids=["fast", "slow"])
+async def test_a_deep_object_is_skipped_but_not_its_deletion(caplog: pytest.LogCaptureFixture, format: bytes) -> None:
+    lines = [deep_line(b"ADDED", b"a"), deep_line(b"MODIFIED", b"b"), deep_line(b"DELETED", b"c")]
+    events = await watch_parts([*(format % line for line in lines), event(name="d")])
+    assert [(each.type, str(each.object), each.object.uid) for each in events] == [
+        ("DELETED", "Pod c", "u-c"),
+        ("ADDED", "Pod d", "u"),
+    ]
+    assert "skipping an event with Pod a: it is nested too deeply" in caplog.text
+    assert "skipping an event with Pod b: it is nested too deeply" in caplog.text
+
+
+async def test_objects_that_cannot_be_read_are_passed_to_the_report() -> None:
+    reported: list[BrokenObject] = []
+    streaming = Streaming(Chunks([deep_line(b"ADDED", b"a") + b"\n", event(metadata=None)]))
+    async with (
+        open_client(lambda: INFO, settings=OperatorSettings(), transport=streaming) as client,
+        open_watch(client, "/x", resource_version="5", report=reported.append) as watch,
+    ):
+        assert [line async for line in watch] == []
+    assert [str(broken.identity) for broken in reported] == ["Pod a", "None"]
+
+
+async def test_an_error_event_that_is_nested_too_deeply_is_still_that_error() -> None:
+    status = b'{"kind":"Status","code":410,"reason":"Expired","details":%b}' % (b"[" * 20_000 + b"]" * 20_000)
+    with pytest.raises(ExpiredError):
+        await watch_parts([b'{"type":"ERROR","object":%b}\n' % status])
+
+
+async def test_a_deep_line_that_is_no_event_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    assert await watch_parts([b'{"type":%b}\n' % DEEP, b'{"type":"NEW","object":%b}\n' % DEEP]) == []
+    assert "an event of the unknown type NEW" in caplog.text

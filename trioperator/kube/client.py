@@ -20,18 +20,20 @@ import trio
 from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.credentials import Credentials, CredentialStore
+from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.kube.error_response import parse_error_response
-from trioperator.kube.objects import Page, parse_page
+from trioperator.kube.objects import BrokenObject, Page, parse_deep_page, parse_page
 from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator.logs import get_logger
 from trioperator.model.jsontypes import JsonObject
 from trioperator.settings import OperatorSettings
+from trioperator.threads import run_in_thread
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "Client", "Page", "Params", "open_client"]
+__all__ = ["JSON_PATCH", "MERGE_PATCH", "BrokenObject", "Client", "Page", "Params", "open_client"]
 
 _logger = get_logger(__name__)
 
@@ -59,6 +61,7 @@ class Client:
         self._credentials = credentials
         self._settings = settings
         self._fence = fence
+        self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> Client:
         """Return a client on the same connections that calls *fence* before each attempt of a request that may write.
@@ -88,23 +91,32 @@ class Client:
         accept: str | None = None,
         timeout: float | None = None,
         backoffs: Iterable[float] | float | None = None,
+        max_size: int | None = None,
     ) -> bytes:
         """Send a request and return the body of its successful response.
 
         *timeout* is for each attempt, in seconds (default: ``networking.request_timeout``); *backoffs* are the delays
-        between attempts (default: ``networking.error_backoffs``; ``()`` for a single attempt).
+        between attempts (default: ``networking.error_backoffs``; ``()`` for a single attempt); *max_size* limits the
+        body, in bytes (default: ``networking.response_limit``).
 
         A POST is retried only if the server has certainly not processed it: it was not reached, or it responded with
         429. Other methods may be applied twice, as they are retried after network errors and 5xx as well: a JSON patch
         with a version test then fails with InvalidError, a merge patch and a PUT have no further effect.
 
         Raises ApiError for an error response, ConnectionLostError if there is no response after the last attempt,
-        LoginError if no credentials have ever been accepted.
+        BodyTooLargeError (one of these) if its body is larger than the limit, LoginError if no credentials have ever
+        been accepted.
         """
         target = build_target(path, params)
         headers = _build_headers(accept, content_type or (_JSON if body is not None else None))
         attempt = functools.partial(
-            self._attempt, method=method, target=target, headers=headers, body=body, timeout=timeout
+            self._attempt,
+            method=method,
+            target=target,
+            headers=headers,
+            body=body,
+            timeout=timeout,
+            max_size=max_size,
         )
         return await self._retry(attempt, method, path, backoffs)
 
@@ -157,21 +169,22 @@ class Client:
         limit: int | None = None,
         continue_: str | None = None,
         backoffs: Iterable[float] | float | None = None,
+        max_size: int | None = None,
     ) -> Page:
         """Return one page of a list, *limit* objects at most; ``page.next`` is *continue_* of the next page, if any.
 
-        Invalid objects are skipped with a warning. Raises as :meth:`request` does; after ExpiredError the list must be
-        started again.
+        Objects that cannot be read are in ``page.broken``. Raises as :meth:`request` does; after ExpiredError the list
+        must be started again.
         """
         params = {"limit": limit or None, "continue": continue_ or None}
-        data = await self.request("GET", path, params=params, backoffs=backoffs)
+        data = await self.request("GET", path, params=params, backoffs=backoffs, max_size=max_size)
         try:
-            page = parse_page(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            try:
+                return parse_page(data)
+            except RecursionError:  # one object must not keep all others from being listed
+                return await run_in_thread(lambda: parse_deep_page(data), limiter=self._thread)
+        except DECODE_ERRORS as exc:
             raise ConnectionLostError(f"GET {path}: the response is not a list of objects: {exc}") from exc
-        for problem in page.broken:
-            _logger.warning("GET %s: skipping an invalid object: %s", path, problem)
-        return page
 
     async def open_stream(
         self,
@@ -229,6 +242,7 @@ class Client:
         headers: Headers,
         body: bytes | None,
         timeout: float | None,
+        max_size: int | None,
     ) -> bytes:
         """Send a request once and read its whole response."""
         if self._fence is not None and method != "GET":
@@ -242,7 +256,7 @@ class Client:
                 body=body,
                 connect_timeout=self._settings.networking.connect_timeout,
             )
-            limit = self._settings.networking.response_limit
+            limit = self._settings.networking.response_limit if max_size is None else max_size
             try:
                 data = await response.read(limit)
             except BodyTooLargeError as exc:
@@ -335,17 +349,16 @@ def _timeout_error(method: str, path: str, seconds: float) -> TransportError:
 
 
 def _size_error(method: str, target: str, limit: int) -> BodyTooLargeError:
-    path, _, query = target.partition("?")
-    page = "lower settings.watching.page_size, or " if query.startswith("limit=") else ""
+    path = target.partition("?")[0]
     return BodyTooLargeError(
-        f"{method} {path}: the response is larger than {limit} bytes: {page}raise settings.networking.response_limit."
+        f"{method} {path}: the response is larger than {limit} bytes: raise settings.networking.response_limit."
     )
 
 
 def _decode_object(data: bytes, path: str) -> dict[str, Any]:
     try:
         value = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except DECODE_ERRORS as exc:
         raise ConnectionLostError(f"{path}: the response is not JSON: {exc}") from exc
     if not isinstance(value, dict):
         raise ConnectionLostError(f"{path}: the response is not an object but {type(value).__name__}.")

@@ -13,6 +13,7 @@ import trio
 
 from trioperator.errors import ApiError, ConnectionLostError, NotFoundError
 from trioperator.kube.client import Client
+from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.kube.discovery_documents import AGGREGATED, GroupVersion, parse_group_version, parse_root
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource
@@ -53,7 +54,7 @@ async def discover(client: Client, groups: frozenset[str] | None = None) -> Disc
             continue
         try:
             resources, separate = parse_root(data, root, groups)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except DECODE_ERRORS as exc:
             raise ConnectionLostError(f"GET {root}: the response is not a list of API groups: {exc}") from exc
         found += resources
         missing += separate
@@ -87,6 +88,6 @@ async def _request(client: Client, version: GroupVersion) -> Iterable[Resource] 
         return parse_group_version(data, version)
     except NotFoundError:
         return ()
-    except (ApiError, ConnectionLostError, msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (ApiError, ConnectionLostError, *DECODE_ERRORS) as exc:
         _logger.warning("Discovering resources: %s is not available, continuing without it: %s", version.path, exc)
         return None

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource
 
@@ -117,7 +118,7 @@ def parse_root(data: bytes, root: str, groups: frozenset[str] | None) -> tuple[l
     """Parse the list of API groups at *root* (``/api`` or ``/apis``), restricted to *groups* unless that is None.
 
     Return the resources that it describes, and the group versions that must be requested separately. Raises
-    ``msgspec.DecodeError`` or UnicodeDecodeError.
+    ``msgspec.DecodeError``, UnicodeDecodeError, or RecursionError if it is nested too deeply.
     """
     parsed = _decode_root(data)
     if parsed.versions is not None and root == "/api":
@@ -129,7 +130,7 @@ def parse_root(data: bytes, root: str, groups: frozenset[str] | None) -> tuple[l
     for raw in (parsed.items if parsed.kind == "APIGroupDiscoveryList" else parsed.groups) or ():
         try:
             found, separate = parse(raw, groups)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except DECODE_ERRORS as exc:
             _logger.warning("Discovering resources: skipping an invalid API group: %s", exc)
             continue
         resources += found
@@ -144,7 +145,7 @@ def parse_group_version(data: bytes, version: GroupVersion) -> list[Resource]:
     for raw in _decode_plain_resources(data).resources or ():
         try:
             name = _decode_plain_resource(raw).name
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except DECODE_ERRORS:
             name = ""
         plural, slash, subresource = name.partition("/")
         if slash:
@@ -196,7 +197,7 @@ def _parse_resources(
     for raw in raws or ():
         try:
             resource = parse(raw, version)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except DECODE_ERRORS as exc:
             _logger.warning("Discovering resources: skipping an invalid resource of %s: %s", version.path, exc)
             continue
         if resource is not None:

@@ -9,12 +9,15 @@ import msgspec
 
 from trioperator.clock import wall_now
 from trioperator.errors import ApiError
+from trioperator.kube.deep_json import DECODE_ERRORS, decode_shallow
 from trioperator.kube.transport import Headers, find_header
 
 __all__ = ["is_version_too_large", "parse_error_response", "parse_retry_after", "parse_status"]
 
 # Characters of the server's message to keep: it may quote a whole object.
 _MAX_MESSAGE: Final = 256
+# Bytes of a Status that is nested too deeply for the decoder, at most: taking it apart takes time.
+_MAX_DEEP: Final = 64 * 1024
 # Seconds: the longest delay that a server can ask for.
 _MAX_RETRY_AFTER: Final = 3600.0
 
@@ -44,10 +47,7 @@ def parse_error_response(status: int, headers: Headers, body: bytes) -> ApiError
 
 def parse_status(body: bytes, *, status: int, retry_after: float | None = None) -> ApiError:
     """Return the exception for a ``Status`` object. With *status* 0 (an ERROR event) its own ``code`` counts."""
-    try:
-        parsed = _decode_status(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        parsed = _Status()
+    parsed = _decode(body)
     if not status:
         status = parsed.code if isinstance(parsed.code, int) and parsed.code >= 400 else 500
     if parsed.kind != "Status":
@@ -66,6 +66,21 @@ def parse_status(body: bytes, *, status: int, retry_after: float | None = None) 
         details=details,
         retry_after=retry_after,
     )
+
+
+def _decode(body: bytes) -> _Status:
+    """Decode a Status; what cannot be decoded is absent."""
+    try:
+        return _decode_status(body)
+    except RecursionError:
+        if len(body) > _MAX_DEEP:
+            return _Status()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Status()
+    try:
+        return _Status(**decode_shallow(body, _Status.__struct_fields__))
+    except DECODE_ERRORS:
+        return _Status()
 
 
 def is_version_too_large(error: ApiError) -> bool:

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Page", "RawObject", "parse_object", "parse_page"]
+from trioperator.kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
+
+__all__ = ["BrokenObject", "Page", "RawObject", "parse_deep_page", "parse_identity", "parse_object", "parse_page"]
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -39,6 +41,10 @@ class _List(msgspec.Struct):
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_list: Final = msgspec.json.Decoder(_List).decode
 _decode_any: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+
+# What is known of an object that cannot be read: all of these are strings.
+_IDENTITY: Final = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 
 
 class RawObject:
@@ -62,8 +68,15 @@ class RawObject:
         self.deleting = metadata.deletion_timestamp is not None
 
     def __repr__(self) -> str:
-        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"<RawObject {self.kind} {place} at {self.resource_version}>"
+        return f"<RawObject {self} at {self.resource_version}>"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def key(self) -> str:
+        """The uid, or the name where an aggregated API has no uids."""
+        return self.uid or f"{self.namespace}/{self.name}"
 
     def decode(self) -> dict[str, Any]:
         """Decode the whole object, a new one each time, with its kind and API version filled in."""
@@ -78,19 +91,29 @@ class RawObject:
         return body
 
 
+class BrokenObject(msgspec.Struct, frozen=True):
+    """An object that cannot be read, and why; ``identity`` has only the metadata that tells which one it is, if any."""
+
+    identity: RawObject | None
+    problem: str
+
+
 class Page:
     """One page of a list: objects, resource version, and the token of the next page (``""`` for the last page).
 
-    ``broken`` has an error message for each invalid object.
+    ``broken`` are the objects that cannot be read, ``size`` is that of the page in bytes.
     """
 
-    __slots__ = ("broken", "items", "next", "resource_version")
+    __slots__ = ("broken", "items", "next", "resource_version", "size")
 
-    def __init__(self, items: list[RawObject], *, resource_version: str, next: str, broken: list[str]) -> None:
+    def __init__(
+        self, items: list[RawObject], *, resource_version: str, next: str, broken: list[BrokenObject], size: int
+    ) -> None:
         self.items = items
         self.resource_version = resource_version
         self.next = next
         self.broken = broken
+        self.size = size
 
 
 def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject:
@@ -105,20 +128,58 @@ def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObj
     return RawObject(raw, head, kind=kind, api_version=api_version)
 
 
+def parse_identity(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject | None:
+    """Return what is left of an object that cannot be read: which one it is. None if that cannot be read, either."""
+    found: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
+    try:
+        for name, value in split_members(raw):
+            if name == "metadata":
+                metadata = decode_shallow(value, _IDENTITY)
+                found["metadata"] = {key: text for key, text in metadata.items() if isinstance(text, str)}
+                break  # servers write the kind and the version before it
+            if name in ("kind", "apiVersion"):
+                found[name] = _decode_any(value)
+        identity = parse_object(_encode(found))
+    except DECODE_ERRORS:
+        return None
+    return identity if identity.name else None
+
+
 def parse_page(body: bytes) -> Page:
-    """Parse a list. Raises ``msgspec.DecodeError`` if it is not a Kubernetes list."""
-    parsed = _decode_list(body)
+    """Parse a list.
+
+    Raises ``msgspec.DecodeError`` if it is not a Kubernetes list, RecursionError if any object is nested too deeply for
+    the decoder: then :func:`parse_deep_page` takes it apart, which is slow.
+    """
+    return _parse_items(_decode_list(body), size=len(body))
+
+
+def parse_deep_page(body: bytes) -> Page:
+    """Parse a list object by object. Raises ``msgspec.DecodeError`` if it is not a Kubernetes list."""
+    members = dict(split_members(body))
+    items = members.pop("items", b"null")
+    known = {name: msgspec.Raw(members[name]) for name in ("kind", "apiVersion", "metadata") if name in members}
+    parsed = _decode_list(_encode(known))
+    if items != b"null":
+        parsed.items = [msgspec.Raw(item) for item in split_items(items)]
+    return _parse_items(parsed, size=len(body))
+
+
+def _parse_items(parsed: _List, *, size: int) -> Page:
     kind = (parsed.kind or "").removesuffix("List")
+    api_version = parsed.api_version or ""
     items: list[RawObject] = []
-    broken: list[str] = []
-    for raw in parsed.items or ():
+    broken: list[BrokenObject] = []
+    for item in parsed.items or ():
+        raw = bytes(item)
         try:
-            items.append(parse_object(bytes(raw), kind=kind, api_version=parsed.api_version or ""))
+            items.append(parse_object(raw, kind=kind, api_version=api_version))
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            broken.append(str(exc))
+            broken.append(BrokenObject(parse_identity(raw, kind=kind, api_version=api_version), str(exc)))
     return Page(
         items,
         resource_version=parsed.metadata.resource_version or "",
         next=parsed.metadata.next or "",
         broken=broken,
+        size=size,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -18,8 +18,9 @@ import trio
 
 from trioperator.errors import ConnectionLostError
 from trioperator.kube.client import Client
+from trioperator.kube.deep_json import split_members
 from trioperator.kube.error_response import parse_status
-from trioperator.kube.objects import RawObject, parse_object
+from trioperator.kube.objects import BrokenObject, RawObject, parse_identity, parse_object
 from trioperator.kube.transport import Response
 from trioperator.logs import get_logger
 
@@ -47,7 +48,10 @@ _PREFIXES: Final = tuple((f'{{"type":"{name}","object":'.encode(), name) for nam
 
 
 class RawWatchEvent(NamedTuple):
-    """One watch event. The object of a BOOKMARK has a meaningful resource version only."""
+    """One watch event. The object of a BOOKMARK has a meaningful resource version only.
+
+    A deleted object that cannot be read has only the metadata that tells which one it is.
+    """
 
     type: WatchType
     object: RawObject
@@ -65,16 +69,24 @@ class Watch:
     """An open watch; one task at a time iterates over its events.
 
     The iteration raises ApiError for an ERROR event and ConnectionLostError if the stream is broken, after all events
-    that were received before. It ends at *deadline* and after *inactivity_timeout* seconds of silence.
+    that were received before. It ends at *deadline* and after *inactivity_timeout* seconds of silence. Objects that
+    cannot be read are passed to *report*.
     """
 
     def __init__(
-        self, response: Response, *, path: str, inactivity_timeout: float | None, deadline: float = float("inf")
+        self,
+        response: Response,
+        *,
+        path: str,
+        inactivity_timeout: float | None,
+        deadline: float = float("inf"),
+        report: Callable[[BrokenObject], None] | None = None,
     ) -> None:
         self._response = response
         self._path = path
         self._inactivity_timeout = inactivity_timeout
         self._deadline = deadline
+        self._report = report or self._warn
         self._tail: list[bytes] = []  # the parts of an incomplete line
         self._tail_size = 0
         self._lines: deque[bytes] = deque()
@@ -135,13 +147,13 @@ class Watch:
                 if line.startswith(prefix):
                     try:
                         return RawWatchEvent(cast(WatchType, name), parse_object(line[len(prefix) : -1]))
-                    except msgspec.ValidationError:
-                        raise
+                    except msgspec.ValidationError as exc:
+                        return self._skip(name, line[len(prefix) : -1], exc)
                     except msgspec.DecodeError:
                         break  # the line has more fields, or is invalid
             return self._parse_slowly(line)
         except msgspec.ValidationError as exc:
-            _logger.warning("Watching %s: skipping an event with an invalid object: %s", self._path, exc)
+            self._warn(BrokenObject(None, str(exc)))
             return None
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise ConnectionLostError(f"The watch of {self._path} sent invalid JSON: {exc}") from exc
@@ -151,18 +163,45 @@ class Watch:
         try:
             parsed = _decode_line(line)
         except RecursionError:
-            raise msgspec.ValidationError("it is nested too deeply") from None
+            parsed = _take_apart(line)
+        raw = bytes(parsed.object)
         if parsed.type in _TYPES:
-            return RawWatchEvent(cast(WatchType, parsed.type), parse_object(bytes(parsed.object)))
+            try:
+                return RawWatchEvent(cast(WatchType, parsed.type), parse_object(raw))
+            except msgspec.ValidationError as exc:
+                return self._skip(parsed.type, raw, exc)
         if parsed.type == "ERROR":
-            raise parse_status(bytes(parsed.object), status=0)
+            raise parse_status(raw, status=0)
         _logger.warning("Watching %s: skipping an event of the unknown type %.50s.", self._path, parsed.type)
         return None
 
+    def _skip(self, type: str, raw: bytes, exc: msgspec.ValidationError) -> RawWatchEvent | None:
+        """Report an object that cannot be read. Its deletion is an event all the same."""
+        identity = parse_identity(raw)
+        if type == "DELETED" and identity is not None:
+            return RawWatchEvent("DELETED", identity)
+        self._report(BrokenObject(identity, str(exc)))
+        return None
+
+    def _warn(self, broken: BrokenObject) -> None:
+        name = "an invalid object" if broken.identity is None else broken.identity
+        _logger.warning("Watching %s: skipping an event with %s: %s", self._path, name, broken.problem)
+
+
+def _take_apart(line: bytes) -> _Line:
+    """Parse a line that is nested too deeply for the decoder."""
+    members = dict(split_members(line))
+    event_type = msgspec.json.decode(members.get("type", b"null"), type=str)
+    return _Line(type=event_type, object=msgspec.Raw(members.get("object", b"null")))
+
 
 @contextlib.asynccontextmanager
-async def open_watch(client: Client, path: str, *, resource_version: str) -> AsyncIterator[Watch]:
+async def open_watch(
+    client: Client, path: str, *, resource_version: str, report: Callable[[BrokenObject], None] | None = None
+) -> AsyncIterator[Watch]:
     """Watch the collection at *path* from *resource_version*, with the client's ``settings.watching``.
+
+    Objects that cannot be read are passed to *report*, and by default are skipped with a warning.
 
     Raises ApiError for an error response (ExpiredError if the resource version is too old), ConnectionLostError if
     there is none. The client handles 401.
@@ -186,6 +225,12 @@ async def open_watch(client: Client, path: str, *, resource_version: str) -> Asy
     if watching.client_timeout is not None:
         deadline = min(deadline, started + watching.client_timeout)
     try:
-        yield Watch(response, path=path, inactivity_timeout=watching.inactivity_timeout, deadline=deadline)
+        yield Watch(
+            response,
+            path=path,
+            inactivity_timeout=watching.inactivity_timeout,
+            deadline=deadline,
+            report=report,
+        )
     finally:
         await response.aclose()

@@ -233,7 +233,7 @@ class ObjectCache:
 
         Returns the object's key in the cache: its uid, or its name where an aggregated API has no uids.
         """
-        uid = obj.uid or f"{obj.namespace}/{obj.name}"
+        uid = obj.uid or obj.key
         if self._drop is not None:
             self._observe_on_standby(uid, type, obj, self._drop)
             return uid
@@ -394,7 +394,8 @@ class ObjectCache:
 
     def _last_state(self, state: ObjectState) -> Mapping[str, Any]:
         if state.last_object is not None:
-            return state.last_object.decode()
+            with contextlib.suppress(msgspec.MsgspecError):
+                return state.last_object.decode()
         resource = self.kind.resource
         metadata = {"name": state.name, "namespace": state.namespace, "uid": state.uid}
         return {

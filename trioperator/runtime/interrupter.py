@@ -50,5 +50,5 @@ class Interrupter:
         try:
             encode = self._essences.encode
             return encode(self._state, event.decode()) != encode(self._state, self._shown)
-        except (msgspec.MsgspecError, ValueError, UserCodeError):
+        except (msgspec.MsgspecError, ValueError, RecursionError, UserCodeError):
             return False  # it is reported when the event is handled

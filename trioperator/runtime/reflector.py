@@ -15,10 +15,12 @@ import trio
 
 from trioperator.backoff import Backoff
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
-from trioperator.kube.client import Client
+from trioperator.kube.client import Client, Page
 from trioperator.kube.error_response import is_version_too_large
+from trioperator.kube.objects import BrokenObject
 from trioperator.kube.watch import RawObject, open_watch
 from trioperator.logs import get_logger
+from trioperator.runtime.paging import Pager
 from trioperator.settings import OperatorSettings
 
 __all__ = ["Observer", "Reflector"]
@@ -30,6 +32,8 @@ _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
 # 50 seconds or more.
 _LONG_ENOUGH = 30.0
+# How many objects that cannot be read are remembered, as they are reported once.
+_MAX_REPORTED = 1000
 
 
 class Observer(Protocol):
@@ -55,6 +59,8 @@ class Reflector:
         self._settings = settings
         self._consequence = consequence
         self._logger = get_logger("trioperator.runtime.reflector")
+        self._pager = Pager(client, path, settings=settings)
+        self._reported: set[str] = set()
         self._version: str | None = None
         self._failures = 0
         self._opened_at = float("inf")
@@ -91,32 +97,51 @@ class Reflector:
 
     async def _list(self) -> None:
         listed: set[str] = set()
-        limit: int | None = self._settings.watching.page_size
-        token = ""
-        while True:
+        page = await self._pager.get("")
+        self._take(page, listed)
+        while page.next:
             try:
-                page = await self._client.list_page(self.path, limit=limit, continue_=token, backoffs=())
+                page = await self._pager.get(page.next)
             except ExpiredError:
-                if not token or limit is None:
-                    raise
                 # The pages take longer than the server keeps its history, so they would expire again and again.
                 self._logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
-                limit, token = None, ""
+                page = await self._pager.get_whole()
                 listed.clear()
-                continue
-            for obj in page.items:
-                listed.add(self._observer.observe(None, obj))
-            token = page.next
-            if not token:
-                break
+            self._take(page, listed)
         self._observer.replace(listed)
         self._version = page.resource_version
         self.tried.set()
 
+    def _take(self, page: Page, listed: set[str]) -> None:
+        """Pass on the objects of a page, and add their keys to *listed*.
+
+        An object that cannot be read is not passed on. But it exists, so it does not count as deleted.
+        """
+        for obj in page.items:
+            listed.add(self._observer.observe(None, obj))
+        for broken in page.broken:
+            self._report_broken(broken)
+            if broken.identity is not None:
+                listed.add(broken.identity.key)
+
+    def _report_broken(self, broken: BrokenObject) -> None:
+        """Report an object that cannot be read: once, however often it is listed or changed."""
+        if broken.identity is None:
+            text = "%s has an object that cannot be read, and is passed over: %s."
+            self._logger.warning(text, self.path, broken.problem)
+        elif broken.identity.key not in self._reported:
+            if len(self._reported) >= _MAX_REPORTED:
+                self._reported.clear()
+            self._reported.add(broken.identity.key)
+            self._logger.warning(
+                "%s cannot be read, and is passed over until it can: %s.", broken.identity, broken.problem
+            )
+
     async def _watch(self) -> None:
         assert self._version is not None
         quiet = True
-        async with open_watch(self._client, self.path, resource_version=self._version) as stream:
+        watch = open_watch(self._client, self.path, resource_version=self._version, report=self._report_broken)
+        async with watch as stream:
             self._opened_at = trio.current_time()
             self._synced()
             async for line in stream:

@@ -46,14 +46,14 @@ class ObservedItems(Generic[T]):
 
     def observe(self, type: str | None, obj: RawObject) -> str:
         """Take a watch event, or with type None an object of a list. Returns its key."""
-        key = obj.uid or obj.name
+        key = obj.key
         before = self._items.get(key)
         if type == "DELETED":
             self._items.pop(key, None)
         else:
             try:
                 self._items[key] = self._extract(obj)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
                 get_logger(__name__).warning("%s cannot be read, and is passed over: %r", obj.name, error)
         if self.complete and repr(self._items.get(key)) != repr(before):  # resources are equal by their names
             self._notify()

@@ -123,7 +123,7 @@ class WatchingSettings(Section):
 
     page_size: int = setting(500, COUNT)
     """Number of objects in one page of a list; default: 500. If the server forgets the list before its last page (HTTP
-    410), the list is requested as a whole."""
+    410), the list is requested as a whole. A page above 32 MiB is requested again, with fewer objects."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -247,7 +247,7 @@ class NetworkingSettings(Section):
 
     response_limit: int = setting(256 * 1024 * 1024, COUNT)
     """Bytes that the body of a response may have, watches excepted; default: 268435456 (256 MiB). A larger one is an
-    error. The largest responses are pages of lists: see ``watching.page_size``."""
+    error; pages of lists are made smaller instead."""
 
     trust_env: bool = setting(False, BOOLEAN)
     """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables; default: False."""

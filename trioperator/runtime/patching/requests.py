@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from trioperator.errors import ApiError, ConflictError, InvalidError
+from trioperator.errors import ApiError, ConflictError, ConnectionLostError, InvalidError
 from trioperator.kube.client import Client
+from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.model.patch import with_version_test
 from trioperator.runtime.cache import Kind
 
@@ -95,5 +96,8 @@ def _check_uid(response: Mapping[str, Any], body: Mapping[str, Any]) -> None:
 
 
 def _decode(raw: bytes) -> dict[str, Any]:
-    written: dict[str, Any] = msgspec.json.decode(raw)
+    try:
+        written: dict[str, Any] = msgspec.json.decode(raw)
+    except DECODE_ERRORS as error:
+        raise ConnectionLostError(f"The object was patched, and cannot be read: {error}") from error
     return written

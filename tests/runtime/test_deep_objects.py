@@ -1,0 +1,152 @@
+"""Objects that are nested too deeply to be read: they concern nobody else, and still exist."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+
+# More levels than any decoder has: Python's limit depends on its version.
+DEPTH = 100_000
+MARK, DEEP = b'"DEEP"', b"[" * DEPTH + b"]" * DEPTH
+
+
+class Deepening(httpx.AsyncBaseTransport):
+    """Replace a mark in all that the server sends by what the embedded server would not store."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-length"]
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        return httpx.Response(response.status_code, headers=headers, stream=_DeepStream(response.stream))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _DeepStream(httpx.AsyncByteStream):
+    def __init__(self, inner: httpx.AsyncByteStream) -> None:
+        self._inner = inner
+        self._parts = aiter(inner)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return (await anext(self._parts)).replace(MARK, DEEP)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def test_one_deep_object_does_not_keep_the_others_from_being_handled(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[str | None] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(name: str | None, **_: object) -> None:
+        handled.append(name)
+
+    for name, value in {"a": "x", "bad": "DEEP", "z": "x"}.items():
+        await bench.cluster.create(widget(name, value=value))
+    async with bench.running(transport=Deepening(bench.cluster.transport())):
+        await settle(1)
+        assert sorted(map(str, handled)) == ["a", "z"]
+        await bench.cluster.patch("widgets", "bad", {"spec": {"size": 1}})  # deep in a watch event, too
+        await bench.cluster.create(widget("worse", value="DEEP"))
+        await settle(1)
+        assert len(handled) == 2
+        await bench.cluster.patch("widgets", "bad", {"spec": {"value": "x"}})
+        await settle(1)
+        assert handled[2:] == ["bad"]
+    assert caplog.text.count("Widget default/bad cannot be read, and is passed over until it can") == 1
+    assert caplog.text.count("Widget default/worse cannot be read, and is passed over until it can") == 1
+
+
+async def test_an_object_that_has_become_deep_does_not_count_as_deleted(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[tuple[str | None, str | None]] = []
+
+    @on.event("widgets", registry=bench.registry)
+    async def event(type: str | None, name: str | None, **_: object) -> None:
+        seen.append((type, name))
+
+    plan = FaultPlan()
+    plan.add(Fault.error_event(410, lines=1), watch=True, path="widgets", times=1)  # then it is listed again
+    await bench.cluster.create(widget("bad"))
+    await bench.cluster.create(widget("gone"))
+    transport = FaultyTransport(Deepening(bench.cluster.transport()), plan)
+    async with bench.running(transport=transport):
+        await settle(1)
+        del seen[:]
+        await bench.cluster.patch("widgets", "bad", {"spec": {"value": "DEEP"}})
+        await bench.cluster.delete("widgets", "gone")
+        await settle(60)
+        assert ("DELETED", "bad") not in seen
+        assert seen == [("DELETED", "gone")]
+        await bench.cluster.patch("widgets", "bad", {"spec": {"value": "x"}})
+        await settle(1)
+        assert seen[1:] == [("MODIFIED", "bad")]
+    assert caplog.text.count("Widget default/bad cannot be read") == 1
+
+
+async def test_the_deletion_of_a_deep_object_is_an_event(bench: Bench, autojump_clock: MockClock) -> None:
+    seen: list[tuple[str | None, str | None]] = []
+    stopped = trio.Event()
+
+    @on.event("widgets", registry=bench.registry)
+    async def event(type: str | None, name: str | None, **_: object) -> None:
+        seen.append((type, name))
+
+    @trioperator.daemon("widgets", finalizer=False, cancellation_timeout=1, registry=bench.registry)
+    async def daemon(stopped_: object = None, **_: object) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            stopped.set()
+
+    await bench.cluster.create(widget("bad"))
+    async with bench.running(transport=Deepening(bench.cluster.transport())):
+        await settle(1)
+        await bench.cluster.patch("widgets", "bad", {"spec": {"value": "DEEP"}})
+        await settle(1)
+        assert seen == [(None, "bad")]
+        await bench.cluster.delete("widgets", "bad")
+        await settle(5)
+        assert seen[1:] == [("DELETED", "bad")]
+        assert stopped.is_set()
+
+
+async def test_a_response_that_is_nested_too_deeply_fails_one_reconcile_only(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[str | None] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(name: str | None, patch: trioperator.Patch, **_: object) -> None:
+        handled.append(name)
+        if name == "bad":
+            patch.spec["value"] = "DEEP"
+
+    async with bench.running(transport=Deepening(bench.cluster.transport())):
+        await bench.cluster.create(widget("bad"))
+        await settle(1)
+        await bench.cluster.create(widget("z"))
+        await settle(1)
+    assert handled[0] == "bad"
+    assert handled[-1] == "z"
+    assert "The object was patched, and cannot be read" in caplog.text
