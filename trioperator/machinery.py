@@ -11,6 +11,7 @@ from trioperator.handling.indexing import Indices
 from trioperator.handling.invoke import Invoker
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.kube.client import Client
+from trioperator.model.keyed_digest import FieldDigests
 from trioperator.plan import Plan
 from trioperator.runtime.causes import CauseFactory, Essences
 from trioperator.runtime.daemons.loops import DaemonLoops
@@ -42,10 +43,12 @@ def build_machinery(
     progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
     diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
     essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
-    causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=settings.persistence.finalizer)
+    digests = FieldDigests(settings.persistence.digest_key)
+    finalizer = settings.persistence.finalizer
+    causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=finalizer, digests=digests)
     pending = PendingPatches()
     patcher = Patcher(client, pending)
-    progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage), patcher)
+    progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage, digests=digests), patcher)
     indexing = Indexing(indices, invoker, causes=causes)
     loops = DaemonLoops(settings, pending, running=invoker.running)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)

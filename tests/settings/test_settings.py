@@ -80,6 +80,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "diffbase_storage": None,
         "consistency_timeout": 5.0,
         "write_delay": 0.1,
+        "digested_fields": {"secrets": (("data",), ("stringData",))},
+        "digest_key": None,
     },
     "background": {
         "cancellation_polling": 60,
@@ -156,6 +158,15 @@ def test_operators_have_separate_settings() -> None:
         ("peering.priority", 1.5),
         ("persistence.consistency_timeout", math.nan),
         ("persistence.diffbase_storage", object()),
+        ("persistence.digest_key", ""),
+        ("persistence.digest_key", b"key"),
+        ("persistence.digested_fields", None),
+        ("persistence.digested_fields", ["secrets"]),
+        ("persistence.digested_fields", {"example.com/v1/databases": ["spec.password"]}),
+        ("persistence.digested_fields", {"databases.example.com": "spec.password"}),
+        ("persistence.digested_fields", {"databases.example.com": ["spec..password"]}),
+        ("persistence.digested_fields", {"databases.example.com": [()]}),
+        ("persistence.digested_fields", {"databases.example.com": [5]}),
         ("persistence.finalizer", "no finalizer"),
         ("persistence.finalizer", f"example.com/{'x' * 64}"),
         ("persistence.progress_storage", Storage),
@@ -203,6 +214,24 @@ def test_valid_values_are_assigned(path: str, value: object) -> None:
     assign(settings, path, value)
     section, _, name = path.partition(".")
     assert getattr(getattr(settings, section), name) is value
+
+
+def test_the_data_of_secrets_is_digested_unless_it_is_set_itself() -> None:
+    settings = OperatorSettings()
+    settings.persistence.digested_fields = {"databases.example.com": ["spec.password", ["spec", "a.b"]]}
+    assert settings.persistence.digested_fields == {
+        "secrets": (("data",), ("stringData",)),
+        "databases.example.com": (("spec", "password"), ("spec", "a.b")),
+    }
+    assert settings.copy().persistence.digested_fields == settings.persistence.digested_fields
+    settings.persistence.digested_fields = {"secrets": []}
+    assert settings.persistence.digested_fields == {"secrets": ()}
+
+
+def test_the_key_of_digests_is_not_shown() -> None:
+    settings = OperatorSettings()
+    settings.persistence.digest_key = "hush"
+    assert "hush" not in repr(settings)
 
 
 @pytest.mark.parametrize("path", ["networking.error_backoffs", "queueing.error_delays"])

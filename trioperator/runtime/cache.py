@@ -19,6 +19,7 @@ from trioperator.handling.indexing import Indices
 from trioperator.handling.registry import KindHandlers
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, ObjectRef, object_logger
+from trioperator.model.fields import FieldPath
 from trioperator.model.resource import Resource
 from trioperator.runtime.watch_event import WatchEvent
 from trioperator.runtime.workqueue import Lane
@@ -27,10 +28,11 @@ __all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
-    """A watched resource kind, with the handlers of its objects."""
+    """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored."""
 
     resource: Resource
     handlers: KindHandlers
+    digested_fields: tuple[FieldPath, ...] = ()
 
     @property
     def has_status(self) -> bool:
@@ -298,7 +300,7 @@ class ObjectCache:
     def retire(self) -> None:
         """Handle the objects no more, though they still exist. Each is reconciled once more, to be cleaned up."""
         self.retired = True
-        self.kind = Kind(self.kind.resource, KindHandlers())
+        self.kind = msgspec.structs.replace(self.kind, handlers=KindHandlers())
         for state in self.objects.values():
             self.requeue(state)
 

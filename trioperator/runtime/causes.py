@@ -13,6 +13,7 @@ from trioperator.handling.handler import Reason
 from trioperator.handling.progress import ProgressStorage
 from trioperator.model.body import Body, BodyEssence
 from trioperator.model.finalizer import has_finalizer
+from trioperator.model.keyed_digest import FieldDigests, reveal
 from trioperator.runtime.cache import ObjectState
 
 __all__ = ["TITLES", "CauseFactory", "Change", "Essences", "Recall"]
@@ -65,10 +66,13 @@ class Essences:
 class CauseFactory:
     """Makes the causes of handlers and of filters, for all kinds of handlers of objects."""
 
-    def __init__(self, essences: Essences, *, diffbase: DiffBaseStorage, finalizer: str) -> None:
+    def __init__(
+        self, essences: Essences, *, diffbase: DiffBaseStorage, finalizer: str, digests: FieldDigests | None = None
+    ) -> None:
         self._essences = essences
         self._diffbase = diffbase
         self._finalizer = finalizer
+        self._digests = digests or FieldDigests()
 
     def make_index_cause(self, state: ObjectState, body: Mapping[str, Any]) -> ObjectCause:
         """Return the cause of index handlers: a state of the object."""
@@ -109,8 +113,12 @@ class CauseFactory:
         essence = self._essences.reduce(state, view)
         encoded = encode_essence(essence)
         finalized = has_finalizer(body, self._finalizer)
-        current = self._diffbase.is_current(body=view, encoded=encoded)
-        old = essence if current else recall(state, self._diffbase.fetch(body=view), encoded)
+        if not state.cache.kind.digested_fields:
+            current = self._diffbase.is_current(body=view, encoded=encoded)
+            old = essence if current else recall(state, self._diffbase.fetch(body=view), encoded)
+        else:
+            stored, current = self._fetch_digested(state, essence)
+            old = essence if current else recall(state, stored, encoded)
         reason = detect_reason(
             body,
             finalized=finalized,
@@ -121,6 +129,21 @@ class CauseFactory:
         initial = state.initial and reason is not Reason.CREATE
         cause = self._make_change_cause(state, reason, initial=initial, old=old, new=essence)
         return Change(cause, encoded, current, finalized)
+
+    def _fetch_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[Mapping[str, Any] | None, bool]:
+        """Return the stored last-handled configuration, and whether it is the current one, where it has digests.
+
+        Values are only known of fields that have not changed since. One that was stored without digests is not current.
+        """
+        body, fields = state.body, state.cache.kind.digested_fields
+        assert body is not None
+        hidden = self._digests.hide(body, fields, uid=state.uid)
+        view = Body(hidden)
+        encoded = encode_essence(self._digests.hide(essence, fields, uid=state.uid))
+        if self._diffbase.is_current(body=view, encoded=encoded):
+            return essence, True
+        stored = self._diffbase.fetch(body=view)
+        return (None if stored is None else reveal(stored, fields, present=body, hidden=hidden)), False
 
     def make_deletion_cause(self, state: ObjectState) -> ChangeCause:
         """Return the cause of the optional delete handlers of an object that is gone, from its last state."""

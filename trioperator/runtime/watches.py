@@ -23,6 +23,7 @@ from trioperator.kube.client import Client
 from trioperator.kube.discovery import discover
 from trioperator.logs import get_logger
 from trioperator.model.crd import resources_of_crd
+from trioperator.model.fields import FieldPath, parse_field
 from trioperator.model.resource import Resource, Selection, Selector, select_resources
 from trioperator.pulse import Pulse
 from trioperator.runtime.cache import Kind, Memory, ObjectCache, Queue
@@ -117,6 +118,7 @@ class WatchManager:
             for problem in self._unmatched() if self._namespaces.complete else ():
                 self._logger.warning("%s Namespaces are watched as soon as they are created.", problem)
             self._adjust(intake)
+            self._warn_of_digested_fields()
             await self._wait_for_lists()
             await self._indexed.wait()
             task_status.started()
@@ -224,7 +226,9 @@ class WatchManager:
         return {resource: KindHandlers.of(handlers) for resource, handlers in by_resource.items()}
 
     def _targets(self) -> dict[tuple[Resource, str | None], Kind]:
-        kinds = [Kind(resource, handlers) for resource, handlers in self._wanted().items()]
+        kinds = [
+            Kind(resource, handlers, self._digested_fields(resource)) for resource, handlers in self._wanted().items()
+        ]
         targets: dict[tuple[Resource, str | None], Kind] = {}
         for kind in kinds:
             if self._scope.clusterwide or not kind.resource.namespaced:
@@ -232,6 +236,18 @@ class WatchManager:
             else:
                 targets |= {(kind.resource, namespace): kind for namespace in self._served_namespaces()}
         return targets
+
+    def _digested_fields(self, resource: Resource) -> tuple[FieldPath, ...]:
+        fields = self._settings.persistence.digested_fields.get(_name(resource), ())
+        return tuple(parse_field(field) for field in fields)
+
+    def _warn_of_digested_fields(self) -> None:
+        """Warn of names in the settings that stand for no kind: the values of their fields would be stored."""
+        known = {_name(resource) for resource in self._resources()} | {"secrets"}
+        unknown = set(self._settings.persistence.digested_fields) - known
+        if unknown:
+            text = "settings.persistence.digested_fields has names of which no kind with handlers is known: %s."
+            self._logger.warning(text, ", ".join(sorted(unknown)))
 
     def _served_namespaces(self) -> Iterable[str]:
         if not self._namespaces.complete:
@@ -331,6 +347,11 @@ class WatchManager:
         with trio.move_on_after(_PATIENCE):
             for watch in list(self._watches.values()):
                 await watch.reflector.tried.wait()
+
+
+def _name(resource: Resource) -> str:
+    """Return the name of a kind, as of its CRD; of the core group it is the plural."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
 def _stores(handler: ResourceHandler) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
@@ -21,6 +21,7 @@ from trioperator.settings.rules import (
     COUNT,
     DELAYS,
     DIFFBASE_STORAGE,
+    DIGESTED_FIELDS,
     EXECUTOR,
     FINALIZER,
     INTEGER,
@@ -262,6 +263,8 @@ class PersistenceSettings(Section):
     - ``diffbase_storage`` (default None: an annotation): storage of the last-handled configuration
     - ``consistency_timeout`` (seconds, default 5): limit for waiting for the operator's own changes in the watch
     - ``write_delay`` (seconds, default 0.1): how long the progress of handlers is collected before it is stored
+    - ``digested_fields`` (default: the data of Secrets): fields of which only digests are stored
+    - ``digest_key`` (default None): a secret for these digests
     """
 
     _path: ClassVar[str] = "settings.persistence"
@@ -283,6 +286,15 @@ class PersistenceSettings(Section):
     write_delay: float = setting(0.1, SECONDS)
     """Seconds after its end within which the progress of a handler is stored; default: 0.1. Handlers that end meanwhile
     are stored with it."""
+
+    digested_fields: Mapping[str, Iterable[Any]] = setting({}, DIGESTED_FIELDS)
+    """Fields of which only digests are stored in the last-handled configuration, by the names of kinds, as of CRDs:
+    ``{"databases.example.com": ["spec.password"]}``; default: ``data`` and ``stringData`` of ``secrets``, which stay
+    unless they are set themselves. See docs/state.md."""
+
+    digest_key: str | None = setting(None, TEXT.or_none(), secret=True)
+    """A secret for the digests of ``digested_fields``, so that nobody else can find short values by trying; default:
+    None. With another key, each object with such fields counts as changed once."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
 from trioperator.errors import ConfigError
+from trioperator.model.fields import FieldPath, parse_field
 
 __all__ = [
     "ANYTHING",
@@ -17,6 +18,7 @@ __all__ = [
     "COUNT",
     "DELAYS",
     "DIFFBASE_STORAGE",
+    "DIGESTED_FIELDS",
     "EXECUTOR",
     "FINALIZER",
     "INTEGER",
@@ -71,6 +73,31 @@ def _has_methods(*names: str) -> Callable[[Any], bool]:
     return lambda value: not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)
 
 
+# Names of resource kinds, as those of their CRDs: "secrets" is of the core group.
+_RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
+
+
+def _is_field(value: Any) -> bool:
+    if isinstance(value, str):
+        return all(value.split("."))
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(key, str) and key for key in value)
+
+
+def _is_digested_fields(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str)
+        and _RESOURCE.fullmatch(name)
+        and isinstance(fields, list | tuple)
+        and all(map(_is_field, fields))
+        for name, fields in value.items()
+    )
+
+
+def _with_secrets(value: Mapping[str, Iterable[Any]]) -> dict[str, tuple[FieldPath, ...]]:
+    given = {name: tuple(parse_field(field) for field in fields) for name, fields in value.items()}
+    return {"secrets": (("data",), ("stringData",)), **given}
+
+
 BOOLEAN = Rule("True or False", lambda value: isinstance(value, bool))
 TEXT = Rule("a non-empty string", lambda value: isinstance(value, str) and bool(value))
 INTEGER = Rule("a whole number", _is_int)
@@ -96,12 +123,19 @@ PROGRESS_STORAGE = Rule(
 DIFFBASE_STORAGE = Rule(
     "a diff-base storage, such as AnnotationsDiffBaseStorage()", _has_methods("build", "fetch", "store")
 )
+DIGESTED_FIELDS = Rule(
+    "a mapping of names of kinds to lists of their fields, such as {'databases.example.com': ['spec.password']}",
+    _is_digested_fields,
+    _with_secrets,
+)
 ANYTHING = Rule("anything", lambda value: True)
 
 
-def setting(default: Any, rule: Rule) -> Any:
-    """Declare a setting: a dataclass field with a default and a rule."""
-    return dataclasses.field(default=default, metadata={"rule": rule})
+def setting(default: Any, rule: Rule, *, secret: bool = False) -> Any:
+    """Declare a setting: a dataclass field with a default and a rule. A *secret* one is not in the ``repr()``."""
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata={"rule": rule})
+    return dataclasses.field(default=default, repr=not secret, metadata={"rule": rule})
 
 
 class Section:

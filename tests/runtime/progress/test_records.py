@@ -63,7 +63,7 @@ def store(
 ) -> dict[str, Any]:
     """Store states on an object, and return its annotations."""
     patch = Patch()
-    records.store(states, seen, body=body(object), patch=patch)
+    records.store(object, states, seen=seen, body=body(object), patch=patch)
     assert object.body is not None
     object.body = patched(dict(object.body), patch)
     annotations: dict[str, Any] = object.body["metadata"]["annotations"]
@@ -181,22 +181,22 @@ async def test_the_seen_configuration_is_stored_where_the_progress_is_in_annotat
 async def test_a_configuration_is_recorded_unless_it_is_there() -> None:
     object, records = make("a"), make_records()
     patch = Patch()
-    assert not records.record_handled(encode(size=1), body=body(object), patch=patch)
+    assert not records.record_handled(object, encode(size=1), body=body(object), patch=patch)
     assert json.loads(patch["metadata"]["annotations"][LAST]) == {"spec": {"size": 1}}
     assert object.body is not None
     object.body = patched(dict(object.body), patch)
     again = Patch()
-    assert not records.record_handled(encode(size=1), body=body(object), patch=again)
+    assert not records.record_handled(object, encode(size=1), body=body(object), patch=again)
     assert again == {}
-    assert not records.record_handled(encode(size=2), body=body(object), patch=again)
+    assert not records.record_handled(object, encode(size=2), body=body(object), patch=again)
     assert json.loads(again["metadata"]["annotations"][LAST]) == {"spec": {"size": 2}}
 
 
 async def test_a_configuration_that_becomes_too_big_is_reported_once() -> None:
     object, records = make("a"), make_records()
     patch = Patch()
-    assert records.record_handled(encode(text="x" * 300_000), body=body(object), patch=patch)
+    assert records.record_handled(object, encode(text="x" * 300_000), body=body(object), patch=patch)
     assert object.body is not None
     object.body = patched(dict(object.body), patch)
     assert len(object.body["metadata"]["annotations"][LAST]) < 10_000
-    assert not records.record_handled(encode(text="y" * 300_000), body=body(object), patch=Patch())
+    assert not records.record_handled(object, encode(text="y" * 300_000), body=body(object), patch=Patch())

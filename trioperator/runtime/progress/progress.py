@@ -99,7 +99,7 @@ class Progress:
         progress.plan_save(None)
         try:
             seen = self.last_handled(state).first_seen
-            self._records.store(progress.states, seen, body=Body(state.body), patch=records)
+            self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
             await self._patcher.store(state, records, logger)
         except BaseException:
             progress.plan_save(save_at)
@@ -118,7 +118,7 @@ class Progress:
         last_handled = self.last_handled(state)
         if last_handled.is_kept:
             last_handled.keep(configuration)
-        elif self._records.record_handled(configuration, body=Body(state.body), patch=records):
+        elif self._records.record_handled(state, configuration, body=Body(state.body), patch=records):
             logger.warning(
                 "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
                 " is known that they have changed, but not from what."

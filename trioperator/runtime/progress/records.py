@@ -19,6 +19,7 @@ from trioperator.handling.progress import (
     purge_annotations,
 )
 from trioperator.model.body import Body
+from trioperator.model.keyed_digest import FieldDigests, reveal
 from trioperator.model.patch import Patch
 from trioperator.runtime.cache import ObjectState
 
@@ -35,9 +36,12 @@ class Records:
     where the progress is in annotations: a change since then must be handled by all of them, also after a restart.
     """
 
-    def __init__(self, *, progress: ProgressStorage, diffbase: DiffBaseStorage) -> None:
+    def __init__(
+        self, *, progress: ProgressStorage, diffbase: DiffBaseStorage, digests: FieldDigests | None = None
+    ) -> None:
         self._progress = progress
         self._diffbase = diffbase
+        self._digests = digests or FieldDigests()
         prefix = _prefix_of(progress)
         self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
 
@@ -48,9 +52,19 @@ class Records:
             states.update(self._fetch_with_subhandlers(handler.id, body))
         seen = None
         if self._seen is not None and any(state.success for state in states.values()):
-            essence = self._seen.fetch(body=body)
-            seen = None if essence is None else encode_essence(essence)
+            seen = self._fetch_seen(self._seen, state, body)
         return states, seen
+
+    def _fetch_seen(self, storage: DiffBaseStorage, state: ObjectState, body: Body) -> bytes | None:
+        fields = state.cache.kind.digested_fields
+        hidden = self._digests.hide(body, fields, uid=state.uid) if fields else body
+        essence = storage.fetch(body=Body(hidden) if fields else body)
+        if essence is None:
+            return None
+        try:
+            return encode_essence(reveal(essence, fields, present=body, hidden=hidden))
+        except RecursionError:  # somebody else has written it
+            return None
 
     def _fetch_with_subhandlers(self, handler_id: str, body: Body) -> dict[str, HandlerState]:
         record = self._progress.fetch(key=handler_id, body=body)
@@ -67,13 +81,21 @@ class Records:
                 states[ref] = HandlerState.from_record(record, now=now)
         return states
 
-    def store(self, states: Mapping[str, HandlerState], seen: bytes | None, *, body: Body, patch: Patch) -> None:
+    def store(
+        self,
+        state: ObjectState,
+        states: Mapping[str, HandlerState],
+        *,
+        seen: bytes | None,
+        body: Body,
+        patch: Patch,
+    ) -> None:
         """Write the states of handlers, and what the first one to succeed has seen, into a patch."""
-        for handler_id, state in states.items():
-            self._progress.store(key=handler_id, record=state.to_record(), body=body, patch=patch)
+        for handler_id, handler_state in states.items():
+            self._progress.store(key=handler_id, record=handler_state.to_record(), body=body, patch=patch)
         self._progress.flush()
         if self._seen is not None and seen is not None:
-            self._seen.store(body=body, patch=patch, essence=msgspec.json.decode(seen))
+            self._seen.store(body=body, patch=patch, essence=self._decode(state, seen))
 
     def purge(self, state: ObjectState, states: Mapping[str, HandlerState], *, body: Body, patch: Patch) -> None:
         """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
@@ -86,16 +108,23 @@ class Records:
         if self._seen is not None and annotations_of(body):
             purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
 
-    def record_handled(self, configuration: bytes, *, body: Body, patch: Patch) -> bool:
+    def record_handled(self, state: ObjectState, configuration: bytes, *, body: Body, patch: Patch) -> bool:
         """Write a configuration into a patch as the last-handled one, unless it is stored as such already.
 
         Returns whether it is stored as digests from now on, because it is too big for annotations.
         """
+        if state.cache.kind.digested_fields:  # one that was stored without digests is not the same
+            configuration = encode_essence(self._decode(state, configuration))
         if self._diffbase.is_current(body=body, encoded=configuration):
             return False
-        essence: dict[str, Any] = msgspec.json.decode(configuration)
-        self._diffbase.store(body=body, patch=patch, essence=essence)
+        self._diffbase.store(body=body, patch=patch, essence=self._decode(state, configuration))
         return has_digests(patch) and not has_digests(body)
+
+    def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
+        """Decode a configuration to be stored: without the values of fields of which only digests are."""
+        essence: dict[str, Any] = msgspec.json.decode(configuration)
+        fields = state.cache.kind.digested_fields
+        return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
 
 
 def _prefix_of(progress: ProgressStorage) -> str | None:
