@@ -459,3 +459,27 @@ def test_an_invalid_prefix_is_rejected(prefix: str) -> None:
 
 def test_essences_are_encoded_as_compact_json_in_their_order() -> None:
     assert encode_essence({"b": [1, True, None], "a": {"é": 1.5}}) == '{"b":[1,true,null],"a":{"é":1.5}}'.encode()
+
+
+# What others have written so deep that nothing can read it: more levels than any decoder has.
+DEEP = "[" * 100_000 + "]" * 100_000
+ALMOST = '{"a":' * 600 + '{"trioperator.dev/digest":"0"}' + "}" * 600  # read, but hardly more
+
+
+@pytest.mark.parametrize("text", [DEEP, f'{{"spec": {DEEP}}}'])
+def test_a_configuration_that_is_nested_too_deeply_is_absent(text: str) -> None:
+    body = Body({"metadata": {"annotations": {"trioperator.dev/last-handled-configuration": text}}, "spec": {"a": 1}})
+    storage = AnnotationsDiffBaseStorage()
+    assert storage.fetch(body=body) is None
+    assert not storage.is_current(body=body, encoded=b'{"spec":{"a":1}}')
+    status = StatusDiffBaseStorage()
+    body = Body({"status": {"trioperator": {"last-handled-configuration": text}}})
+    assert status.fetch(body=body) is None
+    assert not status.is_current(body=body, encoded=b'{"spec":{"a":1}}')
+
+
+def test_digests_that_are_nested_too_deeply_do_not_raise() -> None:
+    body = Body({"metadata": {"annotations": {"trioperator.dev/last-handled-configuration": ALMOST}}, "a": {"a": 1}})
+    storage = AnnotationsDiffBaseStorage()
+    assert storage.fetch(body=body) in (None, json.loads(ALMOST))
+    assert not storage.is_current(body=body, encoded=b'{"a":{"a":1}}')

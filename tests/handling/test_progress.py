@@ -342,3 +342,13 @@ def test_a_custom_storage_needs_only_fetch_store_and_purge() -> None:
     storage.flush()
     assert not patch
     assert storage.clear(essence={"spec": {}}) == {"spec": {}}
+
+
+# What others have written so deep that nothing can read it: more levels than any decoder has.
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("text", [DEEP, f'{{"retries": {DEEP}}}', f'{{"more": {DEEP}, "retries": 1}}'])
+def test_records_that_are_nested_too_deeply_are_absent(text: str) -> None:
+    body = Body({"metadata": {"annotations": {"trioperator.dev/p": text}}})
+    assert SmartProgressStorage().fetch(key="p", body=body) is None

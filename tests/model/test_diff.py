@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from tests.model.strategies import Untouched, fields, objects, untimed, without_nulls
-from trioperator.model.diff import Diff, DiffItem, DiffOperation, diff, reduce_diff
+from trioperator.model.diff import MAX_DEPTH, MAX_ITEMS, Diff, DiffItem, DiffOperation, diff, reduce_diff
 from trioperator.model.fields import FieldPath, ensure, remove, resolve
 
 
@@ -152,3 +152,26 @@ def test_the_test_itself_applies_removals() -> None:
     target: dict[str, Any] = {"a": {"b": 1}}
     remove(target, ("a", "b"))
     assert apply({"a": {"b": 1}}, diff({"a": {"b": 1}}, target)) == {}
+
+
+def nested(depth: int, value: Any) -> Any:
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def test_mappings_that_are_deep_are_compared_as_a_whole() -> None:
+    old, new = nested(500, {"x": 1, "y": 2}), nested(500, {"x": 1, "y": 3})
+    (item,) = diff(old, new)
+    assert item == ("change", ("a",) * MAX_DEPTH, nested(500 - MAX_DEPTH, {"x": 1, "y": 2}), resolve(new, item.field))
+    (item,) = diff(nested(MAX_DEPTH - 1, {"x": 1, "y": 2}), nested(MAX_DEPTH - 1, {"x": 1, "y": 3}))
+    assert item == ("change", (*("a",) * (MAX_DEPTH - 1), "y"), 2, 3)
+
+
+@pytest.mark.parametrize("width", [10, 100, 1000, 50_000])
+def test_there_are_not_many_more_differences_than_the_limit(width: int) -> None:
+    old = {f"k{n}": {f"k{m}": 1 for m in range(width)} for n in range(100_000 // width)}
+    new = {key: dict.fromkeys(value, 2) for key, value in old.items()}
+    items = diff(old, new)
+    assert 0 < len(items) < 2 * MAX_ITEMS
+    assert apply(old, items) == new

@@ -111,3 +111,24 @@ def test_data_that_looks_like_a_digest_is_just_data() -> None:
     value = {"spec": {DIGEST: "mine"}, "other": {DIGEST: "mine", "x": 1}}
     assert restore(json.loads(shrink(value, 1000)), value) == value
     assert restore(value, {}) == value
+
+
+def test_mappings_with_very_many_values_are_replaced_as_a_whole() -> None:
+    value = {"spec": {f"k{number}": {} for number in range(50_000)}, "data": {"x": "y" * 100}}
+    result = shrunk(value, 10_000)
+    assert is_digest(result["spec"])
+    assert result["data"] == value["data"]
+    assert restore(result, value) == value
+
+
+def test_mappings_that_are_very_deep_are_replaced_as_a_whole() -> None:
+    value: JsonObject = {"x": "y" * 5000, "z": 1}
+    for _ in range(500):
+        value = {"a": value}
+    result = shrunk(value, 4000)
+    depth = 0
+    inner: Any = result
+    while not is_digest(inner):
+        inner, depth = inner["a"], depth + 1
+    assert depth == 16
+    assert restore(result, value) == value

@@ -150,3 +150,23 @@ async def test_a_response_that_is_nested_too_deeply_fails_one_reconcile_only(
     assert handled[0] == "bad"
     assert handled[-1] == "z"
     assert "The object was patched, and cannot be read" in caplog.text
+
+
+async def test_deep_annotations_of_the_operator_count_as_absent(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: object) -> None:
+        calls.append("create")
+
+    manifest = widget()
+    deep = "[" * 60_000 + "]" * 60_000
+    names = ("create", "last-handled-configuration")
+    manifest["metadata"]["annotations"] = {f"trioperator.dev/{name}": deep for name in names}
+    await bench.cluster.create(manifest)
+    async with bench.running():
+        await settle(1)
+    assert calls == ["create"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

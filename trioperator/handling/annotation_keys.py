@@ -7,9 +7,12 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["annotation_keys", "check_prefix", "is_replicated"]
+__all__ = ["MAX_CACHED", "annotation_keys", "check_prefix", "is_replicated"]
+
+#: Characters of names that are worth to be cached: so the cache takes a few megabytes at most.
+MAX_CACHED: Final = 256
 
 _MAX_NAME = 63
 _MAX_PREFIX = 253

@@ -117,14 +117,17 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         # Digests replace parts of the essence, or any other field that a handler has as field=.
         present = self.build(body=body)
         metadata = {**(body.get("metadata") or {}), **present.get("metadata", {})}
-        return cast(BodyEssence, restore(essence, {**body, **present, "metadata": metadata}))
+        try:
+            return cast(BodyEssence, restore(essence, {**body, **present, "metadata": metadata}))
+        except RecursionError:
+            return None
 
     def _read(self, body: Mapping[str, Any]) -> tuple[str, BodyEssence | None]:
         """Return the stored JSON and the essence decoded from it."""
         for text in self._texts(body):
             try:
                 return text, _decode_essence(text)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 continue
         return "", None
 
@@ -158,8 +161,11 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         text, stored = self._read(body)
         if stored is None:
             return False
-        present = _decode_essence(encoded)
-        return bool((restore(stored, present) if DIGEST in text else stored) == present)
+        try:
+            present = _decode_essence(encoded)
+            return bool((restore(stored, present) if DIGEST in text else stored) == present)
+        except RecursionError:
+            return False
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):
@@ -184,7 +190,7 @@ class StatusDiffBaseStorage(DiffBaseStorage):
         text = resolve(body, self.field)
         try:
             return _decode_essence(text) if isinstance(text, str) else None
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return None
 
     def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,7 +13,12 @@ from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.outcome import Outcome, describe
 from trioperator.handling.progress import ProgressRecord
 
-__all__ = ["HandlerState", "add_seconds", "apply_outcome", "build_result_patch", "states_for_cause"]
+__all__ = ["MAX_SUBREFS", "HandlerState", "add_seconds", "apply_outcome", "build_result_patch", "states_for_cause"]
+
+
+#: Sub-handlers of a stored record that count: more than annotations have room for. Each is looked up, and whoever may
+#: write to the status of objects may list 100,000.
+MAX_SUBREFS: Final = 2000
 
 
 class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +67,9 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_record(cls, record: ProgressRecord, *, now: datetime.datetime) -> HandlerState:
-        """Parse a stored record. Invalid fields count as absent."""
+        """Parse a stored record. Invalid fields count as absent, and so do sub-handlers beyond :data:`MAX_SUBREFS`."""
         retries, purpose, message = record.get("retries"), record.get("purpose"), record.get("message")
+        subrefs = itertools.islice(record.get("subrefs") or (), MAX_SUBREFS)
         return cls(
             started=_parse_time(record.get("started")) or now,
             stopped=_parse_time(record.get("stopped")),
@@ -72,7 +79,7 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=message if isinstance(message, str) else None,
-            subrefs=tuple(sorted({ref for ref in record.get("subrefs") or () if isinstance(ref, str)})),
+            subrefs=tuple(sorted({ref for ref in subrefs if isinstance(ref, str)})),
         )
 
     def with_subrefs(self, ids: Iterable[str]) -> HandlerState:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from trioperator.handling.annotation_keys import annotation_keys, check_prefix, is_replicated
+from trioperator.handling.annotation_keys import MAX_CACHED, annotation_keys, check_prefix, is_replicated
 from trioperator.model.body import Body, BodyEssence
 from trioperator.model.essence import marker_key
 from trioperator.model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
@@ -136,7 +136,9 @@ class AnnotationsProgressStorage(ProgressStorage):
         self.v1 = v1
 
     def _keys(self, key: str, body: Mapping[str, Any]) -> tuple[str, ...]:
-        return annotation_keys(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
+        # Ids in records may be as long as annotations are, and whoever may write these may make up many.
+        find = annotation_keys if len(key) <= MAX_CACHED else annotation_keys.__wrapped__
+        return find(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
 
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         present = annotations_of(body)
@@ -147,7 +149,7 @@ class AnnotationsProgressStorage(ProgressStorage):
             if text is not None:
                 try:
                     return msgspec.json.decode(text, type=ProgressRecord)
-                except (msgspec.MsgspecError, TypeError):
+                except (msgspec.MsgspecError, TypeError, RecursionError):
                     continue
         return None
 
@@ -193,7 +195,7 @@ class StatusProgressStorage(ProgressStorage):
         record = resolve(body, (*self.field, key))
         try:
             return None if record is None else msgspec.convert(record, ProgressRecord)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return None
 
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:

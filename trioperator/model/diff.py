@@ -1,4 +1,8 @@
-"""Differences between two objects. None counts as absent; lists are compared as a whole."""
+"""Differences between two objects. None counts as absent; lists are compared as a whole.
+
+Whoever may create objects decides on how deep and wide they are, so the work is bounded: mappings that are more than
+:data:`MAX_DEPTH` levels deep, and all others after :data:`MAX_ITEMS` differences, are compared as a whole.
+"""
 
 from __future__ import annotations
 
@@ -75,30 +79,40 @@ class Diff(Sequence[DiffItem]):
 
 
 _NONE: Final = Diff()
+#: Levels of mappings that are compared key by key.
+MAX_DEPTH: Final = 32
+#: Differences after which mappings, and keys of a mapping above which it, are compared as a whole.
+MAX_ITEMS: Final = 10_000
 
 
 def diff(old: Any, new: Any) -> Diff:
     """Return the differences between two values; mappings are compared key by key."""
     if old is new or old == new:
         return _NONE
-    return Diff(_differences(old, new, ()))
+    items: list[DiffItem] = []
+    _compare(old, new, (), items)
+    return Diff(items)
 
 
-def _differences(old: Any, new: Any, path: FieldPath) -> Iterator[DiffItem]:
+def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None:
     if old is new or old == new:
         return
     if old is None:
-        yield DiffItem(DiffOperation.ADD, path, None, new)
+        items.append(DiffItem(DiffOperation.ADD, path, None, new))
     elif new is None:
-        yield DiffItem(DiffOperation.REMOVE, path, old, None)
-    elif isinstance(old, Mapping) and isinstance(new, Mapping):
+        items.append(DiffItem(DiffOperation.REMOVE, path, old, None))
+    elif isinstance(old, Mapping) and isinstance(new, Mapping) and not _is_too_much(old, new, path, items):
         for key in old:
             if key not in new:
-                yield from _differences(old[key], None, (*path, key))
+                _compare(old[key], None, (*path, key), items)
         for key, value in new.items():
-            yield from _differences(old.get(key), value, (*path, key))
+            _compare(old.get(key), value, (*path, key), items)
     else:
-        yield DiffItem(DiffOperation.CHANGE, path, old, new)
+        items.append(DiffItem(DiffOperation.CHANGE, path, old, new))
+
+
+def _is_too_much(old: Mapping[str, Any], new: Mapping[str, Any], path: FieldPath, items: list[DiffItem]) -> bool:
+    return len(path) >= MAX_DEPTH or len(items) + len(old) + len(new) > MAX_ITEMS
 
 
 def reduce_diff(whole: Diff, path: FieldPath) -> Diff:

@@ -23,6 +23,10 @@ _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 # Values up to this size, in bytes, are replaced only together with the mapping that contains them.
 _SMALL = 256
+# What is deeper, and mappings beyond so many values, are replaced as a whole: whoever may create objects decides on how
+# deep and wide they are, and each level is measured anew.
+_MAX_DEPTH = 16
+_MAX_VALUES = 10_000
 
 
 def digest(value: Any) -> JsonObject:
@@ -34,17 +38,18 @@ _SIZE: Final = len(_encode(digest(None)))
 
 
 class _Node:
-    """Value in the tree that is shrunk, with the size of its JSON in bytes."""
+    """Value in the tree that is shrunk, with the size of its JSON in bytes. A leaf is replaced as a whole, or not."""
 
-    __slots__ = ("depth", "holder", "key", "parent", "size", "value")
+    __slots__ = ("depth", "holder", "is_leaf", "key", "parent", "size", "value")
 
-    def __init__(self, value: Any, parent: _Node | None, holder: JsonObject, key: str) -> None:
+    def __init__(self, value: Any, parent: _Node | None, *, holder: JsonObject, key: str, size: int) -> None:
         self.value = value
         self.parent = parent
         self.holder = holder
         self.key = key
+        self.size = size
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.size = 0
+        self.is_leaf = not isinstance(value, Mapping)
 
     def collapse(self) -> None:
         """Replace the value by its digest."""
@@ -65,11 +70,9 @@ def shrink(value: Mapping[str, Any], room: int) -> bytes:
     encoded = _encode(value)
     if len(encoded) <= room:
         return encoded
-    holder: JsonObject = {}
-    nodes: list[_Node] = []
-    _measure(_Node(value, None, holder, ""), nodes)
-    root = nodes[-1]
-    for node in _candidates(nodes):
+    holder: JsonObject = {"": value}
+    root = _Node(value, None, holder=holder, key="", size=len(encoded))
+    for node in _candidates(_expand(root)):
         if root.size <= room:
             break
         node.collapse()
@@ -77,29 +80,33 @@ def shrink(value: Mapping[str, Any], room: int) -> bytes:
 
 
 def _candidates(nodes: list[_Node]) -> Iterator[_Node]:
-    leaves = [node for node in nodes if not isinstance(node.value, Mapping) and node.size > _SMALL]
+    leaves = [node for node in nodes if node.is_leaf]
     yield from sorted(leaves, key=lambda node: -node.size)
-    mappings = [node for node in nodes if isinstance(node.value, Mapping)]
+    mappings = [node for node in nodes if not node.is_leaf]
     for depth in range(max(node.depth for node in mappings), -1, -1):
         worth = 2 * _SIZE if depth else _SIZE
         level = [node for node in mappings if node.depth == depth and node.size > worth]
         yield from sorted(level, key=lambda node: -node.size)
 
 
-def _measure(node: _Node, nodes: list[_Node]) -> None:
-    """Copy the mappings of a value, measure all its parts, and append them to *nodes*, inner before outer ones."""
-    if isinstance(node.value, Mapping):
-        copy: JsonObject = {}
+def _expand(root: _Node) -> list[_Node]:
+    """Return all parts of a value that are worth a digest, outer before inner ones; copy the mappings around them."""
+    nodes = [root]
+    values = 0
+    for node in nodes:  # it grows meanwhile
+        if node.is_leaf or (node.size <= _SMALL and node is not root):
+            continue
+        values += len(node.value)
+        if node is not root and (node.depth >= _MAX_DEPTH or values > _MAX_VALUES):
+            node.is_leaf = True
+            continue
+        copy: JsonObject = dict(node.value)
         node.holder[node.key] = copy
-        node.size = 2 + max(0, len(node.value) - 1)  # braces and commas
         for key, inner in node.value.items():
-            child = _Node(inner, node, copy, key)
-            _measure(child, nodes)
-            node.size += len(_encode(key)) + 1 + child.size
-    else:
-        node.holder[node.key] = node.value
-        node.size = len(_encode(node.value))
-    nodes.append(node)
+            size = len(_encode(inner))
+            if size > (2 * _SIZE if isinstance(inner, Mapping) else _SMALL):
+                nodes.append(_Node(inner, node, holder=copy, key=key, size=size))
+    return nodes
 
 
 def restore(stored: Any, present: Any) -> Any:

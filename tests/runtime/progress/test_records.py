@@ -13,7 +13,7 @@ from tests.runtime.harness import make_state, patched
 from trioperator.clock import wall_now
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
-from trioperator.handling.handler_state import HandlerState
+from trioperator.handling.handler_state import MAX_SUBREFS, HandlerState
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     MultiProgressStorage,
@@ -200,3 +200,40 @@ async def test_a_configuration_that_becomes_too_big_is_reported_once() -> None:
     object.body = patched(dict(object.body), patch)
     assert len(object.body["metadata"]["annotations"][LAST]) < 10_000
     assert not records.record_handled(object, encode(text="y" * 300_000), body=body(object), patch=Patch())
+
+
+# What others have written.
+
+
+async def test_a_record_with_very_many_subhandlers_is_read_in_part(caplog: pytest.LogCaptureFixture) -> None:
+    object = make("a")
+    assert object.body is not None
+    refs = [f"a/{number:06}" for number in range(100_000)]
+    progress = {"a": {"subrefs": refs}, **{ref: {"retries": 1} for ref in refs}}
+    object.body = {**object.body, "status": {"trioperator": {"progress": progress}}}
+    states, _ = make_records().fetch(object, body(object))
+    assert list(states) == ["a", *refs[:MAX_SUBREFS]]
+    assert f"has too many sub-handlers: those after the first {MAX_SUBREFS} are ignored" in caplog.text
+    patch = Patch()
+    make_records().purge(object, states, body=body(object), patch=patch)
+    assert len(patch["status"]["trioperator"]["progress"]) == MAX_SUBREFS + 1
+
+
+async def test_a_forged_record_of_a_subhandler_does_not_remove_other_annotations() -> None:
+    forged = {"a": state(subrefs=("a/x",)), "a/x": state(subrefs=("last-handled-configuration", "a/y"))}
+    object, records = make("a"), make_records()
+    store(records, object, forged)
+    states, _ = records.fetch(object, body(object))
+    assert states["a/x"].subrefs == ()
+    patch = Patch()
+    records.purge(object, {}, body=body(object), patch=patch)
+    assert set(patch["metadata"]["annotations"]) == {"trioperator.dev/a", "trioperator.dev/a.x"}
+
+
+async def test_a_seen_configuration_that_is_nested_too_deeply_is_absent() -> None:
+    object, records = make("a"), make_records()
+    store(records, object, {"a": state(success=True)}, encode(size=1))
+    assert object.body is not None
+    for text in ("[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000):
+        object.body["metadata"]["annotations"][SEEN] = text
+        assert records.fetch(object, body(object)) == ({"a": state(success=True)}, None)

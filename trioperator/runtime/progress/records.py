@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from trioperator.clock import wall_now
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, has_digests
 from trioperator.handling.guard import unguarded
-from trioperator.handling.handler_state import HandlerState
+from trioperator.handling.handler_state import MAX_SUBREFS, HandlerState
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     ProgressStorage,
@@ -49,7 +49,7 @@ class Records:
         """Read the states of handlers, and the configuration that the first one to succeed has seen."""
         states: dict[str, HandlerState] = {}
         for handler in state.cache.kind.handlers.changes:
-            states.update(self._fetch_with_subhandlers(handler.id, body))
+            states.update(self._fetch_with_subhandlers(state, handler.id, body))
         seen = None
         if self._seen is not None and any(state.success for state in states.values()):
             seen = self._fetch_seen(self._seen, state, body)
@@ -66,19 +66,24 @@ class Records:
         except RecursionError:  # somebody else has written it
             return None
 
-    def _fetch_with_subhandlers(self, handler_id: str, body: Body) -> dict[str, HandlerState]:
+    def _fetch_with_subhandlers(self, state: ObjectState, handler_id: str, body: Body) -> dict[str, HandlerState]:
         record = self._progress.fetch(key=handler_id, body=body)
         if record is None:
             return {}
+        if len(record.get("subrefs") or ()) > MAX_SUBREFS:
+            text = (
+                "The stored progress of the handler %r has too many sub-handlers: those after the first %d are ignored."
+            )
+            state.make_logger().warning(text, handler_id, MAX_SUBREFS)
         now = wall_now()
-        state = HandlerState.from_record(record, now=now)
         # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
-        subrefs = tuple(ref for ref in state.subrefs if ref.startswith(f"{handler_id}/"))
-        states = {handler_id: msgspec.structs.replace(state, subrefs=subrefs)}
+        found = HandlerState.from_record(record, now=now)
+        subrefs = dict.fromkeys(ref for ref in found.subrefs if ref.startswith(f"{handler_id}/"))
+        states = {handler_id: _with_subrefs(found, subrefs)}
         for ref in subrefs:
             record = self._progress.fetch(key=ref, body=body)
             if record is not None:
-                states[ref] = HandlerState.from_record(record, now=now)
+                states[ref] = _with_subrefs(HandlerState.from_record(record, now=now), subrefs)
         return states
 
     def store(
@@ -100,7 +105,7 @@ class Records:
     def purge(self, state: ObjectState, states: Mapping[str, HandlerState], *, body: Body, patch: Patch) -> None:
         """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
         ids = [handler.id for handler in state.cache.kind.handlers.changes]
-        stored = [found for key in ids for found in self._fetch_with_subhandlers(key, body).values()]
+        stored = [found for key in ids for found in self._fetch_with_subhandlers(state, key, body).values()]
         subrefs = (ref for known in (*stored, *states.values()) for ref in known.subrefs)
         for key in dict.fromkeys((*ids, *subrefs)):
             self._progress.purge(key=key, body=body, patch=patch)
@@ -125,6 +130,13 @@ class Records:
         essence: dict[str, Any] = msgspec.json.decode(configuration)
         fields = state.cache.kind.digested_fields
         return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
+
+
+def _with_subrefs(state: HandlerState, known: Collection[str]) -> HandlerState:
+    """Return the state with those of its sub-handlers that are known."""
+    if not state.subrefs:
+        return state
+    return msgspec.structs.replace(state, subrefs=tuple(ref for ref in state.subrefs if ref in known))
 
 
 def _prefix_of(progress: ProgressStorage) -> str | None:
