@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import untimed
-from trioperator.handling.annotation_keys import MAX_CACHED, annotation_keys, check_prefix, is_replicated
-from trioperator.handling.progress import AnnotationsProgressStorage
-from trioperator.model.body import Body
+from trioperator.handling.annotation_keys import annotation_keys, check_prefix, is_replicated
 
 KOPF = "kopf.zalando.org"
 # What Kubernetes takes for the part after the slash.
@@ -101,13 +99,3 @@ def test_a_prefix_is_needed_and_must_not_be_too_long() -> None:
     for prefix in ("", "x" * 254):
         with pytest.raises(ValueError, match="prefix"):
             check_prefix(prefix)
-
-
-def test_long_ids_are_not_kept_in_memory() -> None:
-    storage = AnnotationsProgressStorage()
-    body = Body({"metadata": {"annotations": {"x": "y"}}})
-    annotation_keys.cache_clear()
-    for number in range(100):
-        assert storage.fetch(key=f"{number}" + "x" * MAX_CACHED, body=body) is None
-        assert storage.fetch(key=f"{number}", body=body) is None
-    assert annotation_keys.cache_info().currsize == 100

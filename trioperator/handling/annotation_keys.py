@@ -7,12 +7,9 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-__all__ = ["MAX_CACHED", "annotation_keys", "check_prefix", "is_replicated"]
-
-#: Characters of names that are worth to be cached: so the cache takes a few megabytes at most.
-MAX_CACHED: Final = 256
+__all__ = ["annotation_keys", "check_prefix", "is_replicated"]
 
 _MAX_NAME = 63
 _MAX_PREFIX = 253

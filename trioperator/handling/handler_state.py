@@ -13,12 +13,22 @@ from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.outcome import Outcome, describe
 from trioperator.handling.progress import ProgressRecord
 
-__all__ = ["MAX_SUBREFS", "HandlerState", "add_seconds", "apply_outcome", "build_result_patch", "states_for_cause"]
+__all__ = [
+    "MAX_ID",
+    "MAX_SUBREFS",
+    "HandlerState",
+    "add_seconds",
+    "apply_outcome",
+    "build_result_patch",
+    "states_for_cause",
+]
 
 
 #: Sub-handlers of a stored record that count: more than annotations have room for. Each is looked up, and whoever may
 #: write to the status of objects may list 100,000.
 MAX_SUBREFS: Final = 2000
+#: Characters of their ids: the names of their annotations are cached by these.
+MAX_ID: Final = 1024
 
 
 class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +77,7 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_record(cls, record: ProgressRecord, *, now: datetime.datetime) -> HandlerState:
-        """Parse a stored record. Invalid fields count as absent, and so do sub-handlers beyond :data:`MAX_SUBREFS`."""
+        """Parse a stored record. Invalid fields count as absent, and so do sub-handlers beyond the limits."""
         retries, purpose, message = record.get("retries"), record.get("purpose"), record.get("message")
         subrefs = itertools.islice(record.get("subrefs") or (), MAX_SUBREFS)
         return cls(
@@ -79,7 +89,7 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=message if isinstance(message, str) else None,
-            subrefs=tuple(sorted({ref for ref in subrefs if isinstance(ref, str)})),
+            subrefs=tuple(sorted({ref for ref in subrefs if isinstance(ref, str) and len(ref) <= MAX_ID})),
         )
 
     def with_subrefs(self, ids: Iterable[str]) -> HandlerState:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from trioperator.handling.annotation_keys import MAX_CACHED, annotation_keys, check_prefix, is_replicated
+from trioperator.handling.annotation_keys import annotation_keys, check_prefix, is_replicated
 from trioperator.model.body import Body, BodyEssence
 from trioperator.model.essence import marker_key
 from trioperator.model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
@@ -136,9 +136,7 @@ class AnnotationsProgressStorage(ProgressStorage):
         self.v1 = v1
 
     def _keys(self, key: str, body: Mapping[str, Any]) -> tuple[str, ...]:
-        # Ids in records may be as long as annotations are, and whoever may write these may make up many.
-        find = annotation_keys if len(key) <= MAX_CACHED else annotation_keys.__wrapped__
-        return find(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
+        return annotation_keys(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
 
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         present = annotations_of(body)

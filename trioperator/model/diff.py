@@ -101,7 +101,12 @@ def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None
         items.append(DiffItem(DiffOperation.ADD, path, None, new))
     elif new is None:
         items.append(DiffItem(DiffOperation.REMOVE, path, old, None))
-    elif isinstance(old, Mapping) and isinstance(new, Mapping) and not _is_too_much(old, new, path, items):
+    elif (
+        isinstance(old, Mapping)
+        and isinstance(new, Mapping)
+        and len(path) < MAX_DEPTH
+        and len(items) + len(old) + len(new) <= MAX_ITEMS
+    ):
         for key in old:
             if key not in new:
                 _compare(old[key], None, (*path, key), items)
@@ -109,10 +114,6 @@ def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None
             _compare(old.get(key), value, (*path, key), items)
     else:
         items.append(DiffItem(DiffOperation.CHANGE, path, old, new))
-
-
-def _is_too_much(old: Mapping[str, Any], new: Mapping[str, Any], path: FieldPath, items: list[DiffItem]) -> bool:
-    return len(path) >= MAX_DEPTH or len(items) + len(old) + len(new) > MAX_ITEMS
 
 
 def reduce_diff(whole: Diff, path: FieldPath) -> Diff:

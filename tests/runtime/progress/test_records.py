@@ -11,9 +11,10 @@ import pytest
 
 from tests.runtime.harness import make_state, patched
 from trioperator.clock import wall_now
+from trioperator.handling.annotation_keys import annotation_keys
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
-from trioperator.handling.handler_state import MAX_SUBREFS, HandlerState
+from trioperator.handling.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     MultiProgressStorage,
@@ -213,10 +214,21 @@ async def test_a_record_with_very_many_subhandlers_is_read_in_part(caplog: pytes
     object.body = {**object.body, "status": {"trioperator": {"progress": progress}}}
     states, _ = make_records().fetch(object, body(object))
     assert list(states) == ["a", *refs[:MAX_SUBREFS]]
-    assert f"has too many sub-handlers: those after the first {MAX_SUBREFS} are ignored" in caplog.text
+    assert f"the handler 'a' names sub-handlers that are ignored: only {MAX_SUBREFS} count" in caplog.text
     patch = Patch()
     make_records().purge(object, states, body=body(object), patch=patch)
     assert len(patch["status"]["trioperator"]["progress"]) == MAX_SUBREFS + 1
+
+
+async def test_long_ids_of_subhandlers_are_not_kept_in_memory() -> None:
+    records = make_records()
+    annotation_keys.cache_clear()
+    for number in range(100):
+        refs = (f"a/{number}{'x' * MAX_ID}", f"a/{number}")
+        object = make("a", **{"trioperator.dev/a": json.dumps({"subrefs": refs})})
+        states, _ = records.fetch(object, body(object))
+        assert states["a"].subrefs == (f"a/{number}",)
+    assert annotation_keys.cache_info().currsize == 101
 
 
 async def test_a_forged_record_of_a_subhandler_does_not_remove_other_annotations() -> None:

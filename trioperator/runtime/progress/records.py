@@ -10,7 +10,7 @@ import msgspec
 from trioperator.clock import wall_now
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, has_digests
 from trioperator.handling.guard import unguarded
-from trioperator.handling.handler_state import MAX_SUBREFS, HandlerState
+from trioperator.handling.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
 from trioperator.handling.progress import (
     AnnotationsProgressStorage,
     ProgressStorage,
@@ -70,16 +70,17 @@ class Records:
         record = self._progress.fetch(key=handler_id, body=body)
         if record is None:
             return {}
-        if len(record.get("subrefs") or ()) > MAX_SUBREFS:
-            text = (
-                "The stored progress of the handler %r has too many sub-handlers: those after the first %d are ignored."
-            )
-            state.make_logger().warning(text, handler_id, MAX_SUBREFS)
         now = wall_now()
-        # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
         found = HandlerState.from_record(record, now=now)
+        # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
         subrefs = dict.fromkeys(ref for ref in found.subrefs if ref.startswith(f"{handler_id}/"))
         states = {handler_id: _with_subrefs(found, subrefs)}
+        if len(subrefs) < len(record.get("subrefs") or ()):
+            text = (
+                "The stored progress of the handler %r names sub-handlers that are ignored: only %d count, whose ids"
+                " begin with its own and have at most %d characters."
+            )
+            state.make_logger().warning(text, handler_id, MAX_SUBREFS, MAX_ID)
         for ref in subrefs:
             record = self._progress.fetch(key=ref, body=body)
             if record is not None:
