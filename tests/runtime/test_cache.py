@@ -532,3 +532,21 @@ def test_what_is_remembered_of_an_object_is_taken_once() -> None:
     assert {state.name: state.initial for state in cache} == {"a": False, "b": True, "c": True}
     assert cache.objects["a"].get_memo() == {"n": 1}
     assert not cache._memories
+
+
+def test_an_object_that_cannot_be_decoded_is_deleted_by_a_list_without_it() -> None:
+    cache, _ = make("gone")
+    metadata = b'{"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": "5"}'
+    cache.observe(None, parse_object(b'{"metadata": %b, "spec": "\xff"}' % metadata))
+    (state,) = cache
+    take(state)
+    cache.replace(set())
+    (event,) = state.take_events()
+    assert event.type == "DELETED"
+    assert event.decode()["metadata"] == {"name": "w", "namespace": "ns", "uid": "u"}
+
+
+def test_an_object_without_a_uid_is_cached_by_its_name() -> None:
+    cache, _ = make()
+    obj = raw(5, uid=None)
+    assert cache.observe("ADDED", obj) == obj.key == "ns/w"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator.runtime.scope import Scope
+from trioperator.kube.objects import RawObject, parse_object
+from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -171,3 +173,26 @@ def test_a_scope_has_exact_names() -> None:
     assert scope.includes("f")
     assert not Scope(clusterwide=False, namespaces=("a",)).includes("ab")
     assert Scope().includes("anything")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RecursionError("deep"), msgspec.ValidationError("deep"), UnicodeDecodeError("utf-8", b"", 0, 1, "bad")],
+)
+def test_what_cannot_be_read_is_passed_over_and_stays_what_it_was(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = False
+
+    def extract(obj: RawObject) -> str:
+        if broken:
+            raise error
+        return obj.resource_version
+
+    items = ObservedItems(extract, lambda: None)
+    items.observe(None, parse_object(b'{"metadata": {"name": "w", "resourceVersion": "1"}}'))
+    broken = True
+    key = items.observe("MODIFIED", parse_object(b'{"metadata": {"name": "w", "resourceVersion": "2"}}'))
+    items.replace({key})
+    assert list(items) == ["1"]
+    assert "w cannot be read, and is passed over" in caplog.text

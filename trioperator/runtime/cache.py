@@ -396,7 +396,7 @@ class ObjectCache:
 
     def _last_state(self, state: ObjectState) -> Mapping[str, Any]:
         if state.last_object is not None:
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(msgspec.MsgspecError, ValueError):
                 return state.last_object.decode()
         resource = self.kind.resource
         metadata = {"name": state.name, "namespace": state.namespace, "uid": state.uid}
