@@ -91,7 +91,7 @@ def test_an_invalid_object_does_not_invalidate_its_page() -> None:
     assert len(parsed.broken) == 2
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind": "PodList"}', page(items={})])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind": "PodList"}', page(items={}), page(kind="Status")])
 def test_a_body_that_is_not_a_list_is_rejected(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         parse_page(body)

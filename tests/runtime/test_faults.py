@@ -171,6 +171,22 @@ async def test_a_patch_whose_response_is_lost_is_sent_again(bench: Bench, autoju
     assert created == ["w"]
 
 
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"{}", Fault.status(500).body], ids=repr)
+async def test_a_successful_response_without_the_object_is_none(
+    answer: bytes, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    created = count_creations(bench)
+    plan = FaultPlan()
+    plan.add(Fault.answer(200, answer), method="PATCH", until=20)
+    plan.add(Fault.answer(200, answer), path="/widgets", until=10)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w"))
+        await settle(100)
+        assert LAST in (await bench.cluster.get("widgets", "w"))["metadata"]["annotations"]
+    assert created == ["w"]
+    assert "Traceback" not in caplog.text
+
+
 async def test_a_patch_that_is_forbidden_for_one_object_delays_only_this_one(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

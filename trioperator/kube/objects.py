@@ -166,6 +166,8 @@ def parse_deep_page(body: bytes) -> Page:
 
 
 def _parse_items(parsed: _List, *, size: int) -> Page:
+    if parsed.kind == "Status":  # which would pass for an empty list
+        raise msgspec.ValidationError("it is a Status")
     kind = (parsed.kind or "").removesuffix("List")
     api_version = parsed.api_version or ""
     items: list[RawObject] = []

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.conftest import widget
 from tests.runtime.harness import WIDGETS, Harness
-from trioperator.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from trioperator.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
 from trioperator.handling.registry import KindHandlers
 from trioperator.runtime.cache import Kind
 from trioperator.runtime.patching.requests import PatchRequests, StaleError, not_found
@@ -139,3 +139,24 @@ def test_the_error_for_an_object_that_is_gone_names_it() -> None:
     error = not_found({"metadata": {"name": "w"}})
     assert isinstance(error, NotFoundError)
     assert str(error) == "HTTP 404 NotFound: w is gone"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"{", b"\xff", b"null", b"[]", b"{}", b"<html>it works", b'{"metadata": []}', Fault.status(500).body],
+    ids=repr,
+)
+async def test_a_response_that_is_not_the_object_counts_as_lost(
+    answer: bytes, parts: Harness, requests: PatchRequests
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    rule = parts.plan.add(Fault.answer(200, answer), method="PATCH")
+    with pytest.raises(ConnectionLostError, match="response about w is not"):
+        await requests.patch(KIND, body, {"spec": {"size": 5}})
+    with pytest.raises(ConnectionLostError, match="response about w is not"):
+        await requests.patch_conditionally(KIND, body, SIZE)
+    parts.plan.remove(rule)
+    parts.plan.add(Fault.answer(200, answer), method="GET")
+    await parts.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+    with pytest.raises(ConnectionLostError, match="response about w is not"):
+        await requests.patch_conditionally(KIND, body, SIZE)

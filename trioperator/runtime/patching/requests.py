@@ -33,7 +33,8 @@ class StaleError(Exception):
 class PatchRequests:
     """Patches of objects; each response is the newest state of the object. Raises as the client does.
 
-    Another object of the same name counts as not found.
+    Another object of the same name counts as not found. A response that is no object, such as a page of a proxy with
+    HTTP 200, counts as lost.
     """
 
     def __init__(self, client: Client) -> None:
@@ -44,13 +45,12 @@ class PatchRequests:
     ) -> Mapping[str, Any]:
         """Send a merge patch."""
         try:
-            response = _decode(await self._client.patch(_path(kind, body, subresource), _with_uid(wanted, body)))
+            response = await self._client.patch(_path(kind, body, subresource), _with_uid(wanted, body))
         except (ConflictError, InvalidError) as error:
             if _is_about_uid(error):
                 raise not_found(body) from None
             raise
-        _check_uid(response, body)  # patches of the status of custom resources are taken with any uid
-        return response
+        return _decode(response, body)  # patches of the status of custom resources are taken with any uid
 
     async def patch_conditionally(
         self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
@@ -58,14 +58,14 @@ class PatchRequests:
         """Send a JSON patch that is applied only in the known version. Raises StaleError if there is another by now."""
         path = _path(kind, body, subresource)
         try:
-            return _decode(await self._client.patch(path, with_version_test(ops, body), content_type=_JSON_PATCH))
+            response = await self._client.patch(path, with_version_test(ops, body), content_type=_JSON_PATCH)
         except (ConflictError, InvalidError) as error:
             # A failed version test has no reason of its own: check whether there is a newer version.
-            newest = await self._client.get(_path(kind, body))
-            _check_uid(newest, body)
+            newest = _decode(await self._client.request("GET", _path(kind, body)), body)
             if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
                 raise StaleError(newest, may_be_ours=error.repeated) from None
             raise
+        return _decode(response, body)
 
 
 def _path(kind: Kind, body: Mapping[str, Any], subresource: str | None = None) -> str:
@@ -90,14 +90,17 @@ def _is_about_uid(error: ApiError) -> bool:
     return "metadata.uid" in fields or "UID in precondition" in error.message  # the latter is what older servers say
 
 
-def _check_uid(response: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-    if response["metadata"].get("uid") != body["metadata"].get("uid"):
-        raise not_found(body)
-
-
-def _decode(raw: bytes) -> dict[str, Any]:
+def _decode(response: bytes, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object in a response. Raises ConnectionLostError if there is none, NotFoundError if it is another."""
+    known = body["metadata"]
     try:
-        written: dict[str, Any] = msgspec.json.decode(raw)
+        written: Any = msgspec.json.decode(response)
     except DECODE_ERRORS as error:
-        raise ConnectionLostError(f"The object was patched, and cannot be read: {error}") from error
-    return written
+        raise ConnectionLostError(f"The response about {known['name']} cannot be read: {error}") from error
+    metadata = written.get("metadata") if isinstance(written, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("name") != known["name"]:
+        raise ConnectionLostError(f"The response about {known['name']} is not the object.")
+    if metadata.get("uid") != known.get("uid"):
+        raise not_found(body)
+    found: dict[str, Any] = written
+    return found
