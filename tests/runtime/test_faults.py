@@ -187,6 +187,37 @@ async def test_a_successful_response_without_the_object_is_none(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.lose_answer(), Fault.status(409), Fault.answer(200, b"{")],
+    ids=lambda fault: f"{fault.kind}{fault.code or ''}",
+)
+@pytest.mark.parametrize("times", [1, 10])
+async def test_whichever_patch_fails_everything_is_stored_and_nothing_left_behind(
+    times: int, fault: Fault, number: int, bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(patch: trioperator.Patch, **_: Any) -> int:
+        async def part(patch: trioperator.Patch, **_: Any) -> None:
+            await trio.sleep(1)
+            patch.fns.append(lambda body: body.setdefault("status", {}).setdefault("calls", []).append("part"))
+
+        trioperator.register(part, id="part")
+        patch.fns.append(lambda body: body["spec"].setdefault("calls", []).append("create"))
+        return 80
+
+    plan = FaultPlan()
+    plan.add(fault, method="PATCH", skip=number, times=times)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w"))
+        await settle(1000)
+    body = await bench.cluster.get("widgets", "w")
+    assert body["spec"]["calls"] == ["create"]
+    assert body["status"] == {"create": 80, "calls": ["part"]}
+    assert {key for key in body["metadata"]["annotations"] if "create" in key} == set()
+
+
 async def test_a_patch_that_is_forbidden_for_one_object_delays_only_this_one(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

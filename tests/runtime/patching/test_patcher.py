@@ -502,6 +502,33 @@ async def test_functions_are_applied_once_though_storing_fails_in_between(
     assert not harness.pending.get(state)
 
 
+async def test_nothing_counts_as_handled_before_the_functions_are_applied(harness: Harness) -> None:
+    state = await harness.make(size=1)
+    records = Patch({"metadata": {"annotations": {"handled": "yes"}}})
+    wanted = {"metadata": {"labels": {"a": "b"}}}
+    harness.pending.contribute(state, wanted, [increment], by="Handler", logger=LOGGER)
+    harness.plan.add(Fault.status(409), method="PATCH", skip=1, times=1)  # the first one is for the label
+    with pytest.raises(ApiError):
+        await harness.patcher.store(state, records, LOGGER)
+    body = await harness.cluster.get("widgets", "w")
+    assert (body["metadata"]["labels"], body["spec"]["size"]) == ({"a": "b"}, 1)
+    assert "annotations" not in body["metadata"]
+    await harness.patcher.store(state, records, LOGGER)
+    body = await harness.cluster.get("widgets", "w")
+    assert (body["metadata"]["annotations"], body["spec"]["size"]) == ({"handled": "yes"}, 2)
+
+
+async def test_what_is_stored_before_an_error_is_known(harness: Harness) -> None:
+    state = await harness.make(size=1)
+    harness.pending.contribute(state, {"status": {"a": 1}, "spec": {"size": 2}}, [], by="Handler", logger=LOGGER)
+    harness.plan.add(Fault.status(409), method="PATCH", skip=1, times=1)
+    with pytest.raises(ApiError):
+        await harness.patcher.store(state, Patch(), LOGGER)
+    assert state.body == await harness.cluster.get("widgets", "w")
+    assert state.body is not None
+    assert state.body["status"] == {"a": 1}
+
+
 async def test_those_who_wait_for_a_patch_are_woken_when_it_is_stored_and_not_before(harness: Harness) -> None:
     state = await harness.make()
     harness.contribute(state, {"spec": {"more": 1}})

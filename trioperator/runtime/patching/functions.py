@@ -58,20 +58,23 @@ class Functions:
             if conflicts:
                 await trio.sleep(_BACKOFF.delay(conflicts))
             groups = self._resume()
+            begun = groups is not None
             if groups is None:
                 wanted = self._change(contributions)
                 groups = self._group(json_patch(self.body, wanted))
                 self.sent = SentPatch(wanted, groups)
-            if await self._send(groups):
+            if await self._send(groups, begun=begun):
                 self.sent = None
                 contributions.clear()
                 return
         name = self.body["metadata"]["name"]
         raise ApiError.of(f"{name} was changed {_ATTEMPTS} times in a row meanwhile", status=409, reason="Conflict")
 
-    async def _send(self, groups: Mapping[str | None, Ops]) -> bool:
-        """Send JSON patches, and return whether they were applied: not after a conflict."""
-        begun = False
+    async def _send(self, groups: Mapping[str | None, Ops], *, begun: bool) -> bool:
+        """Send JSON patches, and return whether they were applied: not after a conflict.
+
+        They are the rest of what was applied in part if they are *begun*.
+        """
         try:
             for subresource, ops in groups.items():
                 if ops:

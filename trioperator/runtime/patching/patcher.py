@@ -1,8 +1,9 @@
 """The patcher: stores the pending patch of an object and the operator's records, in as few requests as the API allows.
 
-The status goes first where it is a subresource, so that nothing counts as handled whose result is not stored; then
-everything else in one request; then the functions of patches. What the server rejects of a user's patch is reported
-and dropped: the operator's own records are stored without it.
+The status goes first where it is a subresource, then everything else in one request. The functions of patches come
+after what handlers want stored and before the operator's records: nothing counts as handled whose result is not stored,
+even if the operator is killed. What the server rejects of a user's patch is reported and dropped: the operator's own
+records are stored without it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Patcher:
         try:
             await writing.run(records, finalize)
         except BaseException:
+            if writing.body is not state.body:
+                state.update(writing.body)
             self._pending.put_back(state, writing.left, waiting)
             raise
         for stored in waiting:
@@ -81,6 +84,16 @@ class _Writing:
     async def run(self, records: Patch, finalize: Finalize | None) -> None:
         """Send what there is to send."""
         own, own_status = self._split(records)
+        if self.left.fns or (own_status and any(self._split(item.patch)[0] for item in self.left.contributions)):
+            await self._store_all({}, {}, None)
+            if self.left.fns:
+                await self._apply_functions()
+        await self._store_all(own, own_status, finalize)
+
+    async def _store_all(
+        self, own: Mapping[str, Any], own_status: Mapping[str, Any], finalize: Finalize | None
+    ) -> None:
+        """Store contributions, except for their functions, together with our own records."""
         split = [(item, *self._split(item.patch)) for item in self.left.contributions]
         statuses = [Contribution(item.by, {"status": status}) for item, _, status in split if status]
         if statuses or own_status:
@@ -90,8 +103,6 @@ class _Writing:
         if mains or own or finalize is not None:
             await self._store(mains, own, finalize=finalize)
         self._keep(Contribution(item.by, {}, item.fns) for item, _, _ in split if item.fns)
-        if self.left.fns:
-            await self._apply_functions()
 
     def _split(self, patch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return split_status(patch) if self._kind.has_status else (patch, {})
