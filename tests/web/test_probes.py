@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
@@ -11,8 +11,11 @@ import pytest
 import trio
 import trio.testing
 
+from tests.soak.ports import Attack
 from tests.web.attacks import ATTACKS
 from trioperator.errors import ActivityError, ConfigError
+from trioperator.web import server
+from trioperator.web.endpoint import parse_endpoint
 from trioperator.web.probes import Prober, ProbeReport, serve_probes
 
 
@@ -34,6 +37,17 @@ class Probes:
             raise self.result
         result: Mapping[str, Any] = self.result
         return result
+
+
+async def _talk(url: str, data: bytes) -> bytes:
+    """Send the bytes, and return what the server sends until it closes the connection."""
+    endpoint = parse_endpoint(url)
+    received = b""
+    async with await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+        await stream.send_all(data)
+        async for chunk in stream:
+            received += chunk
+    return received
 
 
 class TestProber:
@@ -178,18 +192,64 @@ class TestServeProbes:
                 statuses.append((await client.get(url, timeout=30)).status_code)
 
         with trio.fail_after(60):
-            async with trio.open_nursery() as clients, trio.open_nursery() as server:
-                url = await server.start(serve_probes, "http://127.0.0.1:0/healthz", probes)
+            async with trio.open_nursery() as clients, trio.open_nursery() as serving:
+                url = await serving.start(serve_probes, "http://127.0.0.1:0/healthz", probes)
                 clients.start_soon(ask, url)
                 await probes.called.wait()
-                server.cancel_scope.cancel(reason="the test")
+                serving.cancel_scope.cancel(reason="the test")
         assert statuses == [500]
 
+    async def test_a_body_is_limited_in_size_and_time(
+        self, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+    ) -> None:
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes())
+        large = bytes(1_000_000)
+
+        async def stream(data: bytes) -> AsyncIterator[bytes]:
+            yield data
+
+        async with httpx.AsyncClient(timeout=None) as client:
+            assert (await client.request("GET", url, content=b"small")).status_code == 200
+            assert (await client.request("GET", url, content=large)).status_code == 413
+            assert (await client.request("GET", url, content=stream(large))).status_code == 413
+        mock_clock.rate = 50
+        unfinished = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf"
+        assert (await _talk(url, unfinished)).startswith(b"HTTP/1.1 408 ")
+
+    @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+    async def test_the_connection_is_closed_where_it_is_not_kept_alive(
+        self, version: bytes, nursery: trio.Nursery
+    ) -> None:
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes())
+        with trio.fail_after(5):
+            received = await _talk(url, b"GET / HTTP/%s\r\nHost: x\r\nConnection: close\r\n\r\n" % version)
+        assert received.endswith(b'{"now":1}')
+
+    async def test_a_connection_that_is_kept_alive_is_closed_when_it_is_idle(
+        self, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(server, "_IDLE", 0.2)
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes())
+        with trio.fail_after(5):
+            received = await _talk(url, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        assert received.count(b'{"now":1}') == 2
+
+    async def test_probes_are_answered_under_attack(self, nursery: trio.Nursery) -> None:
+        url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes())
+        attack = Attack(parse_endpoint(url), seed=1, patience=20)
+        await attack.run(connections=30, seconds=1)
+        assert attack.problems == []
+        assert attack.latencies
+
     @pytest.mark.parametrize("seconds", [0, 0.2])
-    async def test_attacks_leave_the_probes_alive(self, nursery: trio.Nursery, seconds: float) -> None:
+    async def test_attacks_leave_the_probes_alive_and_the_log_empty(
+        self, nursery: trio.Nursery, seconds: float, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("WARNING")
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes(seconds=seconds))
         port = httpx.URL(url).port
         assert port is not None
+        probe = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         for attack in ATTACKS.values():
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 with contextlib.suppress(trio.BrokenResourceError), trio.move_on_after(5):
@@ -197,5 +257,5 @@ class TestServeProbes:
                     await stream.send_eof()
                     while await stream.receive_some():
                         pass
-            async with httpx.AsyncClient(timeout=60) as client:
-                assert (await client.get(url)).json() == {"now": 1}
+            assert (await _talk(url, probe)).endswith(b'{"now":1}')
+        assert caplog.messages == []

@@ -17,8 +17,9 @@ from typing import Any
 import httpx
 import pytest
 import trio
+from trio.testing import MockClock
 
-from tests.web.attacks import ATTACKS, mutate
+from tests.web.attacks import ATTACKS, CONNECT_H2, mutate
 from trioperator.backoff import Backoff
 from trioperator.errors import ConfigError
 from trioperator.web import server
@@ -31,7 +32,7 @@ CLOSE = b"Connection: close\r\n\r\n"
 
 
 class App:
-    """An application that responds with the path, except for ``/slow`` (never) and ``/broken``."""
+    """An application that responds with the path, except for ``/slow`` (never), ``/late`` and ``/broken``."""
 
     def __init__(self) -> None:
         self.asked = trio.Event()
@@ -50,6 +51,8 @@ class App:
             except trio.Cancelled:
                 self.cancelled = True
                 raise
+        if scope["path"] == "/late":
+            await trio.sleep(30)
         if scope["path"] == "/broken":
             raise ValueError("broken")
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -184,6 +187,30 @@ async def test_random_bytes_end_at_most_their_connections(seed: int) -> None:
                         clients.start_soon(functools.partial(talk, endpoint, data, eof=rng.random() < 0.8))
 
 
+async def test_http_2_is_rejected() -> None:
+    async with serving() as endpoint:
+        assert (await talk(endpoint, CONNECT_H2)).startswith(b"HTTP/1.1 505 ")
+        assert (await talk(endpoint, b"GET / HTTP/2.0\r\n\r\n")).startswith(b"HTTP/1.1 505 ")
+
+
+@pytest.mark.parametrize("target", [b"*", b"?", b"x", b"http://[", b"http://x/"])
+async def test_a_target_that_is_no_path_is_rejected(target: bytes) -> None:
+    async with serving() as endpoint:
+        assert (await talk(endpoint, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_client_that_has_gone_frees_its_connection_at_once() -> None:
+    async with serving() as endpoint:
+        with trio.fail_after(3):
+            assert await talk(endpoint, b"", eof=True) == b""
+
+
+@pytest.mark.parametrize("name", ["an upgrade to h2c", "an upgrade to a WebSocket"])
+async def test_an_upgrade_is_ignored(name: str) -> None:
+    async with serving(lifetime=0.5) as endpoint:
+        assert (await talk(endpoint, ATTACKS[name])).startswith(b"HTTP/1.1 200 ")
+
+
 async def test_an_error_of_a_connection_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with serving(lifetime=1) as endpoint:
@@ -212,6 +239,23 @@ async def test_the_oldest_connection_beyond_the_limit_is_closed(monkeypatch: pyt
             assert await first.receive_some() == b""
         await second.send_all(GET + b"\r\n")
         assert (await second.receive_some()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_response_may_take_its_time(mock_clock: MockClock) -> None:
+    mock_clock.rate = 100
+    app = App()
+    async with serving(app) as endpoint, await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+        await stream.send_all(b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HT", GET + b"\r\n"], ids=["silent", "half a request", "kept alive"])
+async def test_a_connection_without_a_request_is_closed(data: bytes, mock_clock: MockClock) -> None:
+    mock_clock.rate = 50
+    async with serving() as endpoint:
+        began = trio.current_time()
+        await talk(endpoint, data)
+        assert trio.current_time() - began < 30
 
 
 async def test_an_unfinished_body_ends_with_the_life_of_its_connection() -> None:
@@ -248,6 +292,7 @@ async def test_a_server_that_fails_is_restarted_at_the_same_port(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "_RESTART", Backoff(initial=0.02, maximum=1))
+    monkeypatch.setattr(server, "_ACCEPTORS", 1)
     accept = trio.SocketListener.accept
     failures = iter(range(3))
 

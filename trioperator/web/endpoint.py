@@ -14,7 +14,7 @@ from trioperator.model.urls import mask_userinfo
 
 __all__ = ["Endpoint", "open_sockets", "parse_endpoint"]
 
-_BACKLOG = 100
+_BACKLOG = 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,11 @@ Probe: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 # Seconds for which a report is cached, so that frequent probes cost no more than rare ones (as in Kopf).
 _MAX_AGE: Final = 10.0
 
-# Bytes. Probes have no body, so the rest of a larger one is dropped.
+# Bytes. Probes have no body: a small one is ignored, a larger one rejected.
 _MAX_BODY: Final = 64 * 1024
+
+# Seconds for receiving a body.
+_BODY_TIMEOUT: Final = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +114,17 @@ async def serve_probes(
 
 
 def _build_app(path: str, prober: Prober) -> Any:
+    import quart
     import quart_trio
 
     app = quart_trio.QuartTrio(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
+    app.config["BODY_TIMEOUT"] = _BODY_TIMEOUT
     headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
     @app.get(path, strict_slashes=False)
     async def answer() -> tuple[bytes, int, dict[str, str]]:
+        await quart.request.get_data()  # HTTP 413 or 408
         report = await prober.get()
         return report.content, 200 if report.healthy else 500, headers
 

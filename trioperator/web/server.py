@@ -1,7 +1,8 @@
 """ASGI applications on Hypercorn, as a service in the nursery tree.
 
 Connections are accepted here, and each one is served by Hypercorn in a guard of its own: whatever goes wrong with a
-connection ends that connection. A server ends only by cancellation, within seconds, and closes all connections.
+connection ends that connection. HTTP/1 only: no HTTP/2, no WebSockets. A server ends only by cancellation, within
+seconds, and closes all connections.
 Hypercorn handles no signals here, and logs through the process's own handlers: warnings and errors only, unless more is
 enabled.
 """
@@ -9,17 +10,22 @@ enabled.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import hypercorn
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
 
 from trioperator.backoff import Backoff
 from trioperator.logs import get_logger
@@ -35,10 +41,23 @@ AsgiApp: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 # Seconds. At shutdown all requests in progress are answered at once, so only slow receivers need any time.
 _GRACE: Final = 1.0
 
-# Seconds from the first to the last byte of a connection, whatever it is used for.
+# Seconds from the first to the last byte of a connection, whatever it is used for. There is no shorter limit for single
+# reads: Hypercorn's also applies to clients that have sent their request and wait for the response.
 _LIFETIME: Final = 60.0
 
+# Seconds without a request, and until the head of the first one is complete.
+_IDLE: Final = 5.0
+
+# Seconds between the last byte to a client and the end of its connection. What it is still sending is read: otherwise
+# the kernel would reset the connection, and the client might never see the response.
+_LINGER: Final = 1.0
+_CHUNK: Final = 65_536
+
 _MAX_CONNECTIONS: Final = 200
+
+# Tasks that accept connections. Each accepts one in a pass of Trio's scheduler, in which every other connection may do
+# something, too: a single one does not keep up with many clients.
+_ACCEPTORS: Final = 16
 
 _RESTART: Final = Backoff(initial=1.0, maximum=60.0)
 
@@ -84,7 +103,10 @@ async def _accept(
         try:
             if failures:
                 _, sockets = await open_sockets(endpoint)
-            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+            copies = [sock.dup() for sock in sockets for _ in range(_ACCEPTORS)]
+            for sock in sockets:
+                sock.close()
+            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(copy)) for copy in copies]
             await trio.serve_listeners(handle, listeners, handler_nursery=handlers)  # closes the listeners
         except* Exception:
             failures = 1 if trio.current_time() - started_at > _RESTART.maximum else failures + 1
@@ -122,7 +144,7 @@ class _Connections:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; its errors end here."""
-        transport: Any = stream  # Hypercorn's type is that of TLS streams, but it serves both
+        transport: Any = stream  # Hypercorn's type is that of TLS streams
         if len(self._open) >= _MAX_CONNECTIONS:
             oldest = next(iter(self._open))
             del self._open[oldest]
@@ -132,12 +154,101 @@ class _Connections:
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_close_when_cancelled, stream)
-                    await TCPServer(self._app, self._config, self._context, ConnectionState({}), transport)
+                    await _Http1Server(self._app, self._config, self._context, ConnectionState({}), transport)
                     nursery.cancel_scope.cancel(reason="the connection is closed")
             except* Exception as errors:
                 self._logger.debug("A connection has failed.", exc_info=errors)
             finally:
                 self._open.pop(scope, None)
+
+
+class _UnsupportedRequestError(Exception):
+    """Raised to end a connection after a request of another version than HTTP/1, or without a path."""
+
+
+class _Http1Protocol(H11Protocol):
+    """Hypercorn's HTTP/1 without its ways to HTTP/2 and WebSockets. Requests for an upgrade get a usual response."""
+
+    async def _check_protocol(self, event: Any) -> None:
+        """Reject other versions (HTTP/2 may begin with a request of its own version), and targets that are no paths."""
+        if not event.http_version.startswith(b"1."):
+            await self._reject(505, event)
+        if not event.target.startswith(b"/"):  # full URLs, too: this is no proxy
+            await self._reject(400, event)
+
+    async def _reject(self, status: int, event: Any) -> NoReturn:
+        await self._send_error_response(status)
+        raise _UnsupportedRequestError(f"{event.target[:100]!r} HTTP/{event.http_version.decode()}")
+
+    async def _create_stream(self, request: Any) -> None:
+        """Pass a request on, as one without an upgrade."""
+        if any(name == b"upgrade" for name, _ in request.headers):
+            headers = [(name, value) for name, value in request.headers if name != b"upgrade"]
+            request = dataclasses.replace(request, headers=headers)
+        await super()._create_stream(request)
+
+
+class _Http1Server(TCPServer):
+    """Hypercorn's server of one connection, for HTTP/1 without TLS. It lingers before it closes the connection."""
+
+    async def run(self) -> None:
+        """Serve the connection to its end."""
+        stream: Any = self.stream  # Hypercorn's type is that of TLS streams
+        self._read_to_end = trio.Event()
+        try:
+            client = parse_socket_addr(stream.socket.family, stream.socket.getpeername())
+            server = parse_socket_addr(stream.socket.family, stream.socket.getsockname())
+            async with TaskGroup() as self._task_group:
+                protocol: Any = _Http1Protocol(
+                    self.app,
+                    self.config,
+                    self.context,
+                    self._task_group,
+                    ConnectionState(self.state),
+                    False,
+                    client,
+                    server,
+                    self.protocol_send,
+                )
+                self.protocol = protocol
+                await self.idle_task.restart(self._task_group, self._idle_timeout)
+                await self._read_data()
+                self._read_to_end.set()
+                await self.idle_task.stop()
+        except OSError:
+            pass
+        finally:
+            await self._close()
+
+    async def protocol_send(self, event: Any) -> None:
+        """Send an event of the protocol: data, the end of the connection, or whether it is idle."""
+        if isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        # Quart cancels a request at its end, which may be in here: connections would be neither closed nor idle then.
+        with trio.move_on_after(_LINGER, shield=True):
+            if isinstance(event, Updated):
+                await super().protocol_send(event)
+            elif not self.context.terminated.is_set():
+                with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._linger()
+        if isinstance(event, Closed):
+            await super().protocol_send(event)
+
+    async def _linger(self) -> None:
+        """Send the end of file, and read until the client sends it, too."""
+        stream: Any = self.stream
+        async with self.send_lock:  # the application may still be sending, after an error in what the client sends
+            await stream.send_eof()
+        try:
+            while await stream.receive_some(_CHUNK):
+                pass
+        except trio.BusyResourceError:  # the connection's own task is reading
+            await self._read_to_end.wait()
+
+    async def _close(self) -> None:
+        """Close the connection. Hypercorn sends the end of file before, in conflict with an application that sends."""
+        await self.stream.aclose()
 
 
 async def _close_when_cancelled(stream: trio.SocketStream) -> None:
@@ -151,10 +262,7 @@ async def _close_when_cancelled(stream: trio.SocketStream) -> None:
 def _build_config() -> hypercorn.Config:
     config = hypercorn.Config()
     config.h11_max_incomplete_size = 16 * 1024
-    config.h2_max_header_list_size = 16 * 1024
-    config.h2_max_concurrent_streams = 10
-    config.keep_alive_timeout = 5
-    config.read_timeout = 10
+    config.keep_alive_timeout = _IDLE
     config.include_server_header = False
     # With loggers given, Hypercorn configures none of its own. Access logging costs a copy of the environment for each
     # request, whether the record is emitted or not.
