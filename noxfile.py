@@ -96,3 +96,12 @@ def bench(session: nox.Session) -> None:
     """How much does it cost, next to Kopf on the same API server in the same run?"""
     session.install(".[tls]")
     session.run("python", "-m", "tests.bench", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Does it hold? An operator amid all kinds of faults, killed again and again; and its ports under attack."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "tests.soak", *session.posargs)
+    if not session.posargs:
+        session.run("python", "-m", "tests.soak", "ports")
