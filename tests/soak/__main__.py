@@ -37,8 +37,9 @@ from trioperator.kube.connection import load_connection
 from trioperator.testing import FaultPlan, FaultyTransport
 from trioperator.testing.pooled_transport import PooledTransport
 
-# Seconds until everything must be settled when nothing goes wrong any more.
-_PEACE = 240.0
+# Seconds without any progress, when nothing goes wrong any more, until what is not settled never will be. The longest
+# delays are those of handlers and requests that have failed several times.
+_PATIENCE = 120.0
 _MAX_PROBLEMS = 20
 
 
@@ -104,9 +105,12 @@ class Soak:
         await self._wait_until("released", self._find_left)
 
     async def _wait_until(self, state: str, find_problems: Callable[[], Any]) -> None:
-        began = trio.current_time()
+        began = progress_at = trio.current_time()
+        fewest = sys.maxsize
         while problems := await find_problems():
-            if trio.current_time() > began + _PEACE:
+            if len(problems) < fewest:
+                fewest, progress_at = len(problems), trio.current_time()
+            elif trio.current_time() > progress_at + _PATIENCE:
                 self.problems.append(f"{len(problems)} problems with objects that should be {state}:")
                 self.problems += problems[:_MAX_PROBLEMS]
                 return

@@ -193,6 +193,7 @@ class Weather:
         if "watch" in selection:
             makers += [functools.partial(maker, lines=lines) for maker in _STREAMS]
             makers += [Fault.duplicate, functools.partial(Fault.lag, 0.02)]
+            self._proxy.cut(0)  # so that there are new watches
         fault = self._random.choice(makers)()
         chance = self._random.choice([0.05, 0.2, 0.5, 1])
         self._rules.append(self._plan.add(fault, chance=chance, **selection))
