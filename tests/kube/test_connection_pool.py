@@ -530,6 +530,35 @@ async def test_requests_above_the_limit_wait(serve: Serve, open_transport: OpenT
     assert server.connections == 3
 
 
+async def test_the_time_for_a_request_begins_when_it_has_a_connection(
+    serve: Serve, open_transport: OpenTransport, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 20
+
+    async def script(talk: Talk) -> None:
+        while await talk.request() is not None:
+            await trio.sleep(5)
+            await talk.send(ANSWER)
+
+    transport = open_transport(await serve(script), max_connections=1)
+    late: list[bool] = []
+
+    async def request(timeout: float) -> None:
+        with trio.move_on_after(timeout) as scope:
+            response = await transport.send("GET", "/", headers=[], scope=scope)
+            await response.read(10)
+        late.append(scope.cancelled_caught)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(request, 10)
+    assert late == [False] * 4
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(request, 2)
+    assert late[4:] == [True] * 2
+
+
 async def test_a_burst_opens_few_connections_at_a_time(
     serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:

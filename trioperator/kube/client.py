@@ -248,13 +248,14 @@ class Client:
         if self._fence is not None and method != "GET":
             self._fence()
         seconds = self._get_timeout(timeout)
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(seconds) as scope:
             response = await credentials.transport.send(
                 method,
                 credentials.base + target,
                 headers=(*credentials.headers, *headers),
                 body=body,
                 connect_timeout=self._settings.networking.connect_timeout,
+                scope=scope,
             )
             limit = self._settings.networking.response_limit if max_size is None else max_size
             try:

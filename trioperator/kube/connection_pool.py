@@ -8,6 +8,7 @@ compression or HTTP/2.
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections import deque
 from typing import Final
@@ -74,6 +75,7 @@ class ConnectionPool:
         body: bytes | None = None,
         streaming: bool = False,
         connect_timeout: float | None = None,
+        scope: trio.CancelScope | None = None,
     ) -> Response:
         """See :meth:`Transport.send`."""
         request = render_request(method, target, host=self._host, headers=headers, body=body)
@@ -82,7 +84,7 @@ class ConnectionPool:
             if streaming:
                 conn = await self._acquire_own(fresh=fresh, connect_timeout=connect_timeout)
             else:
-                conn = await self._acquire(fresh=fresh, connect_timeout=connect_timeout)
+                conn = await self._acquire(fresh=fresh, connect_timeout=connect_timeout, scope=scope)
             try:
                 await conn.start(request)
             except _CONNECTION_ERRORS as exc:
@@ -118,7 +120,9 @@ class ConnectionPool:
         conn.counted = False
         return conn
 
-    async def _acquire(self, *, fresh: bool, connect_timeout: float | None) -> Http1Connection:
+    async def _acquire(
+        self, *, fresh: bool, connect_timeout: float | None, scope: trio.CancelScope | None
+    ) -> Http1Connection:
         """Return a connection as soon as one is idle or may be opened."""
         queued = False
         while True:
@@ -130,7 +134,7 @@ class ConnectionPool:
                     return conn
                 if self._dials < _MAX_DIALS:
                     break
-            await self._wait(first=queued)
+            await self._wait(first=queued, scope=scope)
             queued = True
         self._busy += 1
         self._dials += 1
@@ -145,8 +149,15 @@ class ConnectionPool:
         conn.counted = True
         return conn
 
-    async def _wait(self, *, first: bool) -> None:
-        """Wait in the queue until a connection is released, at the head of the queue if *first*."""
+    async def _wait(self, *, first: bool, scope: trio.CancelScope | None) -> None:
+        """Wait in the queue until a connection is released, at the head of the queue if *first*.
+
+        If the time for a request counted here, a slow server would get requests whose time is nearly over: they would
+        be given up and sent again, and so on for ever.
+        """
+        left = math.inf
+        if scope is not None:
+            left, scope.deadline = scope.deadline - trio.current_time(), math.inf
         waiter = trio.Event()
         if first:
             self._waiters.appendleft(waiter)
@@ -160,6 +171,8 @@ class ConnectionPool:
             else:
                 self._waiters.remove(waiter)
             raise
+        if scope is not None:
+            scope.deadline = trio.current_time() + left
 
     def _wake(self) -> None:
         if self._waiters:

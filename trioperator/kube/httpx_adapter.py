@@ -48,6 +48,7 @@ class HttpxTransport:
         body: bytes | None = None,
         streaming: bool = False,
         connect_timeout: float | None = None,
+        scope: trio.CancelScope | None = None,
     ) -> Response:
         """See :meth:`Transport.send`."""
         extensions: dict[str, Any] = {

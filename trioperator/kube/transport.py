@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
+import trio
+
 from trioperator.errors import ConnectionLostError
 
 __all__ = [
@@ -88,11 +90,13 @@ class Transport(Protocol):
         body: bytes | None = None,
         streaming: bool = False,
         connect_timeout: float | None = None,
+        scope: trio.CancelScope | None = None,
     ) -> Response:
         """Send a request and return its response as soon as the headers have arrived.
 
         *target* is the encoded path and query. A *streaming* response has a connection of its own, which does not
-        count against the limit for other requests. *connect_timeout* is in seconds. Raises TransportError.
+        count against the limit for other requests. *connect_timeout* is in seconds. The deadline of *scope* is
+        postponed by the time for which the request waits for other requests. Raises TransportError.
         """
 
     def retire(self) -> bool:

@@ -234,7 +234,8 @@ class NetworkingSettings(Section):
     _path: ClassVar[str] = "settings.networking"
 
     request_timeout: float | None = setting(300.0, TIMEOUT.or_none())
-    """Seconds that one attempt of a request may take, watches excepted; default: 300. None: no limit."""
+    """Seconds that one attempt of a request may take, watches excepted; default: 300. None: no limit. It does not count
+    how long the request waits for one of the operator's 20 connections."""
 
     connect_timeout: float | None = setting(None, TIMEOUT.or_none())
     """Seconds that connecting may take; default: None, limited by ``request_timeout`` only."""
