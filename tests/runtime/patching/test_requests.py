@@ -151,12 +151,12 @@ async def test_a_response_that_is_not_the_object_counts_as_lost(
 ) -> None:
     body = await parts.cluster.create(widget(size=1))
     rule = parts.plan.add(Fault.answer(200, answer), method="PATCH")
-    with pytest.raises(ConnectionLostError, match="response about w (is not|cannot be read)"):
+    with pytest.raises(ConnectionLostError, match=r"response about w (is not|cannot be read)"):
         await requests.patch(KIND, body, {"spec": {"size": 5}})
-    with pytest.raises(ConnectionLostError, match="response about w (is not|cannot be read)"):
+    with pytest.raises(ConnectionLostError, match=r"response about w (is not|cannot be read)"):
         await requests.patch_conditionally(KIND, body, SIZE)
     parts.plan.remove(rule)
     parts.plan.add(Fault.answer(200, answer), method="GET")
     await parts.cluster.patch("widgets", "w", {"spec": {"size": 2}})
-    with pytest.raises(ConnectionLostError, match="response about w (is not|cannot be read)"):
+    with pytest.raises(ConnectionLostError, match=r"response about w (is not|cannot be read)"):
         await requests.patch_conditionally(KIND, body, SIZE)
