@@ -37,6 +37,7 @@ from trioperator.handling.cause import ActivityCause
 from trioperator.handling.handler import Activity, ActivityHandler, Handler, SpawningHandler
 from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.stopping import DaemonStoppingReason
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.kube.client import Client, open_client
 from trioperator.logs import describe_ref, get_logger
 from trioperator.machinery import Machinery, build_machinery
@@ -333,7 +334,7 @@ class _Operator:
 
     def _make_invoker(self) -> Invoker:
         execution = self._plan.settings.execution
-        limiter = trio.CapacityLimiter(execution.max_workers)
+        limiter = ThreadLimiter(execution.max_workers)
         return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self._running)
 
 

@@ -16,6 +16,7 @@ import outcome
 import trio
 
 __all__ = [
+    "Limiter",
     "ThreadObserver",
     "current_observer",
     "observe_threads",
@@ -26,6 +27,13 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+class Limiter(Protocol):
+    """A capacity limiter, as Trio uses it for a thread: Trio's own, or another."""
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None: ...
+    def release_on_behalf_of(self, borrower: object) -> None: ...
 
 
 class ThreadObserver(Protocol):
@@ -58,7 +66,7 @@ def observe_threads(make_observer: Callable[[], ThreadObserver | None] | None) -
     _make_observer = make_observer
 
 
-async def run_in_thread(fn: Callable[[], T], *, limiter: trio.CapacityLimiter) -> T:
+async def run_in_thread(fn: Callable[[], T], *, limiter: Limiter) -> T:
     """Call the function in a thread, and return its result. Cancellation abandons the thread.
 
     Under a mock clock, time stands still until the function returns (see :mod:`trioperator.testing.autojump`).
@@ -66,16 +74,14 @@ async def run_in_thread(fn: Callable[[], T], *, limiter: trio.CapacityLimiter) -
     """
     observer = _observe()
     if observer is None:
-        return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(fn, limiter=cast(trio.CapacityLimiter, limiter), abandon_on_cancel=True)
     try:
         return await _start(fn, gate=_Gate(limiter, observer), observer=observer)
     finally:
         observer.finished()
 
 
-async def run_in_joined_thread(
-    fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope
-) -> T | None:
+async def run_in_joined_thread(fn: Callable[[], T], *, limiter: Limiter, scope: trio.CancelScope) -> T | None:
     """Call the function in a thread that sees the cancellation of *scope*, but is waited for until it ends.
 
     Once *scope* is cancelled, ``trio.from_thread.check_cancelled()`` raises in the thread. Returns None if the thread
@@ -101,7 +107,7 @@ async def run_in_joined_thread(
 
 
 async def run_in_nursery_thread(
-    fn: Callable[[], T], *, limiter: trio.CapacityLimiter, scope: trio.CancelScope, nursery: trio.Nursery
+    fn: Callable[[], T], *, limiter: Limiter, scope: trio.CancelScope, nursery: trio.Nursery
 ) -> T | None:
     """Call the function in a thread that only the cancellation of *nursery*, which is around the caller, abandons.
 
@@ -161,7 +167,7 @@ async def _start(fn: Callable[[], T], *, gate: _Gate, observer: ThreadObserver |
 class _Gate:
     """Capacity limiter of one thread that records when the thread starts and when it ends."""
 
-    def __init__(self, limiter: trio.CapacityLimiter, observer: ThreadObserver | None) -> None:
+    def __init__(self, limiter: Limiter, observer: ThreadObserver | None) -> None:
         self._limiter = limiter
         self._observer = observer
         self.has_started = False

@@ -6,13 +6,12 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import trio
-
 from trioperator.clock import wall_now
 from trioperator.handling.cause import ChangeCause, EventCause
 from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, Reason
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource, Selector
 
@@ -82,7 +81,7 @@ async def invoke(
     """Make one attempt of a handler whose first attempt started *ago* seconds before."""
     made = fn if isinstance(fn, Handler) else handler(fn, **options)
     started = wall_now() - datetime.timedelta(seconds=ago)
-    invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
+    invoker = Invoker(limiter=ThreadLimiter(2), backoff=60)
     return await invoker.invoke(
         made, kwargs or {}, attempt=Attempt(retry=retry, started=started), logger=get_logger("trioperator.tests")
     )

@@ -27,6 +27,7 @@ from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, Permane
 from trioperator.handling.handler import ErrorsMode
 from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.logs import get_logger
 
 # ----------------------------------------------------------------------------------------------- results
@@ -60,20 +61,31 @@ async def test_a_sync_function_may_call_back_into_trio() -> None:
 
 
 async def test_as_many_sync_functions_run_at_once_as_there_are_threads() -> None:
-    limiter = trio.CapacityLimiter(2)
-    invoker = Invoker(limiter=limiter, backoff=1)
+    invoker = Invoker(limiter=ThreadLimiter(2), backoff=1)
+    called: list[int] = []
+    both = trio.Event()
     release = threading.Event()
+
+    def note() -> None:
+        called.append(1)
+        if len(called) == 2:
+            both.set()
+
+    def wait() -> None:
+        trio.from_thread.run_sync(note)
+        release.wait()
 
     async def call() -> None:
         attempt = Attempt(retry=0, started=wall_now())
         logger = get_logger("trioperator.tests")
-        await invoker.invoke(handler(lambda: release.wait()), {}, attempt=attempt, logger=logger)
+        await invoker.invoke(handler(wait), {}, attempt=attempt, logger=logger)
 
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(call)
-        await trio.testing.wait_all_tasks_blocked()
-        assert (limiter.borrowed_tokens, limiter.statistics().tasks_waiting) == (2, 2)
+        await both.wait()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(called) == 2
         release.set()
 
 
@@ -542,7 +554,7 @@ async def test_a_thread_that_has_never_begun_is_not_called_abandoned(caplog: pyt
 
 async def test_calls_in_progress_are_known(autojump_clock: MockClock) -> None:
     running: dict[Attempt, RunningCall] = {}
-    invoker = Invoker(limiter=trio.CapacityLimiter(1), backoff=1, running=running)
+    invoker = Invoker(limiter=ThreadLimiter(1), backoff=1, running=running)
     seen: list[tuple[str, str]] = []
 
     async def fn() -> None:

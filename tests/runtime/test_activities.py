@@ -17,6 +17,7 @@ from trioperator.errors import ActivityError
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.handler import Activity
 from trioperator.handling.invoke import Invoker
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.logs import get_logger
 from trioperator.runtime.activities import run_activity
 
@@ -37,7 +38,7 @@ class Start:
         cause = ActivityCause(
             activity=activity, settings=self.settings, memo=self.memo, logger=get_logger("activities")
         )
-        invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
+        invoker = Invoker(limiter=ThreadLimiter(2), backoff=60)
         return await run_activity(self.registry.activities(activity), cause, invoker, deadline=deadline)
 
     def failing(self, make: Callable[[], Exception], *, times: int, **options: Any) -> None:

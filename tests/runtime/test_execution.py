@@ -16,6 +16,7 @@ from trioperator.apiserver import Cluster
 from trioperator.handling.handler import ChangeHandler, EventHandler, Reason
 from trioperator.handling.invoke import Invoker
 from trioperator.handling.lifecycles import Lifecycle, all_at_once
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.model.resource import Selector
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.execution import Execution, Executor
@@ -30,7 +31,7 @@ class Bench:
     def __init__(self, parts: Harness, state: ObjectState) -> None:
         self.parts = parts
         self.state = state
-        invoker = Invoker(limiter=trio.CapacityLimiter(2), backoff=60)
+        invoker = Invoker(limiter=ThreadLimiter(2), backoff=60)
         self.executor = Executor(invoker, parts.progress, parts.pending, parts.essences, parts.settings, trio.Event())
         self.calls: list[str] = []
 

@@ -29,8 +29,9 @@ FRESH, INITIAL = Lane.FRESH, Lane.INITIAL
 class Item:
     """Something to be reconciled."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, flow: str = "") -> None:
         self.name = name
+        self.flow = flow
 
 
 class Reconciler:
@@ -211,6 +212,93 @@ async def test_a_queued_initial_item_becomes_urgent_when_it_is_added_afresh_and_
         await trio.sleep(100)
     assert reconciler.names[0] == "8"
     assert sorted(reconciler.names) == [str(number) for number in range(10)]
+
+
+# Fairness.
+
+
+async def test_a_flow_with_many_slow_items_does_not_hold_up_the_others(autojump_clock: MockClock) -> None:
+    reconciler = Reconciler(seconds=10)
+    began = trio.current_time()
+    async with open_workqueue(reconciler, limit=4) as queue:
+        for number in range(100):
+            queue.add(Item(f"slow {number}", "slow"))
+        await trio.sleep(1)
+        for flow in ("one", "two"):
+            for number in range(2):
+                queue.add(Item(f"{flow} {number}", flow))
+        await trio.sleep(1000)
+    others = [time - began for name, time in zip(reconciler.names, reconciler.times, strict=True) if "slow" not in name]
+    assert others == pytest.approx([10, 10, 20, 20])  # behind 96 items that were there before
+    assert sorted(reconciler.names[4:10]) == ["one 0", "one 1", "slow 4", "slow 5", "two 0", "two 1"]
+    assert len(reconciler.names) == 104
+
+
+@pytest.mark.parametrize("lane", [FRESH, INITIAL])
+async def test_when_all_workers_are_busy_the_flows_of_a_lane_take_turns(lane: Lane, autojump_clock: MockClock) -> None:
+    reconciler = Reconciler()
+    async with open_workqueue(reconciler, limit=1) as queue:
+        queue.add(Item("busy"))
+        await trio.sleep(0.5)
+        for flow, count in (("a", 5), ("b", 1), ("c", 3)):
+            for number in range(count):
+                queue.add(Item(f"{flow}{number}", flow), lane)
+        await trio.sleep(100)
+    assert reconciler.names == ["busy", "a0", "b0", "c0", "a1", "c1", "a2", "c2", "a3", "a4"]
+
+
+async def test_as_long_as_there_are_workers_nobody_asks_for_the_flow_of_an_item(autojump_clock: MockClock) -> None:
+    asked: list[str] = []
+
+    class Observed(Item):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "flow":
+                asked.append(self.name)
+            return super().__getattribute__(name)
+
+    async with open_workqueue(Reconciler(), limit=3) as queue:
+        for number in range(5):
+            queue.add(Observed(f"{number}"))
+        await trio.sleep(100)
+    assert asked == ["3", "4"]
+
+
+@pytest.mark.parametrize("style", ["async", "sync"])
+async def test_a_namespace_with_slow_handlers_does_not_hold_up_the_others(
+    style: str, bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.settings.queueing.worker_limit = 4 if style == "async" else 200
+    bench.settings.execution.max_workers = 4
+    waited: list[float] = []
+
+    def note(meta: trioperator.Meta) -> float:
+        if meta.namespace == "slow":
+            return 10.0
+        waited.append(trio.current_time())
+        return 0.0
+
+    async def create(meta: trioperator.Meta) -> None:
+        await trio.sleep(note(meta))
+
+    def create_in_thread(meta: trioperator.Meta) -> None:
+        seconds = trio.from_thread.run_sync(note, meta)
+        trio.from_thread.run(trio.sleep, seconds)
+
+    on.create("widgets", id="create", registry=bench.registry)(create if style == "async" else create_in_thread)
+    await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slow"}})
+    async with bench.running():
+        for number in range(100):
+            slow = widget(f"w{number}")
+            slow["metadata"]["namespace"] = "slow"
+            await bench.cluster.create(slow)
+        await settle(5)
+        began = trio.current_time()
+        for number in range(3):
+            await bench.cluster.create(widget(f"w{number}"))
+        await settle(60)
+        bench.settings.process.grace = 1
+    assert len(waited) == 3
+    assert max(waited) - began < 15
 
 
 # Results of reconciles.

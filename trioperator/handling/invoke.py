@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +38,7 @@ from trioperator.handling.outcome import (
     describe_with_type,
 )
 from trioperator.handling.storable import check_storable
+from trioperator.handling.thread_limiter import ThreadLimiter, ThreadSlot
 from trioperator.logs import describe_ref
 from trioperator.model.patch import Patch
 from trioperator.threads import run_in_joined_thread, run_in_nursery_thread, run_in_thread
@@ -57,7 +58,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
     this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
-    be retried.
+    be retried. Where threads are scarce, attempts of one ``flow`` take turns with those of others.
     """
 
     retry: int
@@ -66,6 +67,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     patch: Patch | None = None
     interruption: Interruption | None = None
     nursery: trio.Nursery | None = None
+    flow: Hashable = None
 
 
 class RunningCall(msgspec.Struct, frozen=True, eq=False):
@@ -88,7 +90,7 @@ class Invoker:
     def __init__(
         self,
         *,
-        limiter: trio.CapacityLimiter,
+        limiter: ThreadLimiter,
         backoff: float,
         running: MutableMapping[Attempt, RunningCall] | None = None,
     ) -> None:
@@ -175,25 +177,28 @@ class Invoker:
             finally:
                 threads.clear()
 
+        limiter = self._limiter.slot(handler, attempt.flow)
         try:
             if attempt.interruption is None and attempt.nursery is None:
-                (result,) = await run_in_thread(call, limiter=self._limiter)
+                (result,) = await run_in_thread(call, limiter=limiter)
                 return result
-            return await self._call_in_awaited_thread(call, attempt)
+            return await self._call_in_awaited_thread(call, attempt, limiter)
         except trio.Cancelled:
             if threads:
                 logger = self.running[attempt].logger
                 logger.warning("%s is still running in a thread, which is abandoned.", handler)
             raise
 
-    async def _call_in_awaited_thread(self, call: Callable[[], tuple[Any]], attempt: Attempt) -> Any:
+    async def _call_in_awaited_thread(
+        self, call: Callable[[], tuple[Any]], attempt: Attempt, limiter: ThreadSlot
+    ) -> Any:
         interruption, nursery = attempt.interruption, attempt.nursery
         scope = trio.CancelScope() if interruption is None else interruption.make_scope()
         try:
             if nursery is None:
-                returned = await run_in_joined_thread(call, limiter=self._limiter, scope=scope)
+                returned = await run_in_joined_thread(call, limiter=limiter, scope=scope)
             else:
-                returned = await run_in_nursery_thread(call, limiter=self._limiter, scope=scope, nursery=nursery)
+                returned = await run_in_nursery_thread(call, limiter=limiter, scope=scope, nursery=nursery)
         finally:
             if interruption is not None:
                 interruption.leave_scope()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -89,6 +89,11 @@ class ObjectState:
         self.initial = initial and (memory is None or memory.initial)
         self._listener: Callable[[WatchEvent], None] | None = None
         self._memo: Any = None if memory is None else memory.memo
+
+    @property
+    def flow(self) -> Hashable:
+        """The flow for fair queuing: the objects of the kind in the namespace."""
+        return self.cache, self.namespace
 
     def get_memo(self) -> Any:
         """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""

@@ -88,7 +88,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         own = HandlerPatch(self.pending, state, cause, handler)
         token = current_cause.set(cause)
         try:
-            attempt = Attempt(retry=0, started=wall_now(), patch=own.patch)
+            attempt = Attempt(retry=0, started=wall_now(), patch=own.patch, flow=state.flow)
             kwargs = cause.kwargs_for(handler, own.patch)
             outcome = await self.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
         finally:
@@ -178,6 +178,7 @@ class Execution:
                     patch=own.patch,
                     interruption=interruption,
                     nursery=nursery,
+                    flow=self._state.flow,
                 )
                 subhandlers.begin()
                 kwargs = cause.kwargs_for(handler, own.patch)

@@ -142,7 +142,8 @@ class Indexing:
             failure = failures.get(identity)
             if again if failure is None else failure.due is None or failure.due > trio.current_time():
                 continue
-            attempt = Attempt(failure.retries, failure.started) if failure else Attempt(0, wall_now())
+            retry, started = (failure.retries, failure.started) if failure else (0, wall_now())
+            attempt = Attempt(retry, started, flow=state.flow)
             outcome = await self._invoke(cause, handler, attempt)
             if handler in state.cache.kind.handlers.indices:  # else the objects were removed meanwhile
                 self._settle(state, handler, attempt=attempt, outcome=outcome, event=event)

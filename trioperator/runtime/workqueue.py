@@ -1,28 +1,37 @@
 """The work queue: which object is reconciled next, by how many workers, and when an object is due again.
 
 As in client-go, an item is with one worker at a time, and an item that is added meanwhile is queued again afterwards.
+When all workers are busy, the flows of items (objects of one kind in one namespace) take turns.
 A worker is a task that lives while there is work; an item that waits for its due time has none.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import enum
 import heapq
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 import trio
 
+from trioperator.fairness import FairQueue
 from trioperator.pulse import Pulse
 from trioperator.runtime.result import DONE, Again, RequeueAt, Result
 
 __all__ = ["Lane", "Reconciles", "WorkQueue", "open_workqueue"]
 
-T = TypeVar("T")
+
+class _Item(Hashable, Protocol):
+    """An item with its flow: items of other flows never wait for more than one item of this flow in a row."""
+
+    @property
+    def flow(self) -> Hashable: ...
+
+
+T = TypeVar("T", bound=_Item)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 # Out of so many items plus one, one is from the initial lane, however many fresh ones there are.
@@ -74,8 +83,8 @@ class WorkQueue(Generic[T]):
         self._reconciler = reconciler
         self._limit: float = math.inf if limit is None else limit
         self._entries: dict[T, _Entry[T]] = {}
-        self._fresh: collections.deque[_Entry[T]] = collections.deque()
-        self._initial: collections.deque[_Entry[T]] = collections.deque()
+        self._fresh: FairQueue[_Entry[T]] = FairQueue()
+        self._initial: FairQueue[_Entry[T]] = FairQueue()
         self._since_initial = 0
         self._heap: list[tuple[float, int, _Entry[T]]] = []
         self._many = _FEW
@@ -109,7 +118,11 @@ class WorkQueue(Generic[T]):
         if entry.lane is Lane.FRESH or entry.lane is lane:
             return False
         entry.lane = lane
-        (self._fresh if lane is Lane.FRESH else self._initial).append(entry)
+        queue = self._fresh if lane is Lane.FRESH else self._initial
+        if self._running < self._limit:  # it is given a worker at once
+            queue.direct.append(entry)
+        else:
+            queue.append(entry, entry.item.flow)
         return True
 
     def requeue_at(self, item: T, time: float) -> None:

@@ -19,6 +19,7 @@ from trioperator.handling.handler_state import add_seconds, build_result_patch
 from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.model.patch import Patch, merge_patches
 from trioperator.runtime.daemons.daemon import Daemon
 from trioperator.runtime.daemons.timing import after_idling, next_tick, spread
@@ -48,7 +49,7 @@ class DaemonLoops:
         backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
         self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
-        unlimited, limited = trio.CapacityLimiter(math.inf), trio.CapacityLimiter(settings.execution.max_workers)
+        unlimited, limited = ThreadLimiter(math.inf), ThreadLimiter(settings.execution.max_workers)
         self._daemon_invoker = Invoker(limiter=unlimited, backoff=backoff, running=running)
         self._timer_invoker = Invoker(limiter=limited, backoff=backoff, running=running)
 
@@ -99,14 +100,14 @@ class DaemonLoops:
 
     async def _complete(self, daemon: Daemon) -> Outcome | None:
         """Make attempts until one is final. Returns None where there was to be another, but the daemon has to stop."""
-        attempt = Attempt(retry=0, started=wall_now())
+        attempt = Attempt(retry=0, started=wall_now(), flow=daemon.state.flow)
         while True:
             outcome = await self._attempt_when_possible(daemon, attempt)
             if outcome is None or outcome.final:
                 return outcome
             if await self._wait(daemon, trio.current_time() + outcome.delay) is None:
                 return None
-            attempt = Attempt(retry=attempt.retry + 1, started=attempt.started)
+            attempt = Attempt(retry=attempt.retry + 1, started=attempt.started, flow=attempt.flow)
 
     async def _attempt_when_possible(self, daemon: Daemon, attempt: Attempt) -> Outcome | None:
         """Call the function once; a sync daemon waits for a thread before. Returns None if it has to stop meanwhile."""
