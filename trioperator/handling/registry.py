@@ -37,6 +37,7 @@ from trioperator.handling.handler import (
     SpawningHandler,
     check_callback,
     check_signature,
+    signature_of,
 )
 from trioperator.handling.indexing import Index, Indices
 from trioperator.model.fields import FieldPath
@@ -45,6 +46,7 @@ from trioperator.model.resource import Selector
 __all__ = [
     "KindHandlers",
     "OperatorRegistry",
+    "declares_any",
     "get_default_registry",
     "handler_identity",
     "prematches_any",
@@ -165,6 +167,16 @@ def _available_kwargs(handler: Handler) -> frozenset[str]:
     if isinstance(handler, IndexHandler):
         return INDEX_KWARGS
     return DAEMON_KWARGS if isinstance(handler, SpawningHandler) else ACTIVITY_KWARGS
+
+
+def declares_any(handlers: KindHandlers, names: frozenset[str]) -> bool:
+    """Return whether a handler of objects, or one of its filters, declares any of these arguments by name."""
+    users: tuple[ResourceHandler, ...] = (*handlers.events, *handlers.changes, *handlers.spawning)
+    return any(
+        not names.isdisjoint(handler.signature.names)
+        or any(not names.isdisjoint(signature_of(fn).names) for _, fn in callbacks(handler))
+        for handler in users
+    )
 
 
 def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:

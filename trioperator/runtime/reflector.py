@@ -34,6 +34,9 @@ _TOO_SHORT = 1.0
 _LONG_ENOUGH = 30.0
 # How many objects that cannot be read are remembered, as they are reported once.
 _MAX_REPORTED = 1000
+# After so many failures in a row a first list counts as refused, if the server says that there is none to be had; and
+# as unavailable (for minutes), whatever the errors are.
+_REFUSED, _UNAVAILABLE = 3, 10
 
 
 class Observer(Protocol):
@@ -46,8 +49,9 @@ class Observer(Protocol):
 class Reflector:
     """List and watch of the collection at *path*.
 
-    ``tried`` is set when the first list is complete or has failed; ``trouble`` is the last request's error, if any;
-    ``is_synced`` is whether it has ever watched. *consequence* is a sentence for the log on what fails until then.
+    ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
+    failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
+    *consequence* is a sentence for the log on what fails until then.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Reflector:
         self._failures = 0
         self._opened_at = float("inf")
         self.tried = trio.Event()
+        self.unlistable = trio.Event()
         self.trouble: Exception | None = None
         self.is_synced = False
 
@@ -177,6 +182,8 @@ class Reflector:
         else:
             self.trouble = error
             self._report(error, delay)
+            if self._failures >= (_REFUSED if _is_refusal(error) else _UNAVAILABLE):
+                self.unlistable.set()
         self.tried.set()
         await trio.sleep(delay)
 
@@ -195,3 +202,8 @@ class Reflector:
 def _needs_list(error: TrioperatorError) -> bool:
     """Return whether the resource version of the watch is of no use any more."""
     return isinstance(error, ExpiredError) or (isinstance(error, ApiError) and is_version_too_large(error))
+
+
+def _is_refusal(error: TrioperatorError) -> bool:
+    """Return whether the server does not serve the kind, or not to this user."""
+    return isinstance(error, ApiError) and error.status in (403, 404, 405)

@@ -28,6 +28,7 @@ from trioperator.model.resource import Resource, Selection, Selector, select_res
 from trioperator.pulse import Pulse
 from trioperator.runtime.cache import Kind, Memory, ObjectCache, Queue
 from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.index_gate import IndexGate
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
 from trioperator.runtime.reflector import Reflector
@@ -83,11 +84,7 @@ class WatchManager:
         self._indexing = indexing
         self._daemons = daemons
         self._memories = {} if memories is None else memories
-        self._held: list[ObjectCache] = []
-        self._active = trio.Event()
-        self._indexed, self._released = trio.Event(), trio.Event()
-        self._indexed.set()
-        self._released.set()
+        self._gate = IndexGate(indexing)
         self._handlers = registry.resource_handlers()
         self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
         self._logger = get_logger("trioperator.runtime.watches")
@@ -120,7 +117,7 @@ class WatchManager:
             self._adjust(intake)
             self._warn_of_digested_fields()
             await self._wait_for_lists()
-            await self._indexed.wait()
+            await self._gate.opened.wait()
             task_status.started()
             while True:
                 await self._changed.wait()
@@ -128,7 +125,7 @@ class WatchManager:
 
     def activate(self) -> None:
         """Let objects be handled."""
-        self._active.set()
+        self._gate.activate()
 
     def remember(self) -> dict[str, Memory]:
         """Return what is remembered of the objects while the operator is paused, by their keys in the caches."""
@@ -270,45 +267,9 @@ class WatchManager:
             else:
                 watch = self._watches[key] = self._make_watch(key, kind)
                 started.append(watch)
-        self._hold(intake, [watch.cache for watch in started])
+        self._gate.hold(intake, [(watch.cache, watch.reflector) for watch in started])
         for watch in started:
             intake.start_soon(self._serve_watch, watch, name=f"watch {watch.reflector.path}")
-
-    def _hold(self, intake: trio.Nursery, caches: Collection[ObjectCache]) -> None:
-        """Keep objects from being handled on standby, and until those that are indexed are in the indices."""
-        is_holding = not self._released.is_set()
-        is_active = self._active.is_set()
-        if is_active and not is_holding and not any(cache.kind.handlers.indices for cache in caches):
-            return
-        for cache in caches:
-            if is_active:
-                cache.hold()
-            else:
-                cache.stand_by(self._indexing.forget)
-        self._held += caches
-        if not is_holding:
-            self._indexed, self._released = trio.Event(), trio.Event()
-            intake.start_soon(self._release, name="populate indices")
-
-    async def _release(self) -> None:
-        """Let the objects that were held be handled, once the indices are filled and the operator is active."""
-        done: set[ObjectCache] = set()
-        while (pending := self._unindexed(done)) or not self._active.is_set():
-            for cache in pending:
-                await cache.listed.wait()
-            await self._indexing.populate(pending)
-            done |= pending
-            self._indexed.set()
-            if not self._unindexed(done):
-                await self._active.wait()
-        self._indexed.set()
-        held, self._held = self._held, []
-        self._released.set()
-        for cache in held:
-            cache.release()
-
-    def _unindexed(self, done: Collection[ObjectCache]) -> set[ObjectCache]:
-        return {cache for cache in self._held if cache.kind.handlers.indices}.difference(done)
 
     def _exists(self, resource: Resource, namespace: str | None) -> bool:
         """Check whether objects of the kind may still exist, in any version, though they are not watched."""

@@ -1,0 +1,105 @@
+"""The index gate: objects are handled when the indices are complete, and the operator is active.
+
+A kind that cannot be listed holds up only those kinds whose handlers declare an index of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import trio
+
+from trioperator.handling.registry import declares_any
+from trioperator.logs import get_logger
+from trioperator.runtime.cache import ObjectCache
+from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.reflector import Reflector
+
+__all__ = ["IndexGate"]
+
+_logger = get_logger("trioperator.runtime.indexing")
+
+
+class IndexGate:
+    """Keeps objects from being handled on standby, and until all objects that are to be indexed are.
+
+    ``opened`` is set when the indices are complete, except for kinds that cannot be listed.
+    """
+
+    def __init__(self, indexing: Indexing) -> None:
+        self.opened = trio.Event()
+        self.opened.set()
+        self._indexing = indexing
+        self._is_active = False
+        self._held: list[ObjectCache] = []
+        self._incomplete: set[ObjectCache] = set()  # their first lists are not in the indices yet
+        self._unlistable: set[ObjectCache] = set()  # of these, the ones that wait for a list in vain
+
+    def hold(self, nursery: trio.Nursery, watches: Collection[tuple[ObjectCache, Reflector]]) -> None:
+        """Keep the objects of new watches waiting, on standby or if there is anything to be indexed before."""
+        indexed = [(cache, reflector) for cache, reflector in watches if cache.kind.handlers.indices]
+        if self._is_active and not indexed and not self._incomplete:
+            return
+        for cache, _ in watches:
+            if self._is_active:
+                cache.hold()
+            else:
+                cache.stand_by(self._indexing.forget)
+            self._held.append(cache)
+        for cache, reflector in indexed:
+            self._incomplete.add(cache)
+            nursery.start_soon(self._populate, cache, reflector, name=f"populate indices from {reflector.path}")
+        if indexed and self.opened.is_set():
+            self.opened = trio.Event()
+        self._release()
+
+    def activate(self) -> None:
+        """End the standby."""
+        self._is_active = True
+        self._release()
+
+    async def _populate(self, cache: ObjectCache, reflector: Reflector) -> None:
+        """Fill the indices from the first list of a watch."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_up, cache, reflector, name="watch for a list that is refused")
+            await cache.listed.wait()
+            nursery.cancel_scope.cancel(reason="it is listed")
+        self._unlistable.discard(cache)
+        await self._indexing.populate([cache])
+        self._incomplete.discard(cache)
+        self._release()
+
+    async def _give_up(self, cache: ObjectCache, reflector: Reflector) -> None:
+        """Go on without a kind that cannot be listed, as soon as that is sure."""
+        await reflector.unlistable.wait()
+        self._unlistable.add(cache)
+        names = _index_names(cache)
+        waiting = sorted({str(held.kind.resource) for held in self._held if declares_any(held.kind.handlers, names)})
+        fate = f"{', '.join(waiting)} will be handled when it can be" if waiting else "no handlers depend on that"
+        _logger.warning(
+            "The objects at %s cannot be listed, so there is nothing of them in %s: %s. %s",
+            reflector.path,
+            " and ".join(f"the index {name!r}" for name in sorted(names)),
+            fate,
+            reflector.trouble,
+        )
+        self._release()
+
+    def _release(self) -> None:
+        """Let those objects be handled that need not wait for an index any more."""
+        if self._incomplete - self._unlistable:
+            return
+        self.opened.set()
+        if not self._is_active:
+            return
+        missing = _index_names(*self._incomplete)
+        held, self._held = self._held, []
+        for cache in held:
+            if cache in self._incomplete or declares_any(cache.kind.handlers, missing):
+                self._held.append(cache)
+            else:
+                cache.release()
+
+
+def _index_names(*caches: ObjectCache) -> frozenset[str]:
+    return frozenset(handler.id for cache in caches for handler in cache.kind.handlers.indices)
