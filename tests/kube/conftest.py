@@ -142,6 +142,27 @@ async def answer_all(talk: Talk) -> None:
         await talk.send(ANSWER)
 
 
+async def tunnel(target: Server, talk: Talk) -> None:
+    """Forward one connection to the target, as a proxy does after CONNECT."""
+    request = await talk.request()
+    assert request is not None
+    assert request.method == "CONNECT"
+    far = await trio.open_tcp_stream("127.0.0.1", target.port)
+    await talk.send(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    async def forth() -> None:
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await talk._fill():
+                data, talk._buffer = talk._buffer, b""
+                await far.send_all(data)
+        pumps.cancel_scope.cancel()
+
+    async with far, trio.open_nursery() as pumps:
+        pumps.start_soon(forth)
+        async for data in far:
+            await talk.send(bytes(data))
+
+
 @pytest.fixture(scope="session")
 def ca() -> trustme.CA:
     return trustme.CA()

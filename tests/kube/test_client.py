@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import ssl
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import trio.testing
 import trustme
 from trio.testing import MockClock
 
-from tests.kube.conftest import ANSWER, Answer, Memory, Serve, Server, Talk, answer_all, client_of, ok, status
+from tests.kube.conftest import ANSWER, Answer, Memory, Serve, Server, Talk, answer_all, client_of, ok, status, tunnel
 from trioperator._version import __version__
 from trioperator.errors import (
     ConflictError,
@@ -413,13 +414,6 @@ class TestSockets:
                     await client.get("/x")
         assert server.connections == 1
 
-    async def test_the_tls_server_name_can_be_set(
-        self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str
-    ) -> None:
-        server = await serve(answer_all, tls=server_tls)
-        async with client_of(server, settings, ca_data=ca_pem, tls_server_name="kubernetes.default") as client:
-            assert await client.get("/x") == {}
-
     async def test_silence_meets_the_time_out(self, serve: Serve, settings: OperatorSettings) -> None:
         async def script(talk: Talk) -> None:
             await trio.sleep_forever()
@@ -504,33 +498,31 @@ class TestSockets:
         self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str
     ) -> None:
         target = await serve(answer_all, tls=server_tls)
-
-        async def proxy(talk: Talk) -> None:
-            request = await talk.request()
-            assert request is not None
-            assert request.method == "CONNECT"
-            far = await trio.open_tcp_stream("127.0.0.1", target.port)
-            await talk.send(b"HTTP/1.1 200 OK\r\n\r\n")
-
-            async def forth() -> None:
-                async with far:
-                    while await talk._fill():
-                        data, talk._buffer = talk._buffer, b""
-                        await far.send_all(data)
-                pumps.cancel_scope.cancel()
-
-            async with trio.open_nursery() as pumps:
-                pumps.start_soon(forth)
-                async for data in far:
-                    await talk.send(bytes(data))
-
-        server = await serve(proxy)
-        info = ConnectionInfo(
-            server=target.url, proxy_url=server.url, ca_data=ca_pem, tls_server_name="kubernetes.default"
-        )
-        async with open_client(lambda: info, settings=settings) as client:
+        proxy = await serve(functools.partial(tunnel, target))
+        async with client_of(target, settings, proxy_url=proxy.url, ca_data=ca_pem) as client:
             assert await client.get("/x") == {}
-        assert target.connections == 1
+        assert (proxy.connections, target.connections) == (1, 1)
+
+    @pytest.mark.parametrize("by_proxy", [False, True])
+    async def test_the_server_must_have_a_certificate_for_the_tls_server_name(
+        self, by_proxy: bool, serve: Serve, settings: OperatorSettings, ca: trustme.CA, ca_pem: str
+    ) -> None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        ca.issue_cert("kubernetes.internal").configure_cert(tls)  # not for 127.0.0.1
+        asked: list[str | None] = []
+        tls.sni_callback = lambda _, name, __: asked.append(name)
+        target = await serve(answer_all, tls=tls)
+        proxy = await serve(functools.partial(tunnel, target))
+        fields = {"ca_data": ca_pem, "proxy_url": proxy.url if by_proxy else None}
+        settings.networking.error_backoffs = ()
+        async with client_of(target, settings, tls_server_name="kubernetes.internal", **fields) as client:
+            assert await client.get("/x") == {}
+        assert asked == ["kubernetes.internal"]
+        for name in (None, "other.internal"):
+            async with client_of(target, settings, tls_server_name=name, **fields) as client:
+                with pytest.raises(ConnectionLostError, match=r"certificate cannot be verified: .*(name|match)"):
+                    await client.get("/x")
+        assert proxy.connections == (3 if by_proxy else 0)
 
     async def test_the_error_of_an_unreachable_server_has_its_address(self, settings: OperatorSettings) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 from pathlib import Path
 
@@ -32,9 +34,25 @@ def test_an_insecure_connection_needs_no_ca(tmp_path: Path) -> None:
     assert not context.check_hostname
 
 
+def no_files_in_memory(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Behave as a system without files in memory, or without /proc."""
+    if how == "missing":
+        monkeypatch.delattr("os.memfd_create", raising=False)
+    elif how == "forbidden":
+
+        def refuse(name: str) -> int:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr("os.memfd_create", refuse, raising=False)
+    elif how == "no /proc":
+        monkeypatch.setattr("os.path.exists", lambda path: not str(path).startswith("/proc"))
+
+
+@pytest.mark.parametrize("memory", ["present", "missing", "forbidden", "no /proc"])
 def test_a_certificate_comes_from_files_or_data_and_leaves_nothing_behind(
-    ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: str, ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    no_files_in_memory(monkeypatch, memory)
     mine = ca.issue_cert("me@example.org")
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     mine.cert_chain_pems[0].write_to_path(certificate)
@@ -47,8 +65,39 @@ def test_a_certificate_comes_from_files_or_data_and_leaves_nothing_behind(
         ConnectionInfo(server="https://x", certificate_data=certificate.read_bytes(), private_key_data=key.read_text())
     )
     assert by_path == by_data
+    handles = count_handles()
     build_ssl_context(by_path)
     assert list(scratch.iterdir()) == []
+    assert count_handles() == handles
+
+
+def count_handles() -> int:
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+def tls_of(ca: trustme.CA) -> TlsConfig:
+    mine = ca.issue_cert("me@example.org")
+    certificate, key = mine.cert_chain_pems[0].bytes().decode(), mine.private_key_pem.bytes().decode()
+    return TlsConfig(certificate=certificate, private_key=key)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+def test_a_client_certificate_needs_no_writable_directory(
+    ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    build_ssl_context(tls_of(ca))
+
+
+@pytest.mark.parametrize("memory", ["missing", "forbidden", "no /proc"])
+def test_where_no_file_can_be_written_the_error_says_so(
+    memory: str, ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_files_in_memory(monkeypatch, memory)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ConfigError, match=r"takes a temporary file: No such file .* set TMPDIR"):
+        build_ssl_context(tls_of(ca))
 
 
 def test_one_file_can_contain_the_certificate_and_its_key(ca: trustme.CA, tmp_path: Path) -> None:

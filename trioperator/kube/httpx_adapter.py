@@ -6,6 +6,7 @@ This is the only module of ``kube`` that imports httpx, and it is imported only 
 from __future__ import annotations
 
 import functools
+import ssl
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import trio
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator.kube.tls_config import build_ssl_context, read_tls_config
+from trioperator.kube.tls_connection import describe_error
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator.model.urls import mask_userinfo
 
@@ -29,14 +31,11 @@ _CLOSE_TIMEOUT: Final = 1.0
 class HttpxTransport:
     """A :class:`Transport` over an httpx transport, which is closed with it only if it is *owned*."""
 
-    def __init__(
-        self, transport: httpx.AsyncBaseTransport, *, origin: str, server_name: str | None = None, owned: bool = False
-    ) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport, *, origin: str, owned: bool = False) -> None:
         self._transport = transport
         self._origin = httpx.URL(origin)
         # The same URLs are requested again and again, and parsing one costs as much as sending the request.
         self._url_of = functools.lru_cache(maxsize=1024)(self._make_url)
-        self._server_name = server_name
         self._owned = owned
 
     async def send(
@@ -54,8 +53,6 @@ class HttpxTransport:
         extensions: dict[str, Any] = {
             "timeout": {"connect": connect_timeout, "read": None, "write": None, "pool": None}
         }
-        if self._server_name:
-            extensions["sni_hostname"] = self._server_name
         host = self._origin.netloc
         sent = [(b"Host", host), *headers]
         request = httpx.Request(method, self._url_of(target), headers=sent, content=body, extensions=extensions)
@@ -81,7 +78,17 @@ class HttpxTransport:
         where = f"{self._origin.host}:{self._origin.port or ''}".rstrip(":")
         if isinstance(exc, TransportError):
             return exc
+        if (failure := _find_tls_error(exc)) is not None:
+            final = isinstance(failure, ssl.SSLCertVerificationError)
+            return TransportError(f"{where}: {describe_error(failure)}", reached=reached, final=final)
         return TransportError(f"{where}: {str(exc) or type(exc).__name__}", reached=reached)
+
+
+def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:
+    """Return the error of TLS that has led to an error of httpx, which does not say what is wrong."""
+    while exc is not None and not isinstance(exc, ssl.SSLError):
+        exc = exc.__cause__ or exc.__context__
+    return exc
 
 
 class _HttpxResponse:
@@ -143,7 +150,9 @@ class _HttpxResponse:
 def open_proxy_transport(info: ConnectionInfo, proxy_url: str) -> HttpxTransport:
     """Return a transport through a proxy, which is httpx's own. Raises ConfigError."""
     server = parse_server_url(info.server)
-    verify = build_ssl_context(read_tls_config(info)) if server.scheme == "https" else False
+    verify: ssl.SSLContext | bool = False
+    if server.scheme == "https":  # the name is part of the context, as httpx would ignore it behind a proxy
+        verify = build_ssl_context(read_tls_config(info), server_name=info.tls_server_name)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=25)
     try:
         transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)
@@ -155,6 +164,5 @@ def open_proxy_transport(info: ConnectionInfo, proxy_url: str) -> HttpxTransport
     return HttpxTransport(
         transport,
         origin=f"{server.scheme}://{host}:{server.port}",
-        server_name=info.tls_server_name,
         owned=True,
     )

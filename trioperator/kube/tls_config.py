@@ -1,14 +1,17 @@
 """TLS of a connection: a :class:`ConnectionInfo` becomes an SSL context.
 
-Certificates are always verified unless the connection is ``insecure``. No file is left on disk.
+Certificates are always verified unless the connection is ``insecure``. Keys are not written to disk, where the system
+has files in memory, and no file is left behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import ssl
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from trioperator.errors import ConfigError
@@ -37,9 +40,31 @@ def read_tls_config(info: ConnectionInfo) -> TlsConfig:
     )
 
 
-def build_ssl_context(config: TlsConfig) -> ssl.SSLContext:
-    """Build the SSL context of a connection. Raises ConfigError for an invalid certificate or key."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+class _NamedContext(ssl.SSLContext):
+    """An SSL context that expects a certificate for one name, whatever the host is."""
+
+    server_name = ""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_side, self.server_name, session)
+
+
+def build_ssl_context(config: TlsConfig, *, server_name: str | None = None) -> ssl.SSLContext:
+    """Build the SSL context of a connection. Raises ConfigError for an invalid certificate or key.
+
+    With *server_name*, the server's certificate must be for that name, even if the user of the context asks for another
+    one. Only for connections through memory buffers, as those of Trio are.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if server_name is None else _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
+    if isinstance(context, _NamedContext):
+        context.server_name = server_name or ""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # The CAs of clusters often lack the key identifier that RFC 5280 requires; all else is verified.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -60,17 +85,38 @@ def build_ssl_context(config: TlsConfig) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, private_key: str | None) -> None:
-    """Load a client certificate by way of a private temporary file: OpenSSL loads it from files only."""
-    handle, path = tempfile.mkstemp(prefix="trioperator-", suffix=".pem")
+    """Load a client certificate by way of a file: OpenSSL loads it from files only."""
     try:
-        with open(handle, "w", encoding="ascii") as file:
-            file.write(f"{certificate}\n{private_key or ''}\n")
-        context.load_cert_chain(path, password=_refuse_password)
+        with _private_file(f"{certificate}\n{private_key or ''}\n".encode("ascii")) as path:
+            context.load_cert_chain(path, password=_refuse_password)
     except (ssl.SSLError, ValueError) as exc:
         reason = exc.reason if isinstance(exc, ssl.SSLError) and exc.reason else exc
         raise ConfigError(f"The client certificate or its key is invalid, or they do not match: {reason}") from exc
-    finally:
-        os.unlink(path)
+    except OSError as exc:
+        raise ConfigError(
+            f"The client certificate cannot be loaded, as this takes a temporary file: {exc.strerror or exc}. Mount a"
+            f" writable directory at /tmp, or set TMPDIR to one."
+        ) from exc
+
+
+@contextlib.contextmanager
+def _private_file(content: bytes) -> Iterator[str]:
+    """Yield the path of a file that nobody else can read: in memory if possible, else a temporary one."""
+    try:
+        handle = os.memfd_create("trioperator") if hasattr(os, "memfd_create") else -1
+    except OSError:  # an old kernel, or a sandbox
+        handle = -1
+    if handle >= 0:
+        with open(handle, "wb", buffering=0) as file:
+            path = f"/proc/self/fd/{handle}"
+            if os.path.exists(path):  # else /proc is not mounted
+                file.write(content)
+                yield path
+                return
+    with tempfile.NamedTemporaryFile(prefix="trioperator-", suffix=".pem") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
 def _refuse_password() -> str:
