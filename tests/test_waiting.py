@@ -1,0 +1,161 @@
+"""Rules of docs/lifetimes.md, checked in the sources: shields have limits, and nothing polls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pytest
+
+from tests.house import ROOT, Module, read_modules
+
+MODULES: Final = [
+    module for module in read_modules(ROOT, "trioperator") if not module.name.startswith("trioperator.apiserver")
+]
+
+# Shields without a deadline, and what limits them instead.
+SHIELDS: Final = {
+    "trioperator.threads.run_in_nursery_thread": "cancelling the nursery abandons the thread, which ends the wait",
+}
+
+# All sleeps, and what they wait for: never for something that could have been an event.
+SLEEPS: Final = {
+    "trioperator.cli.cluster.serve": "for the signal that ends the command",
+    "trioperator.kube.client.Client._retry": "backoff after a failed request",
+    "trioperator.kube.credentials.CredentialStore._renew": "backoff after rejected credentials",
+    "trioperator.runtime.activities._run_to_the_end": "the delay before a retry",
+    "trioperator.runtime.patching.functions.Functions.apply": "backoff after a conflict",
+    "trioperator.runtime.reflector.Reflector._back_off": "backoff after a failed list or watch",
+    "trioperator.runtime.reflector.Reflector._follow": "the pause between two watches, each of which takes minutes",
+    "trioperator.runtime.reflector.Reflector._reopen": "backoff after a broken watch",
+    "trioperator.runtime.watches.WatchManager._discover_the_rest": "backoff after API groups were unavailable",
+    "trioperator.testing.transport._sleep": "the delay of an injected fault",
+    "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
+    "trioperator.web.server._accept": "backoff after the server has failed",
+    "trioperator.web.server._close_when_cancelled": "for its cancellation",
+}
+
+# Timeouts in loops, and what happens when they are over: not a look whether something has happened.
+TIMEOUTS: Final = {
+    "trioperator.runtime.progress.saver.Saver._serve": "the progress is due to be stored",
+    "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
+    "trioperator.runtime.workqueue.WorkQueue.serve_due": "an item is due",
+}
+
+_TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})
+_SLEEPS: Final = frozenset({"sleep", "sleep_until", "sleep_forever"})
+
+
+def named_nodes(node: ast.AST, name: str, *, loop: bool = False) -> Iterator[tuple[str, ast.AST, bool]]:
+    """Yield all nodes with the name of the function or class around them, and whether they are in a loop of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from named_nodes(child, f"{name}.{child.name}")
+        else:
+            is_loop = isinstance(child, ast.While | ast.For | ast.AsyncFor)
+            yield name, child, loop
+            yield from named_nodes(child, name, loop=loop or is_loop)
+
+
+def called(node: ast.AST) -> str:
+    """Return the last part of the name of the function that is called, if the node is a call."""
+    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+
+
+def find_unlimited_shields(module: Module) -> set[str]:
+    """Find shields without a deadline: neither of their own, nor assigned to the scope in the same module."""
+    with_deadline, found = set(), set()
+    for _, node, _ in named_nodes(module.tree, module.name):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            paths = [ast.unparse(target).split(".") for target in targets]
+            with_deadline |= {path[-2] for path in paths if path[-1] == "deadline" and len(path) > 1}
+            if any(path[-1] == "shield" and len(path) > 1 for path in paths):
+                found.add(module.name)
+    scopes: dict[int, str] = {}
+    for _, node, _ in named_nodes(module.tree, module.name):
+        if isinstance(node, ast.Assign):
+            scopes[id(node.value)] = ast.unparse(node.targets[0]).rpartition(".")[2]
+    for name, node, _ in named_nodes(module.tree, module.name):
+        if not isinstance(node, ast.Call):
+            continue
+        options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if options.get("shield", "False") == "False":
+            continue
+        limit = ast.unparse(node.args[0]) if called(node) in _TIMEOUTS and node.args else options.get("deadline", "inf")
+        if "inf" in limit and scopes.get(id(node)) not in with_deadline:
+            found.add(name)
+    return found
+
+
+def find_sleeps(module: Module) -> set[str]:
+    """Find the functions that sleep."""
+    return {name for name, node, _ in named_nodes(module.tree, module.name) if called(node) in _SLEEPS}
+
+
+def find_timeouts_in_loops(module: Module) -> set[str]:
+    """Find the functions with a timeout in a loop."""
+    nodes = named_nodes(module.tree, module.name)
+    return {name for name, node, loop in nodes if loop and called(node) in _TIMEOUTS}
+
+
+def test_each_shield_has_a_limit() -> None:
+    assert {name for module in MODULES for name in find_unlimited_shields(module)} == set(SHIELDS)
+
+
+def test_nothing_sleeps_without_a_reason() -> None:
+    assert {name for module in MODULES for name in find_sleeps(module)} == set(SLEEPS)
+
+
+def test_nothing_waits_with_a_timeout_in_a_loop_without_a_reason() -> None:
+    assert {name for module in MODULES for name in find_timeouts_in_loops(module)} == set(TIMEOUTS)
+
+
+# The rules themselves.
+
+SHIELDED: Final[Mapping[str, bool]] = {
+    "with trio.CancelScope(shield=True): await x()": False,
+    "with CancelScope(shield=True, deadline=math.inf): await x()": False,
+    "with trio.move_on_after(float('inf'), shield=True): await x()": False,
+    "scope.shield = True": False,
+    "self.scope = trio.CancelScope(shield=True)": False,
+    "self.scope = trio.CancelScope(shield=True)\nself.scope.deadline = 5": True,
+    "self.other = trio.CancelScope(shield=True)\nself.scope.deadline = 5": False,
+    "with trio.CancelScope(shield=True, deadline=5): await x()": True,
+    "with trio.move_on_after(1, shield=True): await x()": True,
+    "with trio.CancelScope(shield=False): await x()": True,
+    "with trio.CancelScope(): await x()": True,
+}
+
+
+def module_of(text: str) -> Module:
+    lines = "\n".join(f"    {line}" for line in text.splitlines())
+    return Module(ROOT / "example.py", "example", f"async def fn():\n{lines}\n")
+
+
+@pytest.mark.parametrize("text", SHIELDED)
+def test_a_shield_without_a_limit_is_found(text: str) -> None:
+    assert bool(find_unlimited_shields(module_of(text))) is not SHIELDED[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while not done: await trio.sleep(1)",
+        "time.sleep(1)",
+        "await sleep_until(5)",
+        "async with x:\n await sleep(0)",
+    ],
+)
+def test_a_sleep_is_found(text: str) -> None:
+    assert find_sleeps(module_of(text)) == {"example.fn"}
+
+
+@pytest.mark.parametrize("loop", ["while True:", "for x in y:", "async for x in y:"])
+def test_a_timeout_is_found_where_it_is_in_a_loop(loop: str) -> None:
+    wait = "with trio.move_on_after(1):\n  await event.wait()"
+    indented = wait.replace("with", "  with").replace("  await", "    await")
+    assert find_timeouts_in_loops(module_of(wait)) == set()
+    assert find_timeouts_in_loops(module_of(f"{loop}\n{indented}")) == {"example.fn"}
+    assert find_timeouts_in_loops(module_of(f"{loop}\n def inner():\n  pass")) == set()
