@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import tomllib
 
 import nox
 
@@ -89,6 +90,20 @@ def e2e(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
     session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", "-raR", *session.posargs)
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Lock the dependencies of the image again; ``-- --upgrade`` to newer versions. Not part of a plain ``nox``."""
+    session.install("uv")
+    image = ["--python-version=3.13", "--python-platform=linux", "--generate-hashes", "--no-header", "--quiet"]
+    session.run("uv", "pip", "compile", *image, "pyproject.toml", "-o=deploy/requirements.txt", *session.posargs)
+    with (HERE / "pyproject.toml").open("rb") as file:
+        requires = tomllib.load(file)["build-system"]["requires"]
+    source = pathlib.Path(session.create_tmp()) / "build.in"
+    source.write_text("\n".join(requires))
+    target = HERE / "deploy" / "build-requirements.txt"
+    session.run("uv", "pip", "compile", *image, str(source), f"-o={target}", "--no-annotate", *session.posargs)
 
 
 @nox.session

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import re
+import tomllib
 from typing import Any
 
 import pytest
 import trio
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import trioperator
 from trioperator.apiserver import Cluster
@@ -37,6 +41,7 @@ class Deployment:
         self.cluster = cluster
         self.registry = trioperator.OperatorRegistry()
         self.settings = trioperator.OperatorSettings()
+        self.namespaces: list[str] = []
         self._caplog = caplog
 
     async def token(self) -> str:
@@ -49,7 +54,8 @@ class Deployment:
         await trioperator.operator(
             registry=self.registry,
             settings=self.settings,
-            namespaces=["def*"],
+            namespaces=self.namespaces,
+            clusterwide=not self.namespaces,
             transport=self.cluster.transport(user=ANONYMOUS),
             connection=trioperator.ConnectionInfo(server="http://cluster", token=await self.token()),
             task_status=task_status,
@@ -62,6 +68,13 @@ class Deployment:
             if rule["resources"] == [resource]:
                 rule["verbs"].remove(verb)
         await self.cluster.replace({**role, "rules": [rule for rule in role["rules"] if rule["verbs"]]})
+
+    async def restrict(self) -> None:
+        """Run with ``-n``, for which one more rule is needed."""
+        self.namespaces = ["def*"]
+        role = await self.cluster.get("clusterroles", "trioperator")
+        rule = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}
+        await self.cluster.replace({**role, "rules": [*role["rules"], rule]})
 
     def forbidden(self) -> list[tuple[str, str]]:
         """Return what the service account was not allowed: verbs and resources."""
@@ -136,6 +149,8 @@ async def test_the_deployment_has_all_rights_that_it_needs(
 async def test_a_missing_permission_is_logged(
     deployment: Deployment, autojump_clock: trio.testing.MockClock, resource: str, verb: str, handled: list[str]
 ) -> None:
+    if resource == "namespaces":
+        await deployment.restrict()
     await deployment.take_away(resource, verb)
     assert list(dict.fromkeys(await live(deployment))) == handled
     plural, _, subresource = resource.partition("/")
@@ -150,4 +165,83 @@ async def test_an_operator_without_any_permission_logs_that(
 ) -> None:
     await deployment.cluster.delete("clusterrolebindings", "trioperator")
     assert await live(deployment) == []
-    assert deployment.said(f'User "{ROBOT}" cannot list resource "namespaces"')
+    assert deployment.said(f'User "{ROBOT}" cannot list resource "customresourcedefinitions"')
+
+
+async def test_an_operator_for_some_namespaces_needs_one_more_rule(
+    deployment: Deployment, autojump_clock: trio.testing.MockClock
+) -> None:
+    await deployment.restrict()
+    assert await live(deployment) == ["create", "update", "delete"]
+    assert deployment.forbidden() == []
+    assert deployment.said("") == []
+
+
+# The pod.
+
+
+def read_manifest(name: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "base" / f"{name}.yaml").read_text())
+    return manifest
+
+
+async def test_all_manifests_are_accepted_as_they_are() -> None:
+    cluster = Cluster(clock=wall_now, seed=0)
+    names = read_manifest("kustomization")["resources"]
+    assert sorted(names) == sorted(
+        path.name for path in (ROOT / "deploy" / "base").iterdir() if path.name != "kustomization.yaml"
+    )
+    async with cluster.client() as client:
+        for name in names:
+            for manifest in yaml.safe_load_all((ROOT / "deploy" / "base" / name).read_text()):
+                await cluster.apply(manifest)
+        response = await client.get("/apis/apps/v1/namespaces/trioperator/deployments/trioperator")
+    assert response.json()["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_nothing_in_the_cluster_may_connect_to_the_pod() -> None:
+    policy = read_manifest("networkpolicy")["spec"]
+    pod = read_manifest("deployment")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress"]
+    assert "ingress" not in policy
+
+
+# The image.
+
+
+def read_lock(name: str) -> dict[str, tuple[str, int]]:
+    """Read the versions of a lock file, and how many hashes each has."""
+    text = (ROOT / "deploy" / f"{name}.txt").read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    found = [re.fullmatch(r"([a-z0-9-]+)==(\S+)((?:\s+--hash=sha256:[0-9a-f]{64})+)\s*", line) for line in lines]
+    assert all(found), lines
+    return {match[1]: (match[2], match[3].count("--hash")) for match in found if match}
+
+
+def read_direct(name: str) -> set[str]:
+    """Read which of the locked packages the project itself requires, by the annotations."""
+    entries = re.split(r"^(?=[a-z])", (ROOT / "deploy" / f"{name}.txt").read_text(), flags=re.MULTILINE)
+    return {entry.partition("==")[0] for entry in entries if "trioperator (pyproject.toml)" in entry}
+
+
+@pytest.mark.parametrize("name", ["requirements", "build-requirements"])
+def test_the_lock_fits_the_dependencies_of_the_project(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["project"]["dependencies"] if name == "requirements" else project["build-system"]["requires"]
+    requirements = [Requirement(text) for text in wanted]
+    lock = read_lock(name)
+    for requirement in requirements:
+        version, _ = lock[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} is locked as {version}: run `nox -s lock`"
+    if name == "requirements":
+        names = {str(canonicalize_name(requirement.name)) for requirement in requirements}
+        assert read_direct(name) == names, "run `nox -s lock`"
+
+
+def test_the_image_installs_what_is_locked_and_nothing_else() -> None:
+    text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", "")
+    installs = [part.strip() for part in re.split(r"&&|\n", text) if "-m pip" in part]
+    assert len(installs) == 4
+    for command in installs:
+        assert ("--require-hashes" in command and "--only-binary" in command) or "--no-index" in command, command

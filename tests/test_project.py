@@ -193,7 +193,7 @@ async def test_the_deployment_has_the_rights_that_the_operator_uses(cluster: Clu
     run = functools.partial(
         trioperator.operator,
         registry=registry,
-        namespaces=["def*"],
+        clusterwide=True,
         transport=cluster.transport(),
         connection=trioperator.ConnectionInfo(server="http://cluster"),
     )

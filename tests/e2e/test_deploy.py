@@ -38,7 +38,7 @@ async def test_the_deployment_has_all_rights_that_it_needs(
         return str(reason)
 
     controlplane.kubectl("create", "namespace", "deployed")
-    for name in ("namespace", "rbac"):
+    for name in ("namespace", "rbac", "networkpolicy"):
         controlplane.kubectl("apply", "-f", str(BASE / f"{name}.yaml"))
     token = controlplane.kubectl("create", "token", "trioperator", "--namespace=trioperator").strip()
     admin = load_connection([controlplane.kubeconfig])
@@ -47,7 +47,7 @@ async def test_the_deployment_has_all_rights_that_it_needs(
     async def operate(*, task_status: trio.TaskStatus[None]) -> None:
         await trioperator.operator(
             registry=registry,
-            namespaces=["deploy*"],
+            clusterwide=True,
             connection=dataclasses.replace(admin, token=token),
             stop_flag=stop,
             task_status=task_status,
