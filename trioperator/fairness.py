@@ -21,20 +21,22 @@ class FairQueue(Generic[T]):
     Items in ``direct`` come before all flows: it is an ordinary deque, for when there is no need to take turns.
     """
 
-    __slots__ = ("_flows", "direct")
+    __slots__ = ("_flows", "_ring", "direct")
 
     def __init__(self) -> None:
         self.direct: collections.deque[T] = collections.deque()
-        self._flows: collections.OrderedDict[Hashable, collections.deque[T]] = collections.OrderedDict()
+        self._flows: dict[Hashable, collections.deque[T]] = {}
+        self._ring: collections.deque[Hashable] = collections.deque()  # the flow whose turn it is comes first
 
     def __bool__(self) -> bool:
-        return bool(self.direct or self._flows)
+        return bool(self.direct or self._ring)
 
     def append(self, item: T, flow: Hashable) -> None:
         """Append an item to its flow; a flow that had none is the last to have its turn."""
         items = self._flows.get(flow)
         if items is None:
             self._flows[flow] = collections.deque((item,))
+            self._ring.append(flow)
         else:
             items.append(item)
 
@@ -42,25 +44,27 @@ class FairQueue(Generic[T]):
         """Remove and return the first item of the flow whose turn it is. Raises IndexError if there is none."""
         if self.direct:
             return self.direct.popleft()
-        for flow, items in self._flows.items():
-            item = items.popleft()
-            if items:
-                self._flows.move_to_end(flow)
-            else:
-                del self._flows[flow]
-            return item
-        raise IndexError("pop from an empty queue")
+        flow = self._ring.popleft()
+        items = self._flows[flow]
+        item = items.popleft()
+        if items:
+            self._ring.append(flow)
+        else:
+            del self._flows[flow]
+        return item
 
     def remove(self, item: T, flow: Hashable) -> None:
-        """Remove an item from its flow, in time linear in the flow's size. Raises ValueError if it is not there."""
+        """Remove an item from its flow, in time linear in the items and flows. Raises ValueError if it is not there."""
         items = self._flows.get(flow)
         if items is None:
             raise ValueError(f"{item!r} is not in the queue")
         items.remove(item)
         if not items:
             del self._flows[flow]
+            self._ring.remove(flow)
 
     def clear(self) -> None:
         """Remove all items."""
         self.direct.clear()
         self._flows.clear()
+        self._ring.clear()

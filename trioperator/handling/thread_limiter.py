@@ -42,7 +42,7 @@ class ThreadLimiter:
         return ThreadSlot(self, handler, flow)
 
     async def acquire(self, slot: ThreadSlot) -> None:
-        """Wait for a thread. As with Trio's limiters, a checkpoint for cancellation only if there is one at once."""
+        """Wait for a thread. If one is free, this only checks for cancellation: the call of the thread waits anyway."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if len(self._taken) < self._total:
             self._taken[slot] = trio.current_time()
