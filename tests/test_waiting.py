@@ -16,6 +16,7 @@ MODULES: Final = [
 
 # Shields without a deadline, and what limits them instead.
 SHIELDS: Final = {
+    "trioperator.shutdown.Shutdown.__init__": "the supervisor sets the deadline when it enters the scope",
     "trioperator.threads.run_in_nursery_thread": "cancelling the nursery abandons the thread, which ends the wait",
 }
 
@@ -30,6 +31,9 @@ SLEEPS: Final = {
     "trioperator.runtime.reflector.Reflector._follow": "the pause between two watches, each of which takes minutes",
     "trioperator.runtime.reflector.Reflector._reopen": "backoff after a broken watch",
     "trioperator.runtime.watches.WatchManager._discover_the_rest": "backoff after API groups were unavailable",
+    "trioperator.shutdown.report_awaited": "the interval of messages about what a stopping operator waits for",
+    "trioperator.signals._Listener._end_process": "the time that a second signal leaves the process to end by itself",
+    "trioperator.signals.end_process_after.end": "the time until the process is ended",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
     "trioperator.web.server._accept": "backoff after the server has failed",

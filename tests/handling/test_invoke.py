@@ -539,9 +539,10 @@ async def test_cancellation_abandons_a_thread_that_does_not_check_for_it(caplog:
 
 
 async def test_a_thread_that_has_never_begun_is_not_called_abandoned(caplog: pytest.LogCaptureFixture) -> None:
-    limiter = trio.CapacityLimiter(1)
+    limiter = ThreadLimiter(1)
     invoker = Invoker(limiter=limiter, backoff=1)
-    async with limiter, trio.open_nursery() as nursery:
+    await limiter.acquire(limiter.slot(handler(lambda: None)))
+    async with trio.open_nursery() as nursery:
         nursery.start_soon(
             lambda: invoker.invoke(
                 handler(lambda: None), {}, attempt=Attempt(0, wall_now()), logger=get_logger("trioperator.tests")

@@ -161,9 +161,8 @@ class Execution:
             raise RuntimeError(f"{handler} is executed while it is at work already.")
         own = HandlerPatch(self._executor.pending, self._state, cause, handler)
         subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
-        nursery = (
-            self._nursery if self._at_work else None
-        )  # only the outermost handler's end is the end of the reconcile
+        # Only the end of the outermost handler is the end of the reconcile.
+        nursery = self._nursery if self._at_work else None
         self._at_work.append(handler.id)
         if self._saver is not None:
             self._saver.notify()
