@@ -7,6 +7,7 @@ import trio
 import trioperator
 from trioperator.apiserver import Cluster
 from trioperator.handling.invoke import Invoker
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.kube.client import open_client
 from trioperator.machinery import build_machinery
 from trioperator.plan import Plan
@@ -31,7 +32,7 @@ async def test_the_indices_of_the_operator_are_those_of_the_reconciler(cluster: 
     )
     indices = registry.make_indices()
     async with open_client(lambda: info, settings=plan.settings, transport=cluster.transport()) as client:
-        invoker = Invoker(limiter=trio.CapacityLimiter(1), backoff=1)
+        invoker = Invoker(limiter=ThreadLimiter(1), backoff=1)
         machinery = build_machinery(plan, client, indices, invoker=invoker, stopping=trio.Event())
     assert machinery.indexing.indices is indices
     assert set(indices) == {"by_name"}

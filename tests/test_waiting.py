@@ -23,6 +23,9 @@ SHIELDS: Final = {
 # All sleeps, and what they wait for: never for something that could have been an event.
 SLEEPS: Final = {
     "trioperator.cli.cluster.serve": "for the signal that ends the command",
+    "trioperator.coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",
+    "trioperator.coordination.leadership.Leadership._renew": "the same, when the lease is held",
+    "trioperator.coordination.peerings.Peerings._find": "backoff after a failed discovery",
     "trioperator.kube.client.Client._retry": "backoff after a failed request",
     "trioperator.kube.credentials.CredentialStore._renew": "backoff after rejected credentials",
     "trioperator.runtime.activities._run_to_the_end": "the delay before a retry",
@@ -42,6 +45,9 @@ SLEEPS: Final = {
 
 # Timeouts in loops, and what happens when they are over: not a look whether something has happened.
 TIMEOUTS: Final = {
+    "trioperator.coordination.leadership.Leadership._lead": "the lease is lost",
+    "trioperator.coordination.peering.Peering._keep_alive": "the record must be renewed",
+    "trioperator.coordination.peering.Peering.serve": "the record of a peer has expired",
     "trioperator.runtime.progress.saver.Saver._serve": "the progress is due to be stored",
     "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
     "trioperator.runtime.workqueue.WorkQueue.serve_due": "an item is due",
