@@ -23,9 +23,12 @@ from .bodies.delete_options import DeleteOptions
 from .gate import Gate
 from .manifests import Manifest, load_objects, metadata_of
 from .model.builtin_kinds import DEFAULT_NAMESPACES
+from .model.json_text import decode_json
 from .model.kinds import Kind, kind_of
 from .model.messages import RequestLog
+from .model.nesting import TOO_DEEP
 from .model.user import ADMIN, User
+from .restoring import stored_check
 from .serving.certificates import CertificateAuthority
 from .serving.kubeconfig import EXTENSION
 from .store.state import State
@@ -107,7 +110,7 @@ class Cluster:
     def _restore(self, data: DataFile, seed: int | None) -> None:
         """Load the objects of the data file, and run the follow-ups of its last changes."""
         store = self._state.store
-        store.restore(data.objects, data.revision)
+        store.restore(data.objects, data.revision, check=stored_check(self._state.catalog))
         if seed is not None:
             self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not reused
         store.on_change.append(data.observe)
@@ -371,4 +374,8 @@ def _copy(raw: bytes) -> Object:
 
 
 def _plain(manifest: Mapping[str, Any]) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(manifest))
+    try:
+        return decode_json(msgspec.json.encode(manifest))
+    except (ValueError, RecursionError) as error:
+        reason = TOO_DEEP if isinstance(error, RecursionError) else error
+        raise ConfigError(f"The manifest cannot be used: {reason}.") from None

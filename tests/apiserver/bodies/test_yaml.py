@@ -16,7 +16,7 @@ from trioperator.apiserver.bodies.yaml import YamlError, load_documents, load_ya
         (b'{"a": [1, 2.5, true, null]}', {"a": [1, 2.5, True, None]}),
         (b"a: 2001-01-01\nb: 2001-01-01T00:00:00Z", {"a": "2001-01-01", "b": "2001-01-01T00:00:00Z"}),
         (b"{a: 1.0, b: x}", {"a": 1, "b": "x"}),
-        (b"2: a\ntrue: b\nnull: c", {"2": "a", "true": "b", "null": "c"}),
+        (b"2: a\ntrue: b\n1.5: c\n2001-01-01: d", {"2": "a", "true": "b", "1.5": "c", "2001-01-01": "d"}),
     ],
 )
 def test_values_that_json_can_represent_are_decoded(body: bytes, value: Any) -> None:
@@ -31,12 +31,47 @@ def test_an_alias_is_decoded_once() -> None:
     assert load_yaml(b"a: &x {b: 1}\nc: *x") == ({"a": {"b": 1}, "c": {"b": 1}}, [])
 
 
-@pytest.mark.parametrize(
-    "body", [b"{x", b"a: b: c", b"\xff", b"!!python/object:os.system {}", b"--- 1\n--- 2", b"\x00"]
-)
+@pytest.mark.parametrize("body", [b"{x", b"a: b: c", b"\xff", b"\x00", b"a: *b", b"a: &a [*a]", b"{<<: 5}"])
 def test_invalid_yaml_is_rejected(body: bytes) -> None:
     with pytest.raises(YamlError, match="yaml: "):
         load_yaml(body)
+
+
+def test_only_the_first_document_of_a_body_counts() -> None:
+    assert load_yaml(b"--- 1\n--- {") == (1, [])
+
+
+@pytest.mark.parametrize("count", [211, 10_001, 100_000])
+@pytest.mark.parametrize("text", ["[", "a: [", '{"a":', "- "])
+def test_deep_nesting_is_rejected(text: str, count: int) -> None:
+    with pytest.raises(YamlError, match="exceeded max depth of 200"):
+        load_yaml(text.encode() * count)
+
+
+def test_nesting_up_to_the_limit_is_accepted() -> None:
+    value, _ = load_yaml(b"- " * 200)
+    for _ in range(199):
+        (value,) = value
+    assert value == [None]
+
+
+def bomb(width: int, levels: int) -> bytes:
+    lines = [f"a0: &a0 [{','.join('x' * width)}]"]
+    lines += [f"a{at}: &a{at} [{','.join([f'*a{at - 1}'] * width)}]" for at in range(1, levels)]
+    return "\n".join(lines).encode()
+
+
+def test_aliases_that_expand_to_too_much_are_rejected() -> None:
+    with pytest.raises(YamlError, match="document contains excessive aliasing"):
+        load_yaml(bomb(10, 30))
+    value, _ = load_yaml(bomb(10, 3))
+    assert value["a2"] == [[list("xxxxxxxxxx")] * 10] * 10
+
+
+def test_aliases_cannot_nest_too_deeply() -> None:
+    text = "a0: &a0 [x]\n" + "\n".join(f"a{at}: &a{at} [*a{at - 1}]" for at in range(1, 300))
+    with pytest.raises(YamlError, match="exceeded max depth"):
+        load_yaml(text.encode())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from trioperator.apiserver.model.metadata import (
     label_problem,
     segment_problem,
     subdomain_problem,
-    type_problem,
 )
 
 CATALOG = Catalog()
@@ -175,30 +174,7 @@ class TestFinalizersAndOwners:
         assert message.endswith('Found "true" in references for Pod/p and Pod/q')
 
 
-class TestFieldsAndTypes:
-    @pytest.mark.parametrize(
-        ("meta", "problem"),
-        [
-            ({"name": "a", "labels": None, "unknown": 1}, None),
-            ({"labels": {"a": None}}, None),
-            ({"name": 1}, "number into Go struct field ObjectMeta.name of type string"),
-            ({"generation": True}, "bool into Go struct field ObjectMeta.generation of type int64"),
-            ({"labels": []}, "array into Go struct field ObjectMeta.labels of type labels"),
-            ({"labels": {"a": 1}}, "number into Go struct field ObjectMeta.labels of type string"),
-            ({"finalizers": [{}]}, "object into Go struct field ObjectMeta.finalizers of type string"),
-            (
-                {"ownerReferences": ["a"]},
-                "string into Go struct field ObjectMeta.ownerReferences of type v1.OwnerReference",
-            ),
-            (
-                {"managedFields": "a"},
-                "string into Go struct field ObjectMeta.managedFields of type []v1.ManagedFieldsEntry",
-            ),
-        ],
-    )
-    def test_wrong_types_cannot_be_unmarshaled(self, meta: dict[str, Any], problem: str | None) -> None:
-        assert type_problem(meta) == (problem and f"json: cannot unmarshal {problem}")
-
+class TestFields:
     def test_cleaning_drops_unknown_and_empty_fields(self) -> None:
         meta: dict[str, Any] = {
             "name": "a",

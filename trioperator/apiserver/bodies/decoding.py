@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from ..builtin.strategies import shape
-from ..builtin.unmarshal import UnmarshalError, unmarshal
-from ..model import metadata
+from ..builtin.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 from ..model.errors import bad_request, invalid, unsupported_media_type
+from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
-from ..model.quoting import go_text, json_name
+from ..model.quoting import go_text, json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 from . import patching
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _MANAGER_LIMIT: Final = 128  # bytes
+_SUMMARY_SIZE: Final = 30  # bytes of a body that cannot be decoded
 _BODY_TYPES: Final = ("application/json", "application/yaml")
 
 
@@ -117,9 +118,21 @@ def decode_body(kind: Kind, request: Request) -> Any:
         if media == "application/yaml":
             return load_yaml(request.body)[0]
         return decode_json(request.body)
-    except Exception as error:  # noqa: BLE001 - each parser has its own errors
-        text = f"couldn't get version/kind; json parse error: {error} ({request.body[:64].hex() or '<empty>'})"
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}") from None
+    except YamlError as error:
+        problem = str(error)
+    except ValueError as error:
+        problem = f"couldn't get version/kind; json parse error: {error}"
+    text = f"the object provided is unrecognized (must be of type {kind.kind}): {problem} ({_summary(request.body)})"
+    raise bad_request(text)
+
+
+def _summary(body: bytes) -> str:
+    """Return the start of the body as formatted in messages."""
+    if not body:
+        return "<empty>"
+    start = body[:_SUMMARY_SIZE]
+    text = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
+    return f"{text} ..." if len(body) > len(start) else text
 
 
 def decode_patch(body: bytes, patch_type: str) -> Any:
@@ -151,19 +164,6 @@ def decode_configuration(body: bytes, options: WriteOptions) -> dict[str, Any]:
     return configuration or {}
 
 
-def _parse_float(text: str) -> float | int:
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) < 2**63 else value
-
-
-_decoder: Final = msgspec.json.Decoder(float_hook=_parse_float)
-
-
-def decode_json(body: bytes) -> Any:
-    """Decode JSON; whole numbers become integers, also those like 1.0 and 1e3. Raises ValueError."""
-    return _decoder.decode(body)
-
-
 def _type_error(value: Any) -> str:
     if value is None:
         return "Object 'Kind' is missing in 'null'"
@@ -183,13 +183,10 @@ def decode_object(
     unknown: list[str] = []
     problem: str | None = None
     read: Mapping[str, Any] = sent
-    if kind.custom is not None:
-        problem = _metadata_error(kind, sent.get("metadata"))
-    else:
-        try:
-            read = unmarshal(kind, sent, unknown)
-        except UnmarshalError as error:
-            problem = str(error) if merged is None else error.converted()
+    try:
+        read = unmarshal(kind, sent, unknown) if kind.custom is None else _read_metadata(kind, sent, unknown)
+    except UnmarshalError as error:
+        problem = str(error) if merged is None else error.converted()
     if problem is None:
         obj = shape(kind, read, unknown)
         problem = _check_unknown(unknown, options)
@@ -205,7 +202,7 @@ def decode_object(
 
 def _check_unknown(fields: list[str], options: WriteOptions) -> str | None:
     """Return the error for unknown fields if validation is strict; otherwise warn of them."""
-    texts = [f'unknown field "{field}"' for field in fields]
+    texts = [f"unknown field {quote(field)}" for field in fields]
     if texts and options.field_validation == "Strict":
         return f"strict decoding error: {', '.join(texts)}"
     if options.field_validation == "Warn":
@@ -218,12 +215,16 @@ def _metadata_of(sent: Mapping[str, Any]) -> Mapping[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _metadata_error(kind: Kind, meta: Any) -> str | None:
+def _read_metadata(kind: Kind, sent: Mapping[str, Any], unknown: list[str]) -> Mapping[str, Any]:
+    """Return a custom object with its metadata decoded. Raises UnmarshalError."""
+    meta = sent.get("metadata")
     if meta is None:
-        return None
-    if isinstance(meta, dict):
-        return metadata.type_problem(meta)
-    return f"json: cannot unmarshal {json_name(meta)} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
+        return sent
+    if not isinstance(meta, dict):
+        found = json_name(meta)
+        text = f"json: cannot unmarshal {found} into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
+        raise UnmarshalError(text)
+    return {**sent, "metadata": unmarshal_metadata(meta, unknown)}
 
 
 def _check_type(kind: Kind, sent: Mapping[str, Any], *, patched: bool) -> None:

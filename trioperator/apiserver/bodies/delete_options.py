@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ..model.errors import bad_request, invalid
+from ..model.go_numbers import parse_int64
+from ..model.json_text import decode_json
 from ..model.messages import Request
 from ..model.quoting import json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
-from .decoding import decode_json
 
 __all__ = ["POLICIES", "DeleteOptions", "parse_delete_options"]
 
 POLICIES: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}  # and their finalizers
-_NUMBER: Final = re.compile(r"[-+]?\d+")
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 # Types of the options in JSON and in Go.
 _OPTIONS: Final[Mapping[str, tuple[type, str]]] = {
@@ -123,9 +122,10 @@ def _read_query(query: Mapping[str, str]) -> dict[str, Any]:
     if "orphanDependents" in query:
         found["orphanDependents"] = query["orphanDependents"].lower() not in {"false", "0"}
     if grace := query.get("gracePeriodSeconds"):
-        if not _NUMBER.fullmatch(grace):
-            raise bad_request(f"strconv.ParseInt: parsing {quote(grace)}: invalid syntax")
-        found["gracePeriodSeconds"] = int(grace)
+        try:
+            found["gracePeriodSeconds"] = parse_int64(grace)
+        except ValueError as error:
+            raise bad_request(str(error)) from None
     return found
 
 

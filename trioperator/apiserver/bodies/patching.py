@@ -15,6 +15,7 @@ from trioperator.errors import ApiError
 from ..model.errors import bad_request, unsupported_media_type
 from ..model.kind_schemas import Node, resolve
 from ..model.kinds import Kind
+from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, depth_of
 from ..model.quoting import go_text
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "JSON",
     "MERGE",
     "STRATEGIC",
+    "PatchLimitError",
+    "PatchLimits",
     "apply_json_patch",
     "apply_operation",
     "apply_strategic_patch",
@@ -32,6 +35,9 @@ MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
+
+_OPERATIONS_LIMIT: Final = 10_000
+_COPY_LIMIT: Final = 3 * 1024 * 1024  # bytes of JSON that the operations of one patch copy
 
 
 def check_type(kind: Kind, patch_type: str) -> None:
@@ -50,25 +56,54 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
         name = "object" if isinstance(operations, dict) else "value"
         text = f"json: cannot unmarshal {name} into Go value of type []handlers.jsonPatchOp"
         raise bad_request(f"error decoding patch: {text}")
-    if len(operations) > 10_000:
-        text = f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}"
-        raise ApiError.of(text, status=413, reason="RequestEntityTooLarge")
+    if len(operations) > _OPERATIONS_LIMIT:
+        limit = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_LIMIT}, got {len(operations)}"
+        raise ApiError.of(f"Request entity too large: {limit}", status=413, reason="RequestEntityTooLarge")
     document = msgspec.json.decode(raw)
+    limits = PatchLimits()
     try:
         for item in operations:
-            document = apply_operation(document, item)
+            document = apply_operation(document, item, limits)
         return document
     except ValueError:
         text = "the server rejected our request due to an error in our request"
         raise ApiError.of(text, status=422, reason="Invalid") from None
 
 
-def apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
+class PatchLimitError(ValueError):
+    """Raised when an operation of a JSON patch would exceed a limit."""
+
+
+class PatchLimits:
+    """Limits of one JSON patch: the accumulated size of copies, and the nesting of the result."""
+
+    def __init__(self) -> None:
+        self._copied = 0
+
+    def check(self, document: Any, operation: Mapping[str, Any]) -> None:
+        """Raise PatchLimitError if the operation would exceed a limit."""
+        import jsonpointer
+
+        path, name = operation.get("path"), operation.get("op")
+        value = operation.get("value")
+        if name in {"copy", "move"}:
+            value = jsonpointer.resolve_pointer(document, operation["from"], None)
+        if isinstance(path, str) and path.count("/") + depth_of(value) > BODY_DEPTH_LIMIT:
+            raise PatchLimitError(TOO_DEEP)
+        if name == "copy":
+            self._copied += len(msgspec.json.encode(value))
+            if self._copied > _COPY_LIMIT:
+                text = f"the accumulated size increase of copy is {self._copied}, exceeding the limit {_COPY_LIMIT}"
+                raise PatchLimitError(f"Unable to complete the copy, {text}")
+
+
+def apply_operation(document: Any, operation: Mapping[str, Any], limits: PatchLimits) -> Any:
     """Return the document, changed in place by one JSON patch operation. Raises ValueError if it cannot be applied."""
     import jsonpatch
     import jsonpointer
 
     try:
+        limits.check(document, operation)
         return jsonpatch.apply_patch(document, _lenient_operation(operation, document), in_place=True)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, LookupError) as error:
         raise ValueError(str(error)) from None

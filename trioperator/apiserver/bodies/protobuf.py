@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from ..model.json_text import decode_json
+
 __all__ = ["MEDIA_TYPE", "decode_protobuf"]
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
@@ -189,10 +191,10 @@ def _micro_time(value: Mapping[str, Any]) -> str | None:
 
 def _datetime(value: Mapping[str, Any]) -> datetime.datetime:
     try:
-        value_time = datetime.datetime.fromtimestamp(value.get("seconds", 0), datetime.UTC)
+        moment = datetime.datetime.fromtimestamp(value.get("seconds", 0), datetime.UTC)
+        return moment + datetime.timedelta(microseconds=value.get("nanos", 0) // 1000)
     except (OverflowError, OSError):
         raise ValueError("a timestamp is out of range") from None
-    return value_time + datetime.timedelta(microseconds=value.get("nanos", 0) // 1000)
 
 
 def _int_or_string(value: Mapping[str, Any]) -> int | str:
@@ -201,7 +203,7 @@ def _int_or_string(value: Mapping[str, Any]) -> int | str:
 
 def _json(value: Mapping[str, Any]) -> Any:
     raw = value.get("raw", value.get("Raw", b""))
-    return msgspec.json.decode(raw) if raw else None
+    return decode_json(bytes(raw)) if raw else None
 
 
 def _union_with_schema(other: str) -> Callable[[Mapping[str, Any]], Any]:

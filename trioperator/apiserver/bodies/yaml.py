@@ -1,9 +1,21 @@
-"""YAML that the API accepts: the subset that JSON can represent, with the error messages of the real server. Pure."""
+"""YAML that the API accepts: the subset that JSON can represent, with the error messages of the real server. Pure.
+
+The parser yields events, from which the values are built without recursion: deep nesting and aliases that expand to
+more than the real server accepts are errors before they cost anything.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import msgspec
+
+from ..model.json_text import parse_float, parse_integer
+from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, is_too_deep
+from .yaml_builder import DocumentBuilder
+from .yaml_scalars import UnsupportedError
 
 __all__ = ["YamlError", "load_documents", "load_yaml"]
 
@@ -13,24 +25,38 @@ class YamlError(ValueError):
 
 
 def load_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """Decode the only document in the body; return it, and the errors of strict decoding: duplicate keys.
+    """Decode the first document in the body; return it, and the errors of strict decoding: duplicate keys.
 
-    The last of duplicate keys wins. JSON is YAML.
+    The last of duplicate keys wins. JSON is YAML. Like the real server, it does not even parse further documents.
     """
     if body.lstrip()[:1] in {b"{", b"["}:
         try:
-            return json.loads(body, object_pairs_hook=_unique_keys), []
+            return _load_json(body), []
+        except RecursionError:
+            raise YamlError(f"yaml: {TOO_DEEP}") from None
         except ValueError:
             pass  # flow-style YAML, duplicate keys, or invalid
-    documents = _decode(body)
-    if len(documents) > 1:
-        raise YamlError("yaml: expected a single document")
-    return documents[0] if documents else (None, [])
+    return next(_decode(body), (None, []))
 
 
 def load_documents(text: str) -> list[Any]:
     """Decode all documents."""
     return [document for document, _ in _decode(text)]
+
+
+def _load_json(body: bytes) -> Any:
+    value = json.loads(
+        body,
+        object_pairs_hook=_unique_keys,
+        parse_float=parse_float,
+        parse_int=parse_integer,
+        parse_constant=_reject_constant,
+    )
+    if is_too_deep(value, BODY_DEPTH_LIMIT):
+        raise RecursionError
+    if b"\\u" in body:
+        msgspec.json.encode(value)  # raises ValueError for halves of surrogate pairs
+    return value
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -40,20 +66,25 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _decode(text: bytes | str) -> list[tuple[Any, list[str]]]:
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _decode(text: bytes | str) -> Iterator[tuple[Any, list[str]]]:
     import yaml
 
-    documents = []
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-        while loader.check_node():
-            node = loader.get_node()
-            documents.append((_to_json(_construct(loader, node)), list(_duplicate_keys(node))))
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        while (event := loader.get_event()) is not None:
+            if isinstance(event, yaml.DocumentStartEvent):
+                builder = DocumentBuilder(loader)
+                yield builder.build(), builder.duplicates
     except yaml.MarkedYAMLError as error:
         raise YamlError(f"yaml: {_line(error)}{error.problem}") from None
+    except UnsupportedError as error:
+        raise YamlError(str(error)) from None
     except (yaml.YAMLError, ValueError) as error:
         raise YamlError(f"yaml: {error}") from None
-    return documents
 
 
 def _line(error: Any) -> str:
@@ -63,49 +94,3 @@ def _line(error: Any) -> str:
         return ""
     is_scanner = type(error).__name__ == "ScannerError"
     return f"line {lines[0] + is_scanner}: "
-
-
-def _construct(loader: Any, node: Any) -> Any:
-    """Construct the document; timestamps stay strings, as in JSON."""
-    for descendant in _nodes(node):
-        if descendant.tag == "tag:yaml.org,2002:timestamp":
-            descendant.tag = "tag:yaml.org,2002:str"
-    return loader.construct_document(node)
-
-
-def _nodes(node: Any) -> Any:
-    yield node
-    if node.id == "mapping":
-        for key, value in node.value:
-            yield from _nodes(key)
-            yield from _nodes(value)
-    elif node.id == "sequence":
-        for item in node.value:
-            yield from _nodes(item)
-
-
-def _duplicate_keys(node: Any) -> Any:
-    for descendant in _nodes(node):
-        if descendant.id == "mapping":
-            seen = set[str]()
-            for key, _ in descendant.value:
-                if key.id == "scalar" and key.value in seen:
-                    yield f'line {key.start_mark.line + 1}: key "{key.value}" already set in map'
-                if key.id == "scalar":
-                    seen.add(key.value)
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_key_string(key): _to_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_json(item) for item in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return int(value)
-    return value
-
-
-def _key_string(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return "null" if key is None else str(key)

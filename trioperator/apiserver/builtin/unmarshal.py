@@ -13,13 +13,21 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..model.kind_schemas import Node, definition, definition_of, pointers_of, reference, stored_definition_of
+from ..model.kind_schemas import (
+    OBJECT_META,
+    Node,
+    definition,
+    definition_of,
+    pointers_of,
+    reference,
+    stored_definition_of,
+)
 from ..model.kinds import Kind
 from ..model.quoting import json_name
 from ..model.scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 from .defaults import fill_defaults
 
-__all__ = ["UnmarshalError", "new_status", "unmarshal"]
+__all__ = ["UnmarshalError", "new_status", "unmarshal", "unmarshal_metadata"]
 
 
 class UnmarshalError(Exception):
@@ -70,6 +78,8 @@ _GO_KINDS: Final[Mapping[type, str]] = {
     dict: "map",
 }
 
+_EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+
 Reader = Callable[[Any, str, list[str]], Any]  # takes a value, its path, and the list of unknown fields
 
 
@@ -92,6 +102,12 @@ def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[st
     if name is None:
         return dict(obj)
     result: dict[str, Any] = _definition_type(name).read(obj, "", unknown)
+    return result
+
+
+def unmarshal_metadata(meta: Any, unknown: list[str]) -> dict[str, Any]:
+    """Decode the metadata of a custom object, as :func:`unmarshal` decodes built-in ones."""
+    result: dict[str, Any] = _definition_type(OBJECT_META).read(meta, "metadata", unknown)
     return result
 
 
@@ -260,6 +276,30 @@ def _read_anything(value: Any, path: str, unknown: list[str]) -> Any:
     return value
 
 
+def _schema_type() -> _Type:
+    return _definition_type(f"{_EXTENSIONS}.JSONSchemaProps")
+
+
+def _read_schema_or_bool(value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, dict):
+        raise UnmarshalError("boolean or JSON schema expected")
+    return _schema_type().read(value, path, unknown)
+
+
+def _read_schema_or_list(value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, list):
+        return _list_type(_schema_type()).read(value, path, unknown)
+    return _schema_type().read(value, path, unknown) if isinstance(value, dict) else None
+
+
+def _read_schema_or_strings(value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, list):
+        return _list_type(_STRING).read(value, path, unknown)
+    return _schema_type().read(value, path, unknown) if isinstance(value, dict) else None
+
+
 _STRING: Final = _scalar_type("string", str, "")
 _INT32: Final = _integer_type("int32", 2**31)
 _ANYTHING: Final = _Type("runtime.RawExtension", _read_anything)
@@ -276,6 +316,9 @@ _SCALARS: Final[Mapping[str, _Type]] = {
 }
 _SPECIAL: Final[Mapping[str, _Type]] = {
     "FieldsV1": _ANYTHING,
+    "JSONSchemaPropsOrArray": _Type("v1.JSONSchemaPropsOrArray", _read_schema_or_list),
+    "JSONSchemaPropsOrBool": _Type("v1.JSONSchemaPropsOrBool", _read_schema_or_bool),
+    "JSONSchemaPropsOrStringArray": _Type("v1.JSONSchemaPropsOrStringArray", _read_schema_or_strings),
     "IntOrString": _Type("intstr.IntOrString", _read_int_or_string, 0),
     "MicroTime": _string_type("string", canonical_micro_time),
     "Quantity": _QUANTITY,

@@ -19,6 +19,10 @@ __all__ = ["Conditions", "Expression", "compile_expression", "is_installed", "pr
 _VARIABLES: Final = ("object", "oldObject", "request")
 _MISSING: Final = "the embedded API server evaluates no match conditions without CEL: pip install 'trioperator[cel]'"
 _CONVERSION: Final = re.compile(r"^cannot convert (\w+) to (u?int|double|bool|bytes|string|timestamp|duration)$")
+_REASONS: Final = {
+    "Iteration budget exceeded": "operation cancelled: actual cost limit exceeded",
+    "divide by zero": "division by zero",
+}
 _EXTENSIONS: Final = ("lists", "optional", "sets", "strings", "two-var-comprehensions")
 
 
@@ -35,7 +39,10 @@ class Expression:
 
     def evaluate(self, data: Mapping[str, Any]) -> Any:
         """Return the result. Raises ValueError if the evaluation fails."""
-        result = self._compiled.eval(data=data)
+        try:
+            result = self._compiled.eval(data=data)
+        except RuntimeError as error:
+            raise ValueError(_reason_of(str(error).removesuffix(" [INTERNAL]"))) from None
         value = result.plain_value()
         if result.type().name() == "ERROR":
             raise ValueError(_reason_of(str(value)))
@@ -52,7 +59,7 @@ def _reason_of(text: str) -> str:
     if text.startswith("No matching overloads found"):
         return "no such overload"
     text = _CONVERSION.sub(r"type conversion error from '\1' to '\2'", text)
-    return {"divide by zero": "division by zero"}.get(text, text)
+    return _REASONS.get(text, text)
 
 
 def is_installed() -> bool:

@@ -67,8 +67,11 @@ def _plain(value: Any) -> str:
 
 def put_at(target: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return the object with the value set at a path of plain fields; the rest is shared with *target*."""
-    head, _, rest = path.lstrip(".").partition(".")
-    if not rest:
-        return {**target, head: value}
-    sub = target.get(head)
-    return {**target, head: put_at(sub if isinstance(sub, Mapping) else {}, rest, value)}
+    *parents, last = path.lstrip(".").split(".")
+    result = place = dict(target)
+    for name in parents:
+        below = place.get(name)
+        place[name] = dict(below) if isinstance(below, Mapping) else {}
+        place = place[name]
+    place[last] = value
+    return result

@@ -138,6 +138,9 @@ def _failure(rule: ValidationRule, problem: str) -> str:
     if problem == "no such overload":
         text = "call arguments did not match a supported operator, function or macro signature for rule"
         return f"'{problem}': {text}: {about}"
+    if problem == "operation cancelled: actual cost limit exceeded":
+        text = "no further validation rules will be run due to call cost exceeds limit for rule"
+        return f"'{problem}': {text}: {about}"
     return f"{problem} evaluating rule: {about}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -13,6 +14,9 @@ from ..model.structure import Check
 from .formats import FORMATS
 
 __all__ = ["text_of", "type_name", "value_checks"]
+
+_EXACT_LIMIT: Final = 2**53  # larger floats have no fractions
+_TOLERANCE: Final = 1e-9
 
 
 def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
@@ -84,7 +88,15 @@ def _number_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
     elif high is not None:
         yield bound(lambda value: value <= high, f"should be less than or equal to {high}")
     if step:
-        yield bound(lambda value: value % step == 0, f"should be a multiple of {step}")
+        yield bound(lambda value: _is_multiple(value, step), f"should be a multiple of {step}")
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    """Return whether the value is a multiple, within the tolerance of the real server: 0.3 is one of 0.1."""
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
+    ratio = value * (1 / step) if step < 1 else value / step
+    return abs(ratio) < _EXACT_LIMIT and math.isclose(ratio, round(ratio), rel_tol=_TOLERANCE)
 
 
 _SIZES: Final = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -25,6 +26,7 @@ __all__ = [
 IMPERSONATION: Final = b"impersonate-"
 _WARNINGS_LIMIT: Final = 4096  # characters of all warnings of a request, before each is cut
 _WARNING_LIMIT: Final = 256
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -111,7 +113,7 @@ class RequestRecord:
 
 def warning_headers(warnings: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield a ``Warning`` header for each distinct warning; long ones are truncated."""
-    texts = [" ".join(text.split()) for text in dict.fromkeys(warnings) if text.strip()]
+    texts = [" ".join(_CONTROL.sub(" ", text).split()) for text in dict.fromkeys(warnings) if text.strip()]
     if sum(map(len, texts)) > _WARNINGS_LIMIT:
         texts = [text[:_WARNING_LIMIT] for text in texts]
     size = 0

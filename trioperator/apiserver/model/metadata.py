@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from .kinds import Kind
-from .quoting import json_name
 from .status_causes import StatusCause, invalid_value
 
 __all__ = [
@@ -41,13 +40,6 @@ META_FIELDS: Final[Mapping[str, type[Any]]] = {
     "resourceVersion": str,
     "selfLink": str,
     "uid": str,
-}
-_ITEMS: Final[Mapping[str, tuple[type, str]]] = {
-    "annotations": (str, "string"),
-    "finalizers": (str, "string"),
-    "labels": (str, "string"),
-    "managedFields": (dict, "v1.ManagedFieldsEntry"),
-    "ownerReferences": (dict, "v1.OwnerReference"),
 }
 _OWNER_FIELDS: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 
@@ -94,27 +86,6 @@ def clean_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
         ]
     clean.pop("selfLink", None)
     return clean
-
-
-def type_problem(meta: Mapping[str, Any]) -> str | None:
-    """Return the message for a field of the wrong type, or None."""
-    for field, value in meta.items():
-        wanted = META_FIELDS.get(field)
-        if wanted is None or value is None:
-            continue
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            shown = f"[]{_ITEMS[field][1]}" if field == "managedFields" else field
-            return _unmarshal_text(value, field, {str: "string", int: "int64"}.get(wanted, shown))
-        if field in _ITEMS:
-            item_type, shown = _ITEMS[field]
-            for item in value.values() if wanted is dict else value:
-                if item is not None and not isinstance(item, item_type):
-                    return _unmarshal_text(item, field, shown)
-    return None
-
-
-def _unmarshal_text(value: Any, field: str, wanted: str) -> str:
-    return f"json: cannot unmarshal {json_name(value)} into Go struct field ObjectMeta.{field} of type {wanted}"
 
 
 def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:

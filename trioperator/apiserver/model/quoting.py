@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["go_text", "json_name", "quote", "quote_all"]
+
+_ESCAPES: Final = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 
 
 def quote(text: str) -> str:
     """Return the string as Go's ``%q`` prints it."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    return f'"{text}"'
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def quote_all(texts: Iterable[str]) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from .errors import bad_request
+from .go_numbers import parse_int64
+from .quoting import quote
 
 __all__ = ["FieldSelector", "LabelSelector", "Requirement", "parse_fields", "parse_labels", "selector_of"]
 
@@ -163,8 +165,9 @@ class _Parser:
             case ("<" | ">") as sign:
                 self.take()
                 value = self.take()
-                if not re.fullmatch(r"[-+]?\d+", value):
-                    raise _unparsable(f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'")
+                if not _is_integer(value):
+                    text = "for 'Gt', 'Lt' operators, the value must be an integer"
+                    raise _unparsable(f"values[0]: Invalid value: {quote(value)}: {text}")
                 return Requirement(key, "gt" if sign == ">" else "lt", frozenset({value}))
             case ("in" | "notin") as word:
                 self.take()
@@ -215,6 +218,14 @@ class _Parser:
         if value in _SPECIAL or len(value) > 63 or not _NAME.fullmatch(value):
             raise _unparsable(f'values: Invalid value: "{value}": not a label value')
         return value
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        parse_int64(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _unparsable(text: str) -> Exception:

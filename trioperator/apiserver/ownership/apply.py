@@ -15,6 +15,7 @@ import msgspec
 from trioperator.errors import ApiError
 
 from ..model.errors import bad_request
+from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
 from ..model.metadata import ANNOTATIONS_LIMIT
 from .comparison import Comparison, Scope, compare, fields_of
@@ -129,12 +130,14 @@ def _fields_last_applied(application: Application, live: Mapping[str, Any]) -> F
     """Return the fields that client-side apply has set and that have not changed since."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(_LAST_APPLIED)
     try:
-        applied = msgspec.json.decode(text) if text else None
-        if not isinstance(applied, dict) or applied.get("apiVersion") != application.manager.api_version:
+        applied = decode_json(text.encode()) if text else None
+        if not isinstance(applied, dict) or not isinstance(applied.get("metadata") or {}, dict):
+            return {}
+        if applied.get("apiVersion") != application.manager.api_version:
             return {}
         since = compare(application.root, applied, live, Scope())
         fields = fields_of(application.root, applied)
-    except (msgspec.DecodeError, UntypedItemError):
+    except (ValueError, UntypedItemError):
         return {}
     return difference(difference(fields, since.changed), since.removed)
 

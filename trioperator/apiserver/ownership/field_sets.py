@@ -14,6 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from ..model.go_numbers import parse_int64
+from ..model.json_text import decode_json
+
 __all__ = [
     "SELF",
     "FieldSet",
@@ -244,12 +247,12 @@ def _parse_element(key: str) -> str:
     if len(mark) < 2 or mark[1] != ":":
         raise ValueError(f"missing colon: {key}")
     if mark == "k:":
-        keys = _decode(content.encode())
+        keys = decode_json(content.encode())
         if not isinstance(keys, dict):
             raise ValueError(f"keys must be an object: {key}")
         return item_element(keys)
     if mark == "v:":
-        return value_element(_decode(content.encode()))
+        return value_element(decode_json(content.encode()))
     if mark == "i:":
-        return f"i:{int(content)}"
+        return f"i:{parse_int64(content)}"
     return key if mark == _NAMED else ""

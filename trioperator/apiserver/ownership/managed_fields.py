@@ -97,7 +97,7 @@ def parse_entries(sent: Iterable[Any]) -> list[Entry]:
 
 
 def _parse_entry(at: int, sent: Any) -> Entry:
-    if not isinstance(sent, dict) or sent.get("operation") not in {"Apply", "Update"}:
+    if not isinstance(sent, dict) or sent.get("operation") not in ("Apply", "Update"):
         raise ValueError("operation must be `Apply` or `Update`")
     if not sent.get("apiVersion"):
         raise ValueError("apiVersion must not be empty")

@@ -6,7 +6,6 @@ import base64
 import binascii
 import bisect
 import dataclasses
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import msgspec
 from trioperator.errors import ApiError
 
 from ..model.errors import StalePageError, bad_request, expired, invalid
+from ..model.go_numbers import parse_int64, parse_uint64
 from ..model.kinds import Kind
 from ..model.quoting import quote
 from ..model.selectors import FieldSelector, parse_fields, parse_labels
@@ -231,9 +231,9 @@ def _parse_number(query: Mapping[str, str], name: str) -> int:
     if not text:
         return 0
     try:
-        return int(text)
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        return parse_int64(text)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
 
 
 def read_flag(query: Mapping[str, str], name: str) -> bool:
@@ -243,10 +243,10 @@ def read_flag(query: Mapping[str, str], name: str) -> bool:
 
 def read_version(version: str) -> int:
     """Parse a resource version. Raises ApiError if it is not a number."""
-    if not re.fullmatch(r"[0-9]+", version):
-        text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
-        raise ApiError.of(text, status=500)
-    return int(version)
+    try:
+        return parse_uint64(version)
+    except ValueError as error:
+        raise ApiError.of(f"resourceVersion: Invalid value: {quote(version)}: {error}", status=500) from None
 
 
 def _revision(version: str) -> int:
@@ -300,13 +300,22 @@ def _encode_token(revision: int, last: str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
 
 
+class _Token(msgspec.Struct, frozen=True):
+    """Content of a continue token: a resource version, and the key after which the list continues."""
+
+    rv: int
+    start: str
+
+
+_decode_content: Final = msgspec.json.Decoder(_Token).decode
+
+
 def _decode_token(token: str) -> tuple[int, str]:
     try:
-        content = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        revision, start = int(content["rv"]), str(content["start"])
-    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        content = _decode_content(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except (ValueError, RecursionError, binascii.Error) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
-    return revision, start.removeprefix("/").removesuffix("\0")
+    return content.rv, content.start.removeprefix("/").removesuffix("\0")
 
 
 def _stale_token(start: str) -> ApiError:

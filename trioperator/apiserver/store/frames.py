@@ -6,6 +6,7 @@ further line is a frame of changes that were written together, and is valid as a
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
@@ -42,6 +43,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NULL: Final = b"null"
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_OBJECT_DEPTH: Final = 4  # of the objects in a frame
 _encode: Final = msgspec.json.Encoder().encode
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_frame: Final = msgspec.json.Decoder(Frame).decode
@@ -111,8 +114,39 @@ def _read_head(payload: bytes) -> int:
 def _read_frame(payload: bytes, offset: int) -> Frame:
     try:
         return _decode_frame(payload)
+    except RecursionError:
+        return _split_frame(payload, offset)
     except msgspec.MsgspecError as error:
         raise CorruptRecordError(f"the line at byte {offset} cannot be decoded: {error}") from None
+
+
+def _split_frame(payload: bytes, offset: int) -> Frame:
+    """Decode a frame with objects that are nested too deeply to be decoded: they are only cut out of it."""
+    depth, start = 0, 0
+    cuts: list[tuple[int, int]] = []  # the objects: the fourth items of the changes
+    for token in _TOKEN.finditer(payload):
+        mark = token.group()
+        if mark in b"[{":
+            depth += 1
+            if depth == _OBJECT_DEPTH and mark == b"{":
+                start = token.start()
+        elif mark in b"]}":
+            if depth == _OBJECT_DEPTH and mark == b"}":
+                cuts.append((start, token.end()))
+            depth -= 1
+    parts, end = [], 0
+    for number, cut in enumerate(cuts):
+        parts += [payload[end : cut[0]], b"%d" % number]
+        end = cut[1]
+    try:
+        frame = _decode_frame(b"".join([*parts, payload[end:]]))
+    except msgspec.MsgspecError as error:
+        raise CorruptRecordError(f"the line at byte {offset} cannot be decoded: {error}") from None
+    contents = [payload[first:last] for first, last in cuts]
+    changes = [
+        (*name, raw if bytes(raw) == _NULL else msgspec.Raw(contents[int(bytes(raw))])) for *name, raw in frame.changes
+    ]
+    return msgspec.structs.replace(frame, changes=changes)
 
 
 def _line(payload: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -16,8 +17,12 @@ import msgspec
 import trio
 
 from ..model.errors import version_too_large
+from ..model.go_numbers import parse_uint64
+from ..model.json_text import decode_json
 
 __all__ = ["HISTORY_SIZE", "Change", "Expired", "Store", "Stored", "Table"]
+
+_log: Final = logging.getLogger(__name__)
 
 HISTORY_SIZE: Final = 64 * 1024 * 1024  # bytes of JSON for each resource
 _encode: Final = msgspec.json.Encoder().encode
@@ -215,17 +220,30 @@ class Store:
         self._record(table, key, None)
         return self.revision
 
-    def restore(self, objects: Mapping[tuple[str, str, str], bytes], revision: int) -> None:
+    def restore(
+        self,
+        objects: Mapping[tuple[str, str, str], bytes],
+        revision: int,
+        *,
+        check: Callable[[Mapping[str, Any]], None] = lambda obj: None,
+    ) -> None:
         """Restore objects (JSON by group, plural name and key) with their resource versions, without history.
 
-        Definitions come first, then namespaces, because listeners need them to interpret the others.
+        Definitions come first, then namespaces, because listeners need them to interpret the others. Objects that
+        cannot be decoded, or for which *check* raises ValueError, are logged and left out.
         """
         self.revision = revision
         for group, plural, key in sorted(objects, key=_restore_order):
             raw = objects[group, plural, key]
-            obj = msgspec.json.decode(raw)
-            new = Stored(key, obj, int(obj["metadata"]["resourceVersion"]), raw)
-            self._record(self.table((group, plural)), key, new)
+            try:
+                obj = decode_json(raw)
+                version = _version_of(key, obj)
+                check(obj)
+            except ValueError as error:
+                title = f"{plural}.{group}" if group else plural
+                _log.error("The stored object %s of %s cannot be used, and is left out: %s", key, title, error)
+                continue
+            self._record(self.table((group, plural)), key, Stored(key, obj, version, raw))
         self.compact()
 
     def check_version(self, revision: int) -> None:
@@ -254,6 +272,20 @@ class Store:
             table.drop(max(len(table.changes) // 4, 1))
         for listener in self.on_change:
             listener(table, change)
+
+
+def _version_of(key: str, obj: Any) -> int:
+    """Return the resource version of a stored object. Raises ValueError if it has not what all objects have."""
+    meta = obj.get("metadata") if isinstance(obj, dict) else None
+    if not isinstance(meta, dict):
+        raise ValueError("it has no metadata")
+    for field in ("name", "uid", "resourceVersion"):
+        if not isinstance(meta.get(field), str):
+            raise ValueError(f"its metadata.{field} is not a string")
+    place = meta.get("namespace")
+    if key != (f"{place}/{meta['name']}" if place else meta["name"]):
+        raise ValueError("it has another name")
+    return parse_uint64(meta["resourceVersion"])
 
 
 _FIRST: Final = (("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces"))

@@ -12,6 +12,7 @@ import msgspec
 
 from trioperator.errors import ApiError
 
+from ..model.json_text import decode_json
 from ..model.kinds import Kind
 from .matching import AdmissionAttributes, Webhook
 
@@ -181,8 +182,8 @@ def _decode_patch(text: str | None) -> bytes:
 
 def _read_operations(patch: bytes) -> list[dict[str, Any]]:
     try:
-        return msgspec.json.decode(patch or b"[]", type=list[dict[str, Any]])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return msgspec.convert(decode_json(patch or b"[]"), list[dict[str, Any]])
+    except ValueError as error:
         raise InvalidReviewError(f"received undecodable patch in webhook response: {error}") from None
 
 

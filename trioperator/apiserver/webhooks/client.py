@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
 import trio
 
 from ..model.client_config import ClientConfig
+from ..model.json_text import decode_json
 
 if TYPE_CHECKING:
     import httpx
@@ -224,16 +224,16 @@ def _content_of(response: httpx.Response) -> Any:
         text = f"0-length response with status code: {status} and content type: {media}"
         raise WebhookCallError(f"failed to call webhook: {text}")
     try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(content)
+    except ValueError as error:
         text = f"couldn't get version/kind; json parse error: {error}"
         raise WebhookCallError(f"failed to call webhook: {text}") from None
 
 
 def _error_text(status: int, media: str, content: bytes) -> str:
     try:
-        told = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        told = decode_json(content)
+    except ValueError:
         told = None
     if isinstance(told, dict) and told.get("kind") == "Status" and told.get("message"):
         return str(told["message"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..bodies.patching import apply_operation
+from ..bodies.patching import PatchLimitError, PatchLimits, apply_operation
 from ..model.errors import internal_error
 
 __all__ = ["apply_operations"]
@@ -16,11 +16,13 @@ __all__ = ["apply_operations"]
 def apply_operations(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Any:
     """Return the object with the patch applied. Raises 500 if that fails."""
     document: Any = msgspec.json.decode(msgspec.json.encode(obj))
+    limits = PatchLimits()
     for operation in operations:
         try:
-            document = apply_operation(document, operation)
-        except ValueError:
-            raise internal_error(_problem(operation, document)) from None
+            document = apply_operation(document, operation, limits)
+        except ValueError as error:
+            is_limit = isinstance(error, PatchLimitError)
+            raise internal_error(str(error) if is_limit else _problem(operation, document)) from None
     return document
 
 

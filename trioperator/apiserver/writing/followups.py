@@ -6,11 +6,14 @@ deterministic: there is nothing to wait for. No task and no time is involved.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = ["FollowUp", "FollowUps"]
+
+_log: Final = logging.getLogger(__name__)
 
 FollowUp: TypeAlias = Callable[[], None]
 
@@ -39,7 +42,11 @@ class FollowUps:
         self._is_running = True
         try:
             while self._queue:
-                self._queue.popleft()()
+                followup = self._queue.popleft()
+                try:
+                    followup()
+                except Exception:  # noqa: BLE001 - like a controller: the write is done, whatever becomes of this
+                    _log.exception("The embedded API server failed to follow up a write.")
         finally:
             self._is_running = False
 

@@ -11,8 +11,7 @@ from trioperator.errors import ApiError
 from trioperator.model.patch import apply_merge
 
 from ..bodies import patching
-from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_json
-from ..model.errors import bad_request
+from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_object, decode_patch
 from ..model.kinds import Kind
 from ..model.messages import Request
 from ..ownership.managed_fields import Entry
@@ -20,6 +19,7 @@ from ..ownership.scale_fields import SCALE_VERSION, entries_of_object, entries_o
 from ..store.storage import Stored
 from . import scale_subresource
 from .field_manager import as_stored, decoded
+from .validation import match_name, match_namespace
 from .writer import Scaling, Writer, Written
 
 __all__ = ["ScaleWriter"]
@@ -85,15 +85,13 @@ class ScaleWriter:
         if request.method == "PUT":
             sent = decode_body(_SCALE, request)
         elif request.media_type == patching.JSON:
-            sent = patching.apply_json_patch(msgspec.json.encode(scale), decode_json(request.body))
+            patch = decode_patch(request.body, patching.JSON)
+            sent = patching.apply_json_patch(msgspec.json.encode(scale), patch)
         else:
-            sent = apply_merge(scale, decode_json(request.body))
-        parts = [sent, *((sent.get(part) or {}) for part in ("metadata", "spec"))] if isinstance(sent, dict) else [sent]
-        if not all(isinstance(part, dict) for part in parts):
-            raise bad_request("the object provided is unrecognized (must be of type Scale)")
-        _, meta, spec = parts
-        said = {key: value for key, value in spec.items() if value != 0}  # zeros are omitted
-        new = {**sent, "metadata": dict(meta), "spec": said}
+            sent = apply_merge(scale, decode_patch(request.body, request.media_type))
+        new = decode_object(_SCALE, sent, options, patched=request.method == "PATCH")
+        match_name(new["metadata"], scale["metadata"]["name"])
+        match_namespace(kind, new["metadata"], scale["metadata"].get("namespace", ""))
         field_manager.updated(_SCALE, new, scale, options, subresource="scale")
         return new, decoded(new["metadata"].pop("managedFields", None))
 

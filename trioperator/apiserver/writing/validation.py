@@ -10,6 +10,7 @@ from ..custom.validation import null_causes
 from ..model import metadata
 from ..model.errors import bad_request, conflict, invalid
 from ..model.kinds import Kind
+from ..model.nesting import TOO_DEEP, is_too_deep
 from ..model.status_causes import StatusCause
 from ..store.storage import Stored
 
@@ -60,7 +61,12 @@ def match_namespace(kind: Kind, meta: dict[str, Any], namespace: str) -> None:
 
 
 def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> None:
-    """Raise InvalidError for an invalid object, or an invalid change of the old one; append to the warnings."""
+    """Raise ApiError for an object that is nested too deeply, InvalidError for an invalid one or an invalid change.
+
+    Warnings are appended to *warnings*.
+    """
+    if is_too_deep(obj):
+        raise bad_request(TOO_DEEP)
     meta = obj["metadata"]
     causes = [] if old is None else metadata.check_metadata_update(meta, old["metadata"])
     causes += [*metadata.check_metadata(kind, meta), *check_object(kind, obj, old, warnings)]

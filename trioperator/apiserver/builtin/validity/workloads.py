@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from ...model.status_causes import StatusCause, invalid_value, required, unsuppo
 from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items
 from .configuration import check_claim_spec
 from .pods import check_pod_spec
+from .schedules import check_schedule
 
 __all__ = [
     "check_autoscaler",
@@ -119,21 +119,11 @@ def _check_job_spec(spec: Object, path: str) -> Iterable[StatusCause]:
 
 def check_cron_job(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
-    yield from _check_schedule(spec.get("schedule") or "")
+    yield from check_schedule(spec.get("schedule") or "", "spec.schedule")
     yield from check_not_negative(spec, "spec", "startingDeadlineSeconds")
     yield from check_choice(spec, "spec", "concurrencyPolicy", _CONCURRENCY)
     yield from check_not_negative(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     yield from _check_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
-
-
-def _check_schedule(schedule: str) -> Iterable[StatusCause]:
-    if not schedule:
-        yield required("spec.schedule")
-        return
-    fields = re.sub(r"^(CRON_)?TZ=\S+\s+", "", schedule).split()
-    if not schedule.startswith("@") and len(fields) != 5:
-        text = f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-        yield invalid_value("spec.schedule", schedule, text)
 
 
 # -- scaling and disruption ----------------------------------------------------------------------------------------

@@ -1,0 +1,27 @@
+"""The limit on nesting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trioperator.apiserver.model.nesting import BODY_DEPTH_LIMIT, DEPTH_LIMIT, depth_of, is_too_deep
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for at in range(levels):
+        value = [value] if at % 2 else {"a": value}
+    return value
+
+
+def test_the_depth_counts_lists_and_objects() -> None:
+    assert [depth_of(value) for value in (1, "x", [], {}, [1, [2]], {"a": {"b": []}, "c": 1})] == [0, 0, 1, 1, 2, 3]
+
+
+def test_the_depth_is_counted_up_to_the_limit_only() -> None:
+    assert not is_too_deep(nested(DEPTH_LIMIT))
+    assert is_too_deep(nested(DEPTH_LIMIT + 1))
+    assert depth_of(nested(100_000)) == BODY_DEPTH_LIMIT + 1
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    assert is_too_deep(cycle)
