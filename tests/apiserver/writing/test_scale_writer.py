@@ -78,3 +78,14 @@ async def test_a_scale_of_a_custom_object_cannot_be_applied(target: Target) -> N
     answer = await target.request("PATCH", path, scale, APPLY, fieldManager="two", force="true")
     assert answer.code == 500
     assert "request to convert CR to an invalid group/version: autoscaling/v1" in answer.message
+
+
+async def test_the_replicas_of_a_scale_are_32_bit_integers(target: Target) -> None:
+    await target.create("shapes", "a", spec={"replicas": 1})
+    path = target.path("shapes", "a", "scale")
+    for value in (2**31, 1.5, "1", [1]):
+        answer = await target.merge(path, {"spec": {"replicas": value}})
+        assert answer.code == 422, answer.content
+    for body in (b"{", b"[]", b"5", b'{"a":' * 20_000):
+        answer = await target.merge(path, body)
+        assert answer.code == 400, answer.content

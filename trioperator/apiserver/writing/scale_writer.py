@@ -18,7 +18,7 @@ from ..ownership.managed_fields import Entry
 from ..ownership.scale_fields import SCALE_VERSION, entries_of_object, entries_of_scale, path_of_replicas
 from ..store.storage import Stored
 from . import scale_subresource
-from .field_manager import as_stored, decoded
+from .field_manager import as_stored, decoded, without_entries
 from .validation import match_name, match_namespace
 from .writer import Scaling, Writer, Written
 
@@ -89,7 +89,7 @@ class ScaleWriter:
             sent = patching.apply_json_patch(msgspec.json.encode(scale), patch)
         else:
             sent = apply_merge(scale, decode_patch(request.body, request.media_type))
-        new = decode_object(_SCALE, sent, options, patched=request.method == "PATCH")
+        new = decode_object(_SCALE, without_entries(sent, scale), options, patched=request.method == "PATCH")
         match_name(new["metadata"], scale["metadata"]["name"])
         match_namespace(kind, new["metadata"], scale["metadata"].get("namespace", ""))
         field_manager.updated(_SCALE, new, scale, options, subresource="scale")
