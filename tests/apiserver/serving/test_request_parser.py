@@ -107,3 +107,35 @@ def test_a_protocol_upgrade_is_not_started() -> None:
     assert (len(found.requests), found.is_upgrade, found.error) == (1, True, None)
     found.feed(GET)
     assert len(found.requests) == 1
+
+
+CHUNKS = b"PUT /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\nAccept: a\r\n\r\n2\r\n{}\r\n0\r\n"
+
+
+def test_trailers_are_ignored() -> None:
+    fields = b"Authorization: Bearer t\r\nImpersonate-User: u\r\nAccept: b\r\nContent-Type: c\r\nUser-Agent: d\r\n"
+    [[request, keep], [following, _]], rejected = parse(CHUNKS + fields + b"\r\n" + GET)
+    assert (rejected, keep, request.body, request.accept) == (0, True, b"{}", "a")
+    assert (request.authorization, request.impersonation, request.content_type, request.user_agent) == ("", (), "", "")
+    assert following.impersonation == (("impersonate-user", "u"),)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"X: %b\r\n" % (b"x" * 990)] * 70,
+        [b"X: ", *([b"x" * 10_000] * 14)],
+        [*([b"x" * 10_000] * 14)],
+    ],
+)
+def test_trailers_that_are_too_long_are_rejected_and_not_buffered(pieces: list[bytes]) -> None:
+    assert parse(CHUNKS, *pieces) == ([], 431)
+
+
+def test_an_extension_of_a_chunk_that_does_not_end_is_rejected() -> None:
+    assert parse(CHUNKS[:-3], b"2;", *([b"x" * 10_000] * 14)) == ([], 431)
+
+
+def test_the_first_of_several_equal_headers_counts() -> None:
+    [[request, _]], _ = parse(b"GET / HTTP/1.1\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n")
+    assert request.authorization == "a"

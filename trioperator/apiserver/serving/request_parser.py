@@ -39,7 +39,7 @@ class RequestParser:
         self._accepts_tokens = user in {ANONYMOUS, NO_CREDENTIALS}  # a client certificate takes precedence
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = False
-        self._fed = 0  # bytes since the request started
+        self._unused = 0  # bytes since the request started, or since the last part of its body
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._impersonation: list[tuple[str, str]] = []
@@ -52,14 +52,14 @@ class RequestParser:
         if self.error is not None or self.is_upgrade:
             return
         try:
+            self._unused += len(data)
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self.is_upgrade = True
         except httptools.HttpParserError:
             self.error = self.error or bad_request("The request is not valid HTTP/1.1.")
-        # Headers are counted when they are complete, which may never happen.
-        self._fed += len(data)
-        if self._in_head and self._fed > 2 * HEAD_LIMIT:
+        # Headers, trailers and extensions of chunks are counted when they are complete, which may never happen.
+        if self.is_mid_request and self._unused > 2 * HEAD_LIMIT:
             self.error = self.error or headers_too_large(HEAD_LIMIT)
 
     def on_message_begin(self) -> None:
@@ -68,7 +68,7 @@ class RequestParser:
         self._headers = {}
         self._impersonation = []
         self._body = []
-        self._size = self._head_size = self._fed = 0
+        self._size = self._head_size = self._unused = 0
         self._in_head = self.is_mid_request = True
         self.started += 1
 
@@ -78,12 +78,14 @@ class RequestParser:
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header."""
+        """Store a header. Fields in the trailer of a chunked body are ignored: they must not change the request."""
+        self._count(len(name) + len(value))
+        if not self._in_head:
+            return
         name = name.lower()
         if name.startswith(IMPERSONATION):
             self._impersonation.append((name.decode("latin-1"), value.decode("latin-1")))
-        self._headers[name] = value
-        self._count(len(name) + len(value))
+        self._headers.setdefault(name, value)
 
     def _count(self, size: int) -> None:
         self._head_size += size
@@ -100,6 +102,7 @@ class RequestParser:
 
     def on_body(self, body: bytes) -> None:
         """Append to the body."""
+        self._unused = 0
         self._size += len(body)
         if self._size > self._body_limit:
             self._fail(request_too_large(self._body_limit))
