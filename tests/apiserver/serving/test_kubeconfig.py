@@ -34,12 +34,31 @@ def test_a_kubeconfig_of_trioperator_is_replaced(cluster: Cluster, path: pathlib
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_symlink_is_kept(cluster: Cluster, path: pathlib.Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_symlink_is_not_followed(cluster: Cluster, path: pathlib.Path, exists: bool) -> None:
     link = path.with_name("link")
     link.symlink_to(path)
-    write_kubeconfig(link, cluster.kubeconfig("http://127.0.0.1:1"))
+    if exists:
+        write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:1"))
+    with pytest.raises(ConfigError, match="link cannot be written: it is a symbolic link, which is not followed"):
+        write_kubeconfig(link, cluster.kubeconfig("http://127.0.0.1:2"))
     assert link.is_symlink()
-    assert "127.0.0.1:1" in path.read_text()
+    assert path.exists() is exists
+    assert not exists or "127.0.0.1:1" in path.read_text()
+
+
+def test_the_temporary_file_cannot_be_prepared(cluster: Cluster, path: pathlib.Path) -> None:
+    victim = path.with_name("victim")
+    victim.write_text("old")
+    path.with_name(f".{path.name}.new").symlink_to(victim)
+    write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:1"))
+    assert victim.read_text() == "old"
+
+
+def test_a_pipe_is_not_read(cluster: Cluster, path: pathlib.Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is not overwritten"):
+        write_kubeconfig(path, cluster.kubeconfig("http://127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(

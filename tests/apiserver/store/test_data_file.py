@@ -354,6 +354,47 @@ class TestOpening:
             pass
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
+    async def test_an_existing_file_becomes_readable_by_its_owner_only(self, path: pathlib.Path) -> None:
+        async with open_cluster(path):
+            pass
+        path.chmod(0o644)
+        async with open_cluster(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    async def test_a_foreign_file_keeps_its_permissions(self, path: pathlib.Path) -> None:
+        path.write_text("mine")
+        path.chmod(0o644)
+        with pytest.raises(ConfigError, match="not a data file"):
+            await open_cluster(path).__aenter__()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+    @pytest.mark.parametrize("exists", [True, False])
+    async def test_a_symlink_is_not_followed(self, path: pathlib.Path, exists: bool) -> None:
+        target = path.with_name("target")
+        if exists:
+            async with open_cluster(target):
+                pass
+        path.symlink_to(target)
+        with pytest.raises(ConfigError, match="cannot be opened: it is a symbolic link, which is not followed"):
+            await open_cluster(path).__aenter__()
+        assert target.exists() is exists
+
+    async def test_a_link_in_place_of_the_new_file_is_not_followed(self, path: pathlib.Path) -> None:
+        victim, new = path.with_name("victim"), path.with_name("cluster.data.new")
+        victim.write_text("old")
+        new.symlink_to(victim)
+        async with open_cluster(path) as cluster:
+            await cluster.apply(config_map("a"))
+        assert victim.read_text() == "old"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert not new.is_symlink()
+
+    async def test_a_directory_may_be_a_symlink(self, path: pathlib.Path) -> None:
+        path.with_name("real").mkdir()
+        path.with_name("link").symlink_to("real")
+        async with open_cluster(path.with_name("link") / "data"):
+            assert (path.with_name("real") / "data").exists()
+
     async def test_a_file_in_use_is_rejected(self, path: pathlib.Path) -> None:
         async with open_cluster(path):
             with pytest.raises(ConfigError, match=r"cluster\.data cannot be opened: another process is using it\.$"):

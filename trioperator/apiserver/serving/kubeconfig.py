@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
+import stat
+import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,29 +23,42 @@ EXTENSION: Final[Mapping[str, Any]] = {"name": "trioperator.dev", "extension": {
 def write_kubeconfig(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write the kubeconfig atomically, with permissions for its owner only.
 
-    Raises ConfigError if it cannot be written, or if the file exists and is not from an embedded cluster.
+    Raises ConfigError if it cannot be written, or if the path exists and is not a kubeconfig of an embedded cluster;
+    symbolic links are not followed.
     """
-    target = pathlib.Path(os.path.realpath(path))
-    copy = target.with_name(f".{target.name}.new")
+    target = pathlib.Path(os.path.abspath(path))
     try:
         if not _is_ours(target):
             raise ConfigError(
                 f"The file {target} is not the kubeconfig of an embedded cluster, and is not overwritten: "
                 "choose another name, or remove it."
             )
-        descriptor = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
-            file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
-        os.replace(copy, target)
+        _replace(target, msgspec.json.format(msgspec.json.encode(content)) + b"\n")
     except OSError as error:
         raise ConfigError(f"The kubeconfig {target} cannot be written: {error.strerror}.") from None
+
+
+def _replace(target: pathlib.Path, content: bytes) -> None:
+    """Write a new file, which nobody else can read or has prepared, and move it to the path."""
+    descriptor, copy = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(copy, target)
+    except OSError:
+        os.unlink(copy)
+        raise
 
 
 def _is_ours(path: pathlib.Path) -> bool:
     """Return whether the file does not exist, or has the extension. Only JSON is read: it is what is written here."""
     try:
-        content = msgspec.json.decode(path.read_bytes())
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed")
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            return False
+        content = msgspec.json.decode(path.read_bytes())  # raises OSError for directories
         return any(EXTENSION in cluster["cluster"]["extensions"] for cluster in content["clusters"])
     except FileNotFoundError:
         return True

@@ -9,6 +9,8 @@ The module does not interpret objects. Disk I/O runs in a thread.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -31,6 +33,8 @@ _log: Final = logging.getLogger(__name__)
 _GROWTH: Final = 8 * 1024 * 1024  # bytes of changes until the file is rewritten; more if the objects take more
 _BATCH: Final = 500  # objects in one frame of a rewritten file
 _COPY: Final = ".new"  # suffix of the rewritten file until it replaces the old one
+_MODE: Final = 0o600
+_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)  # cheaper, where available
 
@@ -63,12 +67,12 @@ class DataFile:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, growth: int = _GROWTH) -> DataFile:
-        """Open and read the file, or create it with permissions for its owner only. Blocks on disk I/O.
+        """Open and read the file, or create it. Only its owner may read it afterwards. Blocks on disk I/O.
 
         A write that a killed process has left incomplete is dropped with a warning. Raises ConfigError if the file
-        cannot be opened, is not a data file, is corrupt, or is in use.
+        cannot be opened, is not a data file, is corrupt, is in use, or is a symbolic link.
         """
-        real = os.path.realpath(path)
+        real = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
         try:
             descriptor = _open_locked(real)
         except OSError as error:
@@ -79,6 +83,7 @@ class DataFile:
                 found._read()
             else:
                 found._rewrite(0, [], {})
+            os.fchmod(found._descriptor, _MODE)
         except OSError as error:
             found.close()
             raise ConfigError(f"The data file {real} cannot be used: {error.strerror}.") from None
@@ -183,7 +188,9 @@ class DataFile:
 
     def _rewrite(self, revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> None:
         """Write the objects to a new file, and replace the current one by it."""
-        copy = os.open(self.path + _COPY, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path + _COPY)  # of a process that was killed; or a link, which would lead elsewhere
+        copy = os.open(self.path + _COPY, _FLAGS | os.O_EXCL, _MODE)
         try:
             fcntl.flock(copy, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = _write_all(copy, _file_content(revision, objects, facts))
@@ -213,12 +220,17 @@ def _file_content(revision: int, objects: list[tuple[_Name, bytes]], facts: dict
 def _open_locked(path: str) -> int:
     """Open and lock the file; try again if it was replaced in between."""
     while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, _FLAGS, _MODE)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from None
+            raise
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(0, "it is not a regular file")
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
