@@ -44,6 +44,23 @@ class TestCreating:
         assert answer.message == f'object is being deleted: frees.{GROUP} "a" already exists'
         await target.merge(target.path("frees", "a"), {"metadata": {"finalizers": None}})
 
+    async def test_an_object_that_etcd_would_not_store_is_rejected(self, target: Target) -> None:
+        assert (await target.create("frees", "a", spec={"x": "x" * 1_572_400})).code == 201
+        for answer in (
+            await target.create("frees", "b", spec={"x": "x" * 1_573_000}),
+            await target.merge(target.path("frees", "a"), {"spec": {"y": "y" * 600}}),
+        ):
+            assert (answer.code, answer.reason) == (500, "")
+            assert answer.message == "etcdserver: request is too large"
+        answer = await target.create("frees", "b", spec={"x": "x" * 2_500_000})
+        assert answer.code == 500
+        assert answer.message.startswith(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2500"
+        )
+        assert answer.message.endswith(" vs. 2097152)")
+        assert "y" not in (await target.get(target.path("frees", "a"))).content["spec"]
+        assert (await target.get(target.path("frees", "b"))).code == 404
+
     async def test_a_name_is_generated(self, target: Target) -> None:
         obj = {"apiVersion": VERSION, "kind": "Free", "metadata": {"generateName": "a-"}}
         answer = await target.request("POST", target.path("frees"), obj)

@@ -7,7 +7,7 @@ They are :class:`~trioperator.errors.ApiError`, so that callers in the process c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from trioperator.errors import ApiError, ExpiredError
 
@@ -28,6 +28,7 @@ __all__ = [
     "invalid",
     "method_not_allowed",
     "not_found",
+    "object_too_large",
     "render_status",
     "request_timeout",
     "request_too_large",
@@ -36,6 +37,8 @@ __all__ = [
     "unsupported_media_type",
     "version_too_large",
 ]
+
+ETCD_CLIENT_LIMIT: Final = 2 * 1024 * 1024  # bytes that the API server sends to etcd at once
 
 
 class StalePageError(ExpiredError):
@@ -164,6 +167,17 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
 
 def request_too_large(limit: int) -> ApiError:
     return ApiError.of(f"Request entity too large: limit is {limit}", status=413, reason="RequestEntityTooLarge")
+
+
+def object_too_large(size: int) -> ApiError:
+    """Return 500 for an object that etcd does not store."""
+    text = "etcdserver: request is too large"
+    if size > ETCD_CLIENT_LIMIT:
+        text = (
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max "
+            f"({size} vs. {ETCD_CLIENT_LIMIT})"
+        )
+    return ApiError.of(text, status=500)
 
 
 def headers_too_large(limit: int) -> ApiError:

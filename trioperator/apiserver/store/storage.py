@@ -16,15 +16,16 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from ..model.errors import version_too_large
+from ..model.errors import object_too_large, version_too_large
 from ..model.go_numbers import parse_uint64
 from ..model.json_text import decode_json
 
-__all__ = ["HISTORY_SIZE", "Change", "Expired", "Store", "Stored", "Table"]
+__all__ = ["HISTORY_SIZE", "OBJECT_LIMIT", "Change", "Expired", "Store", "Stored", "Table"]
 
 _log: Final = logging.getLogger(__name__)
 
 HISTORY_SIZE: Final = 64 * 1024 * 1024  # bytes of JSON for each resource
+OBJECT_LIMIT: Final = 1536 * 1024  # bytes of JSON for each object, as etcd has it
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -205,11 +206,16 @@ class Store:
             table = self.tables[resource] = Table(resource, oldest=self._compacted)
         return table
 
-    def put(self, table: Table, key: str, obj: dict[str, Any]) -> Stored:
-        """Store the object with the next revision as its resource version. It must not be modified afterwards."""
+    def put(self, table: Table, key: str, obj: dict[str, Any], *, limit: int | None = None) -> Stored:
+        """Store the object with the next revision as its resource version. It must not be modified afterwards.
+
+        Raises 500 if its JSON has more bytes than the limit.
+        """
         revision = self.revision + 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
         new = Stored(key, obj, revision)
+        if limit is not None and len(new.raw) > limit:
+            raise object_too_large(len(new.raw))
         self.revision = revision
         self._record(table, key, new)
         return new

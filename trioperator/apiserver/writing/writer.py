@@ -29,7 +29,7 @@ from ..model.kind_schemas import schema_of
 from ..model.kinds import Kind
 from ..model.user import User
 from ..store.state import State
-from ..store.storage import Stored
+from ..store.storage import OBJECT_LIMIT, Stored
 from ..webhooks.conversion import Converter
 from ..webhooks.matching import AdmissionAttributes
 from .field_manager import FieldManager, as_stored, reuse_times, settle_entries, without_entries
@@ -143,7 +143,7 @@ class Writer:
 
     async def _commit(self, kind: Kind, key: str, obj: Object, *, created: bool = False) -> Written:
         """Store the object, run the follow-ups, and return its newest content."""
-        stored = self._state.store.put(self._state.table(kind), key, obj)
+        stored = self._state.store.put(self._state.table(kind), key, obj, limit=OBJECT_LIMIT)
         await self._settle()
         shown = await self._converter.show(kind, stored)
         return Written(shown.obj, shown.raw, created=created)
