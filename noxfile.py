@@ -109,7 +109,7 @@ def lock(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """How much does it cost, next to Kopf on the same API server in the same run?"""
-    session.install(".[tls]")
+    session.install(".")
     session.run("python", "-m", "tests.bench", *session.posargs)
 
 

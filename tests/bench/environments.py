@@ -31,7 +31,7 @@ def find_trioperator(*, own: bool = False) -> Framework:
     environment = {"PYTHONPATH": str(ROOT)}
     python = pathlib.Path(sys.executable)
     if own or not _can_import(python, environment):
-        python = _ensure_venv("trioperator", packages=[f"{ROOT}[tls]"], again=True)
+        python = _ensure_venv("trioperator", packages=[str(ROOT)], again=True)
         environment = {}
     code = "from trioperator._version import __version__; print(__version__)"
     version = subprocess.run(

@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import re
+import shutil
 import ssl
 from typing import Any
 
@@ -16,10 +17,13 @@ import pytest
 import trio
 
 import trioperator
+from trioperator.apiserver import Cluster
 from trioperator.cli.embedded import run_embedded
 from trioperator.cli.manifests import Manifest, load_manifests
 from trioperator.errors import ConfigError
 
+ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
+KUBECTL = shutil.which("kubectl", path=f"{ASSETS}{os.pathsep}{os.environ['PATH']}" if ASSETS else None)
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 CRD, OBJ = str(EXAMPLES / "crd.yaml"), str(EXAMPLES / "obj.yaml")
 
@@ -111,6 +115,20 @@ class TestRunEmbedded:
             with pytest.raises(httpx.ConnectError):
                 await client.get("/")
 
+    @pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")
+    async def test_kubectl_works_as_the_log_says(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        operator = Operator()
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run_embedded, operator, [])
+                await operator.ready.wait()
+                [option] = re.findall(r"kubectl (--kubeconfig=\S+)", caplog.text)
+                command = [str(KUBECTL), option, "get", "namespaces", "--output=name"]
+                result = await trio.run_process(command, capture_stdout=True)
+                operator.stop.set()
+        assert b"namespace/default\n" in result.stdout
+
     async def test_controllers_run_with_it(self) -> None:
         nodes: list[str] = []
 
@@ -126,21 +144,21 @@ class TestRunEmbedded:
         with pytest.raises(ConfigError, match="Unknown controller 'podz'"):
             await run_embedded(Operator(), [], controllers=["podz"])
 
-    async def test_without_certificates_it_serves_http_and_still_requires_the_token(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        caplog.set_level(logging.INFO)
-        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-        operator = Operator()
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(run_embedded, operator, [])
-                await operator.ready.wait()
-                [url] = re.findall(r"is at (http://[^ ]+)\. ", caplog.text)
-                assert "kubectl sends its credentials only over TLS" in caplog.text
-                async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-                    assert (await client.get("/api/v1/namespaces/default")).status_code == 401
-                operator.stop.set()
+    async def test_no_records_of_requests_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clusters: list[Cluster] = []
+
+        class Observed(Cluster):
+            def __init__(self, **options: Any) -> None:
+                super().__init__(**options)
+                clusters.append(self)
+
+        async def operate(*, transport: httpx.AsyncBaseTransport, connection: Any, ready_flag: trio.Event) -> None:
+            async with httpx.AsyncClient(transport=transport, base_url=connection.server) as client:
+                assert (await client.get("/version")).status_code == 200
+
+        monkeypatch.setattr("trioperator.cli.embedded.Cluster", Observed)
+        await run_embedded(operate, [])
+        assert [len(cluster.requests) for cluster in clusters] == [0]
 
     @pytest.mark.parametrize(
         ("content", "message"),

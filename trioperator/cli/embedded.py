@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ async def run_embedded(
     starts, all other objects when it is ready, so that it sees them created. Raises what the operator raises, and
     ConfigError for manifests that the API server rejects and for controllers that do not exist.
     """
-    cluster = Cluster()
+    cluster = Cluster(log_limit=0)  # nothing here reads its requests
     ready = trio.Event()
     early = [manifest for manifest in manifests if manifest.is_definition]
     late = [manifest for manifest in manifests if not manifest.is_definition]
@@ -41,8 +40,6 @@ async def run_embedded(
         url = str(await server.start(_serve, cluster, port))
         with _kubeconfig(cluster, url) as path:
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
-            if url.startswith("http:"):
-                _logger.info("kubectl sends its credentials only over TLS: pip install 'trioperator[tls]'.")
             await apply_manifests(cluster, early)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, name="manifests")
@@ -62,9 +59,8 @@ async def _open_controllers(cluster: Cluster, controllers: Sequence[str]) -> Asy
 
 
 async def _serve(cluster: Cluster, port: int, *, task_status: trio.TaskStatus[str]) -> None:
-    """Serve the cluster, over TLS if its extra is installed. Requests must carry the kubeconfig's token."""
-    tls = importlib.util.find_spec("trustme") is not None
-    await serve_cluster(cluster, port=port, tls=tls, anonymous=False, task_status=task_status)
+    """Serve the cluster. Requests must carry the kubeconfig's token, which kubectl sends only over TLS."""
+    await serve_cluster(cluster, port=port, tls=True, anonymous=False, task_status=task_status)
 
 
 @contextlib.contextmanager

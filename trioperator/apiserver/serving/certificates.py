@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from trioperator.errors import ConfigError
-
 from ..model.user import AUTHENTICATED, User
 
 if TYPE_CHECKING:
@@ -25,8 +23,7 @@ _VALID_DAYS: Final = 10 * 365  # of a client certificate
 class CertificateAuthority:
     """Certificate authority (CA) of a cluster, generated when it is first needed.
 
-    ``pem`` has the certificate and the private key of an existing CA. Needs the extra ``tls``; raises ConfigError
-    without it.
+    ``pem`` has the certificate and the private key of an existing CA.
     """
 
     def __init__(self, pem: tuple[bytes, bytes] | None = None) -> None:
@@ -34,11 +31,8 @@ class CertificateAuthority:
 
     @cached_property
     def _ca(self) -> trustme.CA:
-        try:
-            import trustme
-        except ImportError:
-            text = "Serving the embedded cluster over TLS needs trustme: pip install 'trioperator[tls]'."
-            raise ConfigError(text) from None
+        import trustme
+
         return trustme.CA() if self._pem is None else trustme.CA.from_pem(*self._pem)
 
     @property
