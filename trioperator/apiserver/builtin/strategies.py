@@ -10,6 +10,7 @@ from typing import Any
 
 from ..custom import schema
 from ..custom.definitions import check_changed_definition, check_definition, fill_definition
+from ..custom.patterns import unchecked_patterns
 from ..custom.rule_validation import unevaluated_rules
 from ..custom.validation import check as check_custom
 from ..model.kinds import Kind
@@ -129,7 +130,7 @@ def check_object(
     if kind.group == "apiextensions.k8s.io":
         causes = [*(check_changed_definition(obj, old) if old else ()), *check_definition(obj)]
         if not causes and (old is None or obj["spec"] != old["spec"]):
-            warnings.extend(unevaluated_rules(obj))
+            warnings += [*unevaluated_rules(obj), *unchecked_patterns(obj)]
         return causes
     if kind.group == RBAC:
         return [*check_grants(kind, obj), *(check_grants_update(kind, obj, old) if old else ())]

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ..model.scalars import quantity_value
+from .patterns import find_all
 
 __all__ = [
     "CIDR",
@@ -79,14 +80,8 @@ def is_sorted(items: list[Any]) -> bool:
 
 def find(text: str, pattern: str) -> str:
     """Return the first match of the pattern, or an empty string."""
-    match = re.search(pattern, text)
-    return match.group() if match else ""
-
-
-def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """Return the matches of the pattern up to the limit, all of them if it is negative."""
-    found = [match.group() for match in re.finditer(pattern, text)]
-    return found if limit < 0 else found[:limit]
+    found = find_all(text, pattern, 1)
+    return found[0] if found else ""
 
 
 # -- quantities and versions -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from ..model.client_config_validation import check_conversion
 from ..model.kinds import Column, CustomTraits, Kind
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.structure import Structure
+from .patterns import check_patterns
 from .rule_validation import check_rules_of
 from .schema import compile_schema
 
@@ -135,7 +136,7 @@ def _check_schema(version: Mapping[str, Any], path: str, own_path: str) -> Itera
         else:
             yield StatusCause(f"{path}.type", "Required value: must not be empty at the root", "FieldValueRequired")
         return
-    causes = list(_check_structural(schema, path))
+    causes = [*_check_structural(schema, path), *check_patterns(schema, path)]
     yield from causes or _check_rules(schema, path, "")
 
 

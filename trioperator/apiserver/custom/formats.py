@@ -14,8 +14,8 @@ from typing import Final
 
 __all__ = ["FORMATS"]
 
-_DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-_DURATION: Final = re.compile(r"\s*((\d+)\s*[A-Za-zµ]+\s*)+|0|([-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+")
+_DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_DURATION: Final = re.compile(r"\s*((\d+)\s*[A-Za-zµ]+\s*)+|0|([-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+", re.ASCII)
 _HOST: Final = re.compile(
     r"[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)*"
 )

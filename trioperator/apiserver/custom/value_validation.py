@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import msgspec
 from ..model.status_causes import StatusCause
 from ..model.structure import Check
 from .formats import FORMATS
+from .patterns import UnsupportedPatternError, compile_pattern
 
 __all__ = ["text_of", "type_name", "value_checks"]
 
@@ -133,14 +133,18 @@ def _size_check(word: str, kind: type, limit: int, text: str) -> Check:
 
 def _pattern_check(pattern: str) -> Check:
     try:
-        compiled = re.compile(pattern)
-    except re.error:  # not a Python regular expression: not checked
+        compiled = compile_pattern(pattern)
+    except ValueError:  # who has created the definition knows it
         return lambda value, path: None
 
     def check(value: Any, path: str) -> StatusCause | None:
-        if isinstance(value, str) and not compiled.search(value):
-            return _wrong(value, path, f"should match '{pattern}'")
-        return None
+        if not isinstance(value, str):
+            return None
+        try:
+            is_match = compiled.search(value)
+        except UnsupportedPatternError as error:
+            return StatusCause(path, f"{path} in body cannot be checked against the pattern '{pattern}': {error}")
+        return None if is_match else _wrong(value, path, f"should match '{pattern}'")
 
     return check
 

@@ -1,0 +1,157 @@
+"""Regular expressions mean what they mean on the real server, with and without RE2, and never block the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.apiserver.conftest import Target, definition
+from trioperator.apiserver import Cluster
+from trioperator.apiserver.custom import patterns
+from trioperator.apiserver.custom.pattern_search import Allowance
+from trioperator.apiserver.custom.patterns import (
+    PatternError,
+    UnsupportedPatternError,
+    check_patterns,
+    compile_pattern,
+    find_all,
+    unchecked_patterns,
+)
+from trioperator.errors import InvalidError
+
+INVALID = [
+    ("a(b", "missing closing ): `a(b`"),
+    ("a)", "unexpected ): `a)`"),
+    ("[a", "missing closing ]: `[a`"),
+    ("[b-a]", "invalid character class range: `b-a`"),
+    ("a\\", "trailing backslash at end of expression: ``"),
+    ("a++", "invalid nested repetition operator: `++`"),
+    ("a{2,1}", "invalid repeat count: `{2,1}`"),
+    ("(a{100}){100}", "invalid repeat count: `{100}`"),
+    ("*a", "missing argument to repetition operator: `*`"),
+    ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+    ("(?P<>a)", "invalid named capture: `(?P<>`"),
+    (r"(a)\1", r"invalid escape sequence: `\1`"),
+    (r"a\Z", r"invalid escape sequence: `\Z`"),
+    (r"\C", r"invalid escape sequence: `\C`"),
+]
+MATCHES = [
+    ("^[a-z]+$", "ab", True),
+    ("^[a-z]+$", "ab\n", False),
+    ("(?m)^[a-z]+$", "1\nab\n", True),
+    (r"^\d+$", "12", True),
+    (r"^\d+$", "١٢", False),
+    (r"^\w$", "é", False),
+    (r"^\pL+\z", "aé", True),
+    (r"^[[:alpha:]]+$", "aé", False),
+    (r"^\x{e9}\Q.*\E$", "é.*", True),
+    ("^(?i:ab)c$", "ABc", True),
+    ("^.$", "\n", False),
+    ("(?s)^.$", "\n", True),
+]
+
+
+@pytest.fixture(params=["RE2", "without RE2"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Use RE2, or do as if it were not installed; with a full allowance."""
+    if request.param != "RE2":
+        monkeypatch.setattr(patterns, "is_installed", lambda: False)
+    monkeypatch.setattr(patterns, "_instructions", Allowance(5_000_000, per_second=0))
+    monkeypatch.setattr("trioperator.apiserver.custom.pattern_search._steps", Allowance(100_000, per_second=0))
+    compile_pattern.cache_clear()
+    yield
+    compile_pattern.cache_clear()
+
+
+@pytest.mark.usefixtures("engine")
+class TestPattern:
+    @pytest.mark.parametrize(("pattern", "text", "is_match"), MATCHES)
+    def test_it_means_what_it_means_in_go(self, pattern: str, text: str, is_match: bool) -> None:
+        assert compile_pattern(pattern).search(text) is is_match
+
+    @pytest.mark.parametrize(("pattern", "problem"), INVALID)
+    def test_invalid_ones_are_rejected_with_the_message_of_go(self, pattern: str, problem: str) -> None:
+        with pytest.raises(PatternError) as caught:
+            compile_pattern(pattern)
+        assert str(caught.value) == f"error parsing regexp: {problem}"
+
+    @pytest.mark.parametrize("pattern", ["(a+)+c", "(a|a)*c", "a.{900}c", "a*a*a*a*a*a*a*a*c", "(a?){500}a{500}c"])
+    def test_none_takes_longer_than_a_second(self, pattern: str) -> None:
+        compiled, start = compile_pattern(pattern), time.process_time()
+        for _ in range(3):
+            try:
+                assert not compiled.search("ab" * 100_000)
+            except UnsupportedPatternError as error:
+                assert str(error) == "matching it takes too long"  # noqa: PT017 - either is right
+        assert time.process_time() - start < 3
+
+
+def test_the_allowance_comes_back_with_time() -> None:
+    allowance = Allowance(10, per_second=1e9)
+    assert allowance.take(9)
+    assert allowance.take(9)
+    assert not allowance.take(11)
+
+
+def test_what_needs_re2_is_named_in_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"properties": {"a": {"items": {"anyOf": [{"pattern": r"\p{Greek}"}]}}, "b": {"pattern": "a"}}}
+    obj = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}}
+    assert list(unchecked_patterns(obj)) == []
+    monkeypatch.setattr(patterns, "is_installed", lambda: False)
+    compile_pattern.cache_clear()
+    assert list(unchecked_patterns(obj)) == [
+        r"version v1: the pattern '\\p{Greek}' is not checked: it has the Unicode class \p{Greek} "
+        "(pip install 'trioperator[re2]')"
+    ]
+    with pytest.raises(UnsupportedPatternError, match="find"):
+        find_all("a", "a")
+    compile_pattern.cache_clear()
+
+
+def test_invalid_patterns_are_found_anywhere_in_a_schema() -> None:
+    bad = {"pattern": "("}
+    schema = {"properties": {"a": bad}, "items": bad, "additionalProperties": bad, "not": bad, "allOf": [{}, bad]}
+    assert [cause.field for cause in check_patterns({**schema, **bad}, "s")] == [
+        "s.pattern",
+        "s.items.pattern",
+        "s.additionalProperties.pattern",
+        "s.not.pattern",
+        "s.allOf[1].pattern",
+        "s.properties[a].pattern",
+    ]
+
+
+def test_find_returns_the_leftmost_matches_up_to_the_limit() -> None:
+    assert find_all("ab1 cd2", "[a-z]+([0-9])") == ["ab1", "cd2"]
+    assert find_all("ab1 cd2", "[a-z]", 2) == ["a", "b"]
+    assert find_all("ab", "a", 0) == []
+    with pytest.raises(UnsupportedPatternError, match="takes too long"):
+        find_all("a" * 1_000_000, "a.{900}c")
+
+
+@pytest.mark.parametrize(("pattern", "problem"), INVALID)
+async def test_definitions_with_invalid_patterns_are_rejected(target: Target, pattern: str, problem: str) -> None:
+    schema = {"type": "object", "properties": {"spec": {"type": "string", "pattern": pattern}}}
+    answer = await target.request(
+        "POST",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        definition("patterns", "Pattern", schema={"openAPIV3Schema": schema}),
+        dryRun="All",
+    )
+    assert answer.code == 422
+    [cause] = answer.content["details"]["causes"]
+    assert cause["field"] == "spec.validation.openAPIV3Schema.properties[spec].pattern"
+    assert cause["message"].endswith(f"must be a valid regular expression, but isn't: error parsing regexp: {problem}")
+
+
+async def test_a_value_that_cannot_be_checked_in_time_is_rejected(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "properties": {"spec": {"type": "string", "pattern": "a.{900}c"}}}
+    await cluster.apply(definition("patterns", "Pattern", schema={"openAPIV3Schema": schema}))
+    monkeypatch.setattr("trioperator.apiserver.custom.pattern_search._steps", Allowance(1000, per_second=0))
+    obj = {"apiVersion": "conformance.dev/v1", "kind": "Pattern", "metadata": {"name": "a"}, "spec": "ab" * 50_000}
+    with pytest.raises(InvalidError, match=r"spec in body cannot be checked against the pattern 'a.\{900\}c'"):
+        await cluster.create(obj)
