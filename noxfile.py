@@ -107,6 +107,13 @@ def lock(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Does the embedded API server withstand random attacks? `nox -s fuzz -- --seconds 600 --seed 1`"""
+    session.install("-e", ".[test]")
+    session.run("python", "-X", "faulthandler", "-m", "tests.fuzz", "apiserver", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """How much does it cost, next to Kopf on the same API server in the same run?"""
     session.install(".")
