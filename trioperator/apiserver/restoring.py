@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .builtin.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 from .custom.definitions import kinds_of
 from .model.kinds import Catalog, kind_of
+from .model.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 
 __all__ = ["stored_check"]
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from ..builtin.strategies import shape
-from ..builtin.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
 from ..model.quoting import go_text, json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
+from ..model.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 from ..model.user import ADMIN, User
 from . import patching
 from .yaml import YamlError, load_yaml

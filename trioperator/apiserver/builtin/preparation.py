@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..custom.definition_status import initial_status
 from ..model.kinds import Kind
-from .unmarshal import new_status
+from ..model.unmarshal import new_status
 
 __all__ = ["assign_addresses", "encode_secret", "prepare_changed", "prepare_new"]
 

@@ -13,7 +13,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..model.kind_schemas import (
+from .defaults import fill_defaults
+from .kind_schemas import (
     OBJECT_META,
     Node,
     definition,
@@ -22,10 +23,9 @@ from ..model.kind_schemas import (
     reference,
     stored_definition_of,
 )
-from ..model.kinds import Kind
-from ..model.quoting import json_name
-from ..model.scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
-from .defaults import fill_defaults
+from .kinds import Kind
+from .quoting import json_name
+from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
 __all__ = ["UnmarshalError", "new_status", "unmarshal", "unmarshal_metadata"]
 
@@ -105,9 +105,9 @@ def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[st
     return result
 
 
-def unmarshal_metadata(meta: Any, unknown: list[str]) -> dict[str, Any]:
+def unmarshal_metadata(meta: Any, unknown: list[str], path: str = "metadata") -> dict[str, Any]:
     """Decode the metadata of a custom object, as :func:`unmarshal` decodes built-in ones."""
-    result: dict[str, Any] = _definition_type(OBJECT_META).read(meta, "metadata", unknown)
+    result: dict[str, Any] = _definition_type(OBJECT_META).read(meta, path, unknown)
     return result
 
 
