@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.apiserver.custom.rule_validation import check_rules_of, unevaluated_rules
+from trioperator.apiserver.custom.rule_validation import check_expressions, check_rule_fields, unevaluated_rules
 from trioperator.apiserver.model.status_causes import StatusCause
 
 RULES = "x-kubernetes-validations"
@@ -22,7 +22,9 @@ SCHEMA = {
 
 def causes(*rules: dict[str, Any], uncorrelatable: str = "") -> list[StatusCause]:
     """Return the validation errors of the rules of an object."""
-    return list(check_rules_of({**SCHEMA, RULES: list(rules)}, "s", uncorrelatable=uncorrelatable))
+    schema = {**SCHEMA, RULES: list(rules)}
+    fields = list(check_rule_fields(schema, "s"))
+    return fields or list(check_expressions(schema, "s", uncorrelatable=uncorrelatable))
 
 
 def warnings(*rules: str) -> list[str]:
@@ -54,7 +56,7 @@ def test_valid_rules_have_no_errors(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("schema", [{}, {RULES: None}, {RULES: []}])
 def test_schemas_need_no_rules(schema: dict[str, Any]) -> None:
-    assert list(check_rules_of(schema, "s")) == []
+    assert list(check_rule_fields(schema, "s")) == []
 
 
 @pytest.mark.parametrize(

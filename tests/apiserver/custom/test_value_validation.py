@@ -68,7 +68,7 @@ def test_too_few_items_are_counted(schema: dict[str, Any], good: Any, bad: Any, 
             {"enum": ["a", 1, None]},
             None,
             "b",
-            'Unsupported value: "b": supported values: "a", 1, null',
+            'Unsupported value: "b": supported values: "a", "1", "null"',
             "FieldValueNotSupported",
         ),
         (

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from ..builtin.strategies import shape
+from ..custom.embedded import EmbeddedError
 from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
@@ -188,8 +189,11 @@ def decode_object(
     except UnmarshalError as error:
         problem = str(error) if merged is None else error.converted()
     if problem is None:
-        obj = shape(kind, read, unknown)
-        problem = _check_unknown(unknown, options)
+        try:
+            obj = shape(kind, read, unknown)
+            problem = _check_unknown(unknown, options)
+        except EmbeddedError as error:
+            problem = str(error)
     if problem is None:
         if kind.custom is None and _metadata_of(sent).get("managedFields") == []:
             obj["metadata"]["managedFields"] = []  # resets the managers; an absent list does not

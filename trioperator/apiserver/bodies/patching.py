@@ -29,6 +29,7 @@ __all__ = [
     "apply_operation",
     "apply_strategic_patch",
     "check_type",
+    "without_nulls_in_lists",
 ]
 
 MERGE: Final = "application/merge-patch+json"
@@ -45,6 +46,18 @@ def check_type(kind: Kind, patch_type: str) -> None:
     accepted = (JSON, MERGE, *(() if kind.custom else (STRATEGIC,)), APPLY)
     if patch_type not in accepted:
         raise unsupported_media_type(accepted)
+
+
+def without_nulls_in_lists(patch: Any, *, is_in_list: bool = False) -> Any:
+    """Return the merge patch without null fields of objects in lists, which the real server removes, too."""
+    if isinstance(patch, dict):
+        items = patch.items()
+        return {
+            key: without_nulls_in_lists(value, is_in_list=is_in_list)
+            for key, value in items
+            if value is not None or not is_in_list
+        }
+    return [without_nulls_in_lists(item, is_in_list=True) for item in patch] if isinstance(patch, list) else patch
 
 
 def apply_json_patch(raw: bytes, operations: Any) -> Any:

@@ -51,6 +51,15 @@ def _new_definition(obj: Object) -> None:
     obj["status"] = initial_status(obj)
 
 
+def _changed_definition(new: Object, old: Mapping[str, Any]) -> None:
+    """Remember a new storage version at once, as objects may be stored in it from now on."""
+    status = old.get("status") or {}
+    stored = [*(status.get("storedVersions") or ())]
+    added = [name for name in initial_status(new)["storedVersions"][:1] if name not in stored]
+    if added:
+        new["status"] = {**status, "storedVersions": [*stored, *added]}
+
+
 def encode_secret(obj: Object) -> None:
     """Move ``stringData`` of a Secret to its ``data``."""
     texts = obj.pop("stringData", None) or {}
@@ -209,5 +218,6 @@ _NEW: Final[Mapping[tuple[str, str], Callable[[Object], None]]] = {
 _CHANGED: Final[Mapping[tuple[str, str], Callable[[Object, Mapping[str, Any]], None]]] = {
     ("", "pods"): _complete_pod,
     ("", "services"): _changed_service,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): _changed_definition,
     ("apps", "daemonsets"): _changed_daemon_set,
 }

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..custom import schema
-from ..custom.definitions import check_changed_definition, check_definition, fill_definition
+from ..custom.definition_validation import check_definition, format_warnings
+from ..custom.definitions import fill_definition
+from ..custom.embedded import coerce_embedded
 from ..custom.patterns import unchecked_patterns
 from ..custom.rule_validation import unevaluated_rules
 from ..custom.validation import check as check_custom
+from ..model.finalizers import finalizer_warnings
 from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
 from ..model.status_causes import StatusCause, invalid_value
@@ -29,7 +32,7 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     """Return an object from a client in the stored form: converted, pruned and with defaults.
 
     Built-in objects are in the stored version, custom ones in the version of the kind. The paths of dropped unknown
-    fields are added to *unknown*.
+    fields are added to *unknown*. Raises EmbeddedError.
     """
     if kind.api_version == "autoscaling/v1":
         obj = autoscaling.from_v1(obj)
@@ -41,7 +44,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
         body = events.to_core(body)
     structure = kind.custom.structure if kind.custom else None
     if structure is not None:
-        body = schema.default(structure, schema.prune(structure, body, unknown))
+        body = coerce_embedded(structure, schema.prune(structure, body, unknown), unknown)
+        body = schema.default(structure, body)
     if kind.resource == ("", "secrets"):
         encode_secret(body)
     elif kind.resource == ("apiextensions.k8s.io", "customresourcedefinitions"):
@@ -126,11 +130,12 @@ def check_object(
     causes: list[StatusCause] = []
     if kind.custom is not None:
         structure = kind.custom.structure
+        warnings.extend(finalizer_warnings(obj["metadata"], old and old["metadata"]))
         return [] if structure is None else check_custom(structure, obj, old, warnings)
     if kind.group == "apiextensions.k8s.io":
-        causes = [*(check_changed_definition(obj, old) if old else ()), *check_definition(obj)]
+        causes = check_definition(obj, old)
         if not causes and (old is None or obj["spec"] != old["spec"]):
-            warnings += [*unevaluated_rules(obj), *unchecked_patterns(obj)]
+            warnings += [*format_warnings(obj, old), *unevaluated_rules(obj), *unchecked_patterns(obj)]
         return causes
     if kind.group == RBAC:
         return [*check_grants(kind, obj), *(check_grants_update(kind, obj, old) if old else ())]

@@ -20,7 +20,7 @@ __all__ = [
     "Pattern",
     "PatternError",
     "UnsupportedPatternError",
-    "check_patterns",
+    "check_pattern",
     "compile_pattern",
     "find_all",
     "unchecked_patterns",
@@ -116,42 +116,38 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 # -- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def check_patterns(schema: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
-    """Yield the validation errors of the patterns in the schema."""
-    for text, place in _patterns_in(schema, path):
-        try:
-            compile_pattern(text)
-        except UnsupportedPatternError:
-            continue  # there is a warning for it
-        except PatternError as error:
-            problem = f"must be a valid regular expression, but isn't: {error}"
-            yield invalid_value(f"{place}.pattern", text, problem)
+def check_pattern(schema: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
+    """Yield the validation error of the pattern of one node of a schema."""
+    if not (text := schema.get("pattern")):
+        return
+    try:
+        compile_pattern(text)
+    except UnsupportedPatternError:
+        return  # there is a warning for it
+    except PatternError as error:
+        yield invalid_value(f"{path}.pattern", text, f"must be a valid regular expression, but isn't: {error}")
 
 
 def unchecked_patterns(definition: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings for the patterns in a valid definition that cannot be evaluated."""
     for version in definition["spec"].get("versions") or ():
-        for text, _ in _patterns_in((version.get("schema") or {}).get("openAPIV3Schema"), ""):
+        for text in _patterns_in((version.get("schema") or {}).get("openAPIV3Schema")):
             try:
                 compile_pattern(text)
             except UnsupportedPatternError as error:
                 yield f"version {version.get('name')}: the pattern {text!r} is not checked: {error}"
 
 
-def _patterns_in(schema: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the patterns in the schema and the paths of their nodes."""
-    pending = [(schema, path)]
+def _patterns_in(schema: Any) -> Iterator[str]:
+    """Yield the patterns in the schema."""
+    pending = [schema]
     while pending:
-        node, path = pending.pop()
+        node = pending.pop()
         if not isinstance(node, dict):
             continue
         if isinstance(text := node.get("pattern"), str) and text:
-            yield text, path
-        parts = [(node.get(word), f"{path}.{word}") for word in ("items", "additionalProperties", "not")]
+            yield text
+        parts = [node.get(word) for word in ("items", "additionalProperties", "not")]
         for word in ("allOf", "anyOf", "oneOf"):
-            subs = node.get(word)
-            if isinstance(subs, list):
-                parts += ((sub, f"{path}.{word}[{at}]") for at, sub in enumerate(subs))
-        if isinstance(properties := node.get("properties"), dict):
-            parts += ((sub, f"{path}.properties[{name}]") for name, sub in properties.items())
-        pending += reversed(parts)
+            parts += node.get(word) or ()
+        pending += reversed([*parts, *(node.get("properties") or {}).values()])

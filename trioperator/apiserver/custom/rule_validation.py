@@ -14,7 +14,7 @@ from .cel import is_installed
 from .cel_values import escaped
 from .validation_rules import compile_message, compile_rule, normal_field_path, rules_of
 
-__all__ = ["check_rules_of", "unevaluated_rules"]
+__all__ = ["check_expressions", "check_rule_fields", "unevaluated_rules"]
 
 _REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _NOT_INSTALLED: Final = "CEL rules are not evaluated (pip install 'trioperator[cel]')"
@@ -24,17 +24,19 @@ _TIME_FORMATS: Final = frozenset({"date", "date-time", "duration"})
 _GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def check_rules_of(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[StatusCause]:
-    """Return the validation errors of the rules of one node; *uncorrelatable* is an enclosing list without map keys."""
-    items = schema.get("x-kubernetes-validations")
-    if not isinstance(items, list):
+def check_rule_fields(schema: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
+    """Yield the validation errors of the rules of one node, apart from those of their expressions."""
+    for at, item in enumerate(schema.get("x-kubernetes-validations") or ()):
+        yield from _check_fields(schema, item, f"{path}.x-kubernetes-validations[{at}]")
+
+
+def check_expressions(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[StatusCause]:
+    """Yield the errors of the expressions of one node; *uncorrelatable* is an enclosing list without map keys."""
+    if not is_installed():
         return
-    places = [(item, f"{path}.x-kubernetes-validations[{at}]") for at, item in enumerate(items)]
-    causes = [cause for item, place in places for cause in _check_fields(schema, item, place)]
-    yield from causes
-    if causes or not is_installed():
-        return
-    for rule, (item, place) in zip(rules_of(schema), places, strict=True):
+    items = schema.get("x-kubernetes-validations") or ()
+    for at, (rule, item) in enumerate(zip(rules_of(schema), items, strict=True)):
+        place = f"{path}.x-kubernetes-validations[{at}]"
         yield from _check_expressions(rule, item, place)
         if rule.uses_old and uncorrelatable:
             text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelatable}"

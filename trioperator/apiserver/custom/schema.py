@@ -55,7 +55,8 @@ def _sum_up(node: Structure) -> None:
         below.append(node.extra)
     node.defaults_below = any(sub.default is not None or sub.defaults_below or not sub.nullable for sub in below)
     node.rules_below = bool(node.rules) or any(sub.rules_below for sub in below)
-    node.special_below = node.keys is not None or node.embedded or any(sub.special_below for sub in below)
+    node.keys_below = node.keys is not None or any(sub.keys_below for sub in below)
+    node.embedded_below = node.embedded or any(sub.embedded_below for sub in below)
     has_checks = node.checks or node.junctions or node.types or node.required
     node.trivial = node.preserve and not has_checks and not below
 
@@ -125,7 +126,8 @@ def default(node: Structure, value: Any) -> Any:
     if isinstance(value, dict):
         return _default_object(node, value)
     if isinstance(value, list) and node.items is not None:
-        items = [default(node.items, item) for item in value]
+        sub = node.items
+        items = [default(sub, sub.default if item is None and not sub.nullable else item) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     return value
 
@@ -151,8 +153,22 @@ def _default_object(node: Structure, value: dict[str, Any]) -> dict[str, Any]:
     if isinstance(node.extra, Structure):
         for key, item in value.items():
             if key not in node.properties:
-                new = default(node.extra, item)
-                if new is not item:
-                    result = dict(value) if result is None else result
-                    result[key] = new
+                result = _default_value(node.extra, value, key, item, result)
     return value if result is None else result
+
+
+def _default_value(
+    sub: Structure, value: dict[str, Any], key: str, item: Any, result: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Set the defaults of one value of a map in the copy *result*, which is made on demand; return the copy."""
+    if item is None and not sub.nullable:
+        item = sub.default
+    new = None if item is None else default(sub, item)
+    if new is value[key] and (new is not None or sub.nullable):
+        return result
+    result = dict(value) if result is None else result
+    if new is None and not sub.nullable:
+        del result[key]
+    else:
+        result[key] = new
+    return result

@@ -6,15 +6,17 @@ Updates are ratcheted: errors in unchanged parts of an object are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
 
-from ..model.status_causes import StatusCause, invalid_value, required
+from ..model.status_causes import StatusCause, duplicate, invalid_value
 from ..model.structure import Structure
 from .correlation import correlate, is_unchanged, part
+from .embedded import check_embedded
 from .validation_rules import check_rules
-from .value_validation import text_of, type_name
+from .value_validation import type_name
 
 __all__ = ["check", "null_causes", "validate"]
 
@@ -40,10 +42,9 @@ def check(
     """
     causes: list[StatusCause] = []
     validate(node, obj, causes, old=old)
-    if node.special_below:
-        causes.extend(_embedded_causes(node, obj, ""))
-        if old is None or not any(_duplicate_causes(node, old, "")):
-            causes.extend(_duplicate_causes(node, obj, ""))
+    causes.extend(check_embedded(node, obj))
+    if node.keys_below and (old is None or not any(_duplicate_causes(node, old, ""))):
+        causes.extend(_duplicate_causes(node, obj, ""))
     if node.rules_below:
         if any(cause.reason in _BLOCKING for cause in causes):
             causes.append(StatusCause("<nil>", _UNCHECKED))
@@ -61,13 +62,17 @@ def validate(node: Structure, value: Any, causes: list[StatusCause], path: str =
 
 
 def _validate(node: Structure, value: Any, causes: list[StatusCause], path: str, old: Any) -> None:
-    if node.trivial or (value is None and node.nullable):
+    if node.trivial:
+        return
+    if value is None and node.nullable:
+        causes.extend(cause for check in node.checks if (cause := check(value, path)) is not None)
         return
     if node.types and not _has_type(value, node.types):
         causes.append(_type_cause(value, node.types, path))
         if isinstance(value, float) and node.types == ("integer",):
             text = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
             causes.append(StatusCause("<nil>", text))
+        causes.extend(cause for check in node.checks if (cause := check(value, path)) is not None)
         return
     if node.junctions:
         causes.extend(_junction_causes(node, value, path))
@@ -93,34 +98,29 @@ def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[S
             yield node.items, item, f"{path}[{at}]", before_of(item)
 
 
-def _embedded_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
-    for sub, item, place, _ in _parts(node, value, path, None):
-        if not sub.special_below:
-            continue
-        if sub.embedded and isinstance(item, dict):
-            yield from _identity_causes(item, place)
-        yield from _embedded_causes(sub, item, place)
-
-
-def _identity_causes(value: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
-    yield from (required(f"{path}.{name}") for name in ("apiVersion", "kind") if name not in value)
-    for name in ("apiVersion", "kind"):
-        if value.get(name) == "":
-            yield invalid_value(f"{path}.{name}", "", "must not be empty")
-
-
 def _duplicate_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
+    if not node.keys_below:
+        return
     if node.keys is not None and isinstance(value, list):
-        seen = set[bytes]()
-        for at, item in enumerate(value):
-            identity = {key: item.get(key) for key in node.keys} if node.keys and isinstance(item, dict) else item
-            token = msgspec.json.encode(identity, order="sorted")
-            if token in seen:
-                yield StatusCause(f"{path}[{at}]", f"Duplicate value: {token.decode()}", "FieldValueDuplicate")
-            seen.add(token)
+        strange = next((at for at, item in enumerate(value) if not isinstance(item, (dict, NoneType))), None)
+        if node.keys and strange is not None:
+            text = "must be an object for an array of list-type map"
+            yield invalid_value(f"{path}[{strange}]", value[strange], text)
+        else:
+            yield from _repeated_items(node.keys, value, path)
     for sub, item, place, _ in _parts(node, value, path, None):
-        if sub.special_below:
-            yield from _duplicate_causes(sub, item, place)
+        yield from _duplicate_causes(sub, item, place)
+
+
+def _repeated_items(keys: tuple[str, ...], items: list[Any], path: str) -> Iterator[StatusCause]:
+    """Yield an error for the first repetition of each item, or of its keys."""
+    counts: dict[bytes, int] = {}
+    for at, item in enumerate(items):
+        identity = {key: item[key] for key in keys if key in (item or ())} if keys else item
+        token = msgspec.json.encode(identity, order="sorted")
+        counts[token] = counts.get(token, 0) + 1
+        if counts[token] == 2:
+            yield duplicate(f"{path}[{at}]", identity)
 
 
 def null_causes(node: Structure, value: Any, path: str = "") -> Iterable[StatusCause]:
@@ -160,15 +160,8 @@ def _has_type(value: Any, types: tuple[str, ...]) -> bool:
 
 def _type_cause(value: Any, types: tuple[str, ...], path: str) -> StatusCause:
     found, wanted = type_name(value), ",".join(types)
-    where = f"{path} in body" if path else "in body"
-    text = f'Invalid value: "{found}": {where} must be of type {wanted}: "{found}"'
+    text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
     return StatusCause(path or "<nil>", text, "FieldValueTypeInvalid")
-
-
-def _fits(node: Structure, value: Any) -> bool:
-    causes: list[StatusCause] = []
-    validate(node, value, causes)
-    return not causes
 
 
 _JUNCTION_TEXTS: Final = {
@@ -181,8 +174,24 @@ _JUNCTION_TEXTS: Final = {
 
 def _junction_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
     for word, subs in node.junctions.items():
-        count = sum(_fits(sub, value) for sub in subs)
-        if not {"allOf": count == len(subs), "anyOf": count > 0, "oneOf": count == 1, "not": count == 0}[word]:
-            shown = f'"{type_name(value)}"' if isinstance(value, (dict, list)) else text_of(value)
-            text = f'Invalid value: {shown}: "{path}" {_JUNCTION_TEXTS[word]}'
-            yield StatusCause(path or "<nil>", text)
+        failures = [causes for sub in subs if (causes := _causes(sub, value, path))]
+        count, more = len(subs) - len(failures), ""
+        match word:
+            case "allOf":
+                shown = [cause for causes in failures for cause in causes]
+                more = "" if count else ". None validated"
+            case "anyOf" | "oneOf":
+                shown = failures[0] if not count else []
+            case _:
+                shown = []
+        if word == "oneOf":
+            more = f". Found {count} valid alternatives" if count else ". Found none valid"
+        if not {"allOf": not failures, "anyOf": count > 0, "oneOf": count == 1, "not": count == 0}[word]:
+            yield StatusCause("<nil>", f'Invalid value: "": "{path}" {_JUNCTION_TEXTS[word]}{more}')
+            yield from shown
+
+
+def _causes(node: Structure, value: Any, path: str) -> list[StatusCause]:
+    causes: list[StatusCause] = []
+    validate(node, value, causes, path)
+    return causes

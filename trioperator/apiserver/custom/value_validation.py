@@ -17,6 +17,8 @@ __all__ = ["text_of", "type_name", "value_checks"]
 
 _EXACT_LIMIT: Final = 2**53  # larger floats have no fractions
 _TOLERANCE: Final = 1e-9
+_FLOAT_MAX: Final = 3.4028234663852886e38
+_NUMBER_LIMITS: Final = {"int32": (-(2**31), 2**31 - 1), "float": (-_FLOAT_MAX, _FLOAT_MAX)}
 
 
 def value_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
@@ -60,11 +62,12 @@ def _wrong(value: Any, path: str, text: str) -> StatusCause:
 
 def _enum_check(enum: list[Any]) -> Check:
     texts = [text_of(value) for value in enum]
+    shown = ", ".join(text if isinstance(value, str) else f'"{text}"' for value, text in zip(enum, texts, strict=True))
 
     def check(value: Any, path: str) -> StatusCause | None:
         if text_of(value) in texts:
             return None
-        text = f"Unsupported value: {text_of(value)}: supported values: {', '.join(texts)}"
+        text = f"Unsupported value: {text_of(value)}: supported values: {shown}"
         return StatusCause(path, text, "FieldValueNotSupported")
 
     return check
@@ -89,6 +92,8 @@ def _number_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
         yield bound(lambda value: value <= high, f"should be less than or equal to {high}")
     if step:
         yield bound(lambda value: _is_multiple(value, step), f"should be a multiple of {step}")
+    if (limit := _NUMBER_LIMITS.get(schema.get("format", ""))) is not None:
+        yield _limit_check(schema, *limit)
 
 
 def _is_multiple(value: float, step: float) -> bool:
@@ -97,6 +102,17 @@ def _is_multiple(value: float, step: float) -> bool:
         return value % step == 0
     ratio = value * (1 / step) if step < 1 else value / step
     return abs(ratio) < _EXACT_LIMIT and math.isclose(ratio, round(ratio), rel_tol=_TOLERANCE)
+
+
+def _limit_check(schema: Mapping[str, Any], low: float, high: float) -> Check:
+    about = f"Checked value must be of type {schema.get('type')} with format {schema['format']}"
+
+    def check(value: Any, path: str) -> StatusCause | None:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or low <= value <= high:
+            return None
+        return StatusCause("<nil>", f'Invalid value: "": {about} in {path}')
+
+    return check
 
 
 _SIZES: Final = (
@@ -152,7 +168,7 @@ def _pattern_check(pattern: str) -> Check:
 def _format_check(name: str, fits: Callable[[str], bool]) -> Check:
     def check(value: Any, path: str) -> StatusCause | None:
         if isinstance(value, str) and not fits(value):
-            text = f'Invalid value: "{value}": {path} in body must be of type {name}: "{value}"'
+            text = f"Invalid value: {text_of(value)}: {path} in body must be of type {name}: {text_of(value)}"
             return StatusCause(path, text, "FieldValueTypeInvalid")
         return None
 

@@ -6,16 +6,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from .finalizers import is_standard_finalizer
 from .kinds import Kind
 from .status_causes import StatusCause, invalid_value
 
 __all__ = [
     "ANNOTATIONS_LIMIT",
     "META_FIELDS",
+    "check_common",
     "check_key",
     "check_metadata",
     "check_metadata_update",
     "clean_metadata",
+    "dns_1035_problem",
     "label_problem",
     "segment_problem",
     "subdomain_problem",
@@ -62,7 +65,12 @@ _PART_TEXT: Final = (
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_LABEL_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035_TEXT: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
 _VALUE_TEXT: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
@@ -77,6 +85,9 @@ def clean_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in meta.items()
         if key in META_FIELDS and value is not None and value not in ({}, [], "")
     }
+    for field in ("annotations", "labels"):
+        if isinstance(clean.get(field), dict) and None in clean[field].values():
+            clean[field] = {key: "" if value is None else value for key, value in clean[field].items()}
     if "ownerReferences" in clean:
         clean["ownerReferences"] = [
             {key: owner[key] for key in _OWNER_FIELDS if owner.get(key) is not None}
@@ -93,6 +104,17 @@ def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:
     causes = list(_check_name(kind, meta))
     if kind.namespaced and not meta.get("namespace"):
         causes.append(StatusCause("metadata.namespace", "Required value", "FieldValueRequired"))
+    causes.extend(check_common(meta))
+    for at, finalizer in enumerate(meta.get("finalizers") or () if kind.custom is None else ()):
+        if not is_standard_finalizer(finalizer):
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(f"metadata.finalizers[{at}]", finalizer, text))
+    return causes
+
+
+def check_common(meta: Mapping[str, Any]) -> list[StatusCause]:
+    """Return the validation errors of what all metadata has in common, also that of embedded objects."""
+    causes: list[StatusCause] = []
     for key, value in (meta.get("labels") or {}).items():
         causes.extend(check_key("metadata.labels", key))
         if len(value) > 63:
@@ -100,11 +122,8 @@ def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:
         if value and not _PART.fullmatch(value):
             causes.append(invalid_value("metadata.labels", value, _VALUE_TEXT))
     causes.extend(_check_annotations(meta.get("annotations") or {}))
-    for at, finalizer in enumerate(meta.get("finalizers") or ()):
+    for finalizer in meta.get("finalizers") or ():
         causes.extend(check_key("metadata.finalizers", finalizer))
-        if kind.custom is None and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            text = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid_value(f"metadata.finalizers[{at}]", finalizer, text))
     if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers") or ()):
         text = "finalizer orphan and foregroundDeletion cannot be both set"
         causes.append(invalid_value("metadata.finalizers", meta["finalizers"], text))
@@ -156,6 +175,14 @@ def label_problem(name: str) -> str:
     if len(name) > 63:
         return "must be no more than 63 bytes"
     return "" if _LABEL.fullmatch(name) else _LABEL_TEXT
+
+
+def dns_1035_problem(name: str) -> str:
+    """Return why the name is no DNS label that begins with a letter, or an empty string."""
+    problems = ["must be no more than 63 characters"] if len(name) > 63 else []
+    if not _LABEL_1035.fullmatch(name):
+        problems.append(_LABEL_1035_TEXT)
+    return ",".join(problems)
 
 
 def check_key(field: str, key: str) -> Iterable[StatusCause]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["StatusCause", "invalid_value", "required", "unsupported"]
+__all__ = ["StatusCause", "duplicate", "forbidden", "invalid_value", "required", "unsupported"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,6 +22,16 @@ class StatusCause:
 def invalid_value(field: str, value: object, text: str) -> StatusCause:
     """Return the error of an invalid value."""
     return StatusCause(field, f"Invalid value: {msgspec.json.encode(value).decode()}: {text}")
+
+
+def duplicate(field: str, value: object) -> StatusCause:
+    """Return the error of a value that may occur only once."""
+    return StatusCause(field, f"Duplicate value: {msgspec.json.encode(value).decode()}", "FieldValueDuplicate")
+
+
+def forbidden(field: str, text: str) -> StatusCause:
+    """Return the error of a field that may not be set."""
+    return StatusCause(field, f"Forbidden: {text}", "FieldValueForbidden")
 
 
 def required(field: str, text: str = "") -> StatusCause:

@@ -65,4 +65,5 @@ class Structure:
     defaults_below: bool = False
     trivial: bool = False
     rules_below: bool = False  # or here
-    special_below: bool = False  # or here: lists with keys, or embedded resources
+    keys_below: bool = False  # or here
+    embedded_below: bool = False  # or here

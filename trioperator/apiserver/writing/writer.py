@@ -359,7 +359,7 @@ def _apply_patch(kind: Kind, old: Stored, patch: Any, patch_type: str) -> Any:
     if patch_type == patching.JSON:
         return patching.apply_json_patch(old.raw if base is old.obj else msgspec.json.encode(base), patch)
     if patch_type == patching.MERGE:
-        return apply_merge(base, patch)
+        return apply_merge(base, patching.without_nulls_in_lists(patch))
     return patching.apply_strategic_patch(base, patch, schema_of(kind))
 
 
