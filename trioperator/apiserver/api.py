@@ -154,6 +154,8 @@ class Api:
 
     async def _serve(self, target: Target, request: Request) -> Response:
         verb = verb_of(request, target)
+        if target.kind.custom is not None and target.kind.custom.deprecation:
+            request.warnings.append(target.kind.custom.deprecation)
         if target.kind.is_virtual and target.name:
             raise unknown_resource()
         if target.kind.namespaced and not target.namespace and verb not in _IN_ALL_NAMESPACES:

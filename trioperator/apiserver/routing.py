@@ -92,4 +92,4 @@ def verb_of(request: Request, target: Target | None) -> str:
 
 def subresource_verbs(target: Target) -> tuple[str, ...]:
     """Return the verbs that the subresource allows."""
-    return ("create",) if target.subresource == "token" else ("get", "patch", "update")
+    return {"token": ("create",), "finalize": ("update",)}.get(target.subresource, ("get", "patch", "update"))

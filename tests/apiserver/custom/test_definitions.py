@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from tests.apiserver.conftest import GROUP, TABLE, Answer, Target, definition
+from tests.apiserver.dry_runs import objects as schema_of
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -285,6 +286,76 @@ class TestDefinitions:
         answer = await target.get(objects, accept=TABLE)
         assert answer.content["rows"][0]["cells"] == ["a", "1"]
         await target.delete(path)
+
+    async def test_a_changed_schema_holds_for_reads_of_stored_schema_of(self, target: Target, unique: str) -> None:
+        text = {"type": "string"}
+        old = schema_of(spec=schema_of(a=text, b=text, n={**text, "nullable": True}))
+        path, place = await self.make(target, unique, schema={"openAPIV3Schema": old})
+        obj = {**self.obj(unique, "a"), "spec": {"a": "1", "b": "2", "n": None}}
+        version = (await target.request("POST", place, obj)).version
+        current = (await target.get(path)).content
+        new = schema_of(spec=schema_of(a=text, c={**text, "default": "C"}, n=text))
+        current["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": new}
+        assert (await target.request("PUT", path, current)).code == 200
+        expected = {"a": "1", "c": "C"}
+        answer = await target.eventually(lambda: target.get(f"{place}/a"), lambda answer: "c" in answer.content["spec"])
+        assert (answer.content["spec"], answer.version) == (expected, version)
+        assert [item["spec"] for item in (await target.get(place)).content["items"]] == [expected]
+        assert (await target.lines(place, 1))[0]["object"]["spec"] == expected
+        answer = await target.merge(f"{place}/a", {"metadata": {"labels": {"x": "y"}}})
+        assert (answer.content["spec"], answer.content["metadata"]["generation"]) == (expected, 1)
+        assert "Warning" not in answer.headers
+        await target.delete(path)
+
+    async def test_objects_of_other_versions_get_the_defaults_of_the_storage_version(
+        self, target: Target, unique: str
+    ) -> None:
+        text = {"type": "string"}
+        path, place = await self.make(target, unique, schema={"openAPIV3Schema": schema_of(a=text)})
+        current = (await target.get(path)).content
+        schema = {"openAPIV3Schema": schema_of(a=text, d={**text, "default": "D"})}
+        versions = current["spec"]["versions"]
+        versions[:] = [{**versions[0], "storage": False}, {**versions[0], "name": "v2", "schema": schema}]
+        await target.request("PUT", path, current)
+        other = place.replace("/v1/", "/v2/")
+        await target.until(other, 200)
+        assert (await target.request("POST", place, {**self.obj(unique, "a"), "a": "x"})).code == 201
+        answer = await target.get(f"{other}/a")
+        assert (answer.content["a"], answer.content["d"]) == ("x", "D")
+        assert "d" not in (await target.get(f"{place}/a")).content
+        await target.delete(path)
+
+    async def test_deprecated_versions_warn(self, target: Target, unique: str) -> None:
+        obj = definition(f"{unique}s", unique.capitalize(), deprecated=True)
+        second = {**copy.deepcopy(obj["spec"]["versions"][0]), "name": "v2", "storage": False, "deprecated": False}
+        obj["spec"]["versions"].append(second)
+        path, place = await self.create(target, obj)
+        kind = unique.capitalize()
+        warning = f'299 - "{GROUP}/v1 {kind} is deprecated; use {GROUP}/v2 {kind}"'
+        for answer in (await target.get(place), await target.get(f"{place}/none"), await target.delete(place)):
+            assert answer.headers.get_list("Warning") == [warning]
+        async with target.client.stream("GET", place, params={"watch": "1"}) as response:
+            assert response.headers.get_list("Warning") == [warning]
+        assert "Warning" not in (await target.get(place.replace("/v1/", "/v2/"))).headers
+        patch = [{"op": "add", "path": "/spec/versions/0/deprecationWarning", "value": "do not"}]
+        assert (await target.edit(path, patch)).code == 200
+        answer = await target.eventually(
+            lambda: target.get(place), lambda answer: answer.headers.get_list("Warning") != [warning]
+        )
+        assert answer.headers.get_list("Warning") == ['299 - "do not"']
+        await target.delete(path)
+
+    async def test_versions_from_before_a_kind_existed_have_expired(self, target: Target, unique: str) -> None:
+        before = (await target.get(f"/api/v1/namespaces/{target.namespace}")).version
+        path, place = await self.make(target, unique)
+        events = await target.lines(place, 1, resourceVersion=str(before))
+        assert (events[0]["type"], events[0]["object"]["code"]) == ("ERROR", 410)
+        await target.delete(path)
+
+    async def test_the_response_to_a_deletion_says_that_it_is_pending(self, target: Target, unique: str) -> None:
+        path, _ = await self.make(target, unique)
+        conditions = (await target.delete(path)).content["status"]["conditions"]
+        assert [item["reason"] for item in conditions if item["type"] == "Terminating"] == ["InstanceDeletionPending"]
 
     @pytest.mark.parametrize(
         ("change", "text"),

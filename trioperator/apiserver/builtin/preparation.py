@@ -44,7 +44,8 @@ def prepare_changed(kind: Kind, new: Object, old: Mapping[str, Any]) -> None:
 
 
 def _new_namespace(obj: Object) -> None:
-    obj["spec"] = {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]}
+    found = (obj.get("spec") or {}).get("finalizers") or []
+    obj["spec"] = {"finalizers": found if "kubernetes" in found else [*found, "kubernetes"]}
 
 
 def _new_definition(obj: Object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ..model.kinds import Catalog
 from .definitions import versions_of
 
-__all__ = ["initial_status", "is_established", "updated_status"]
+__all__ = ["deleted_status", "initial_status", "is_established", "updated_status"]
 
 Condition = Mapping[str, str]
 
@@ -33,6 +33,13 @@ def updated_status(obj: Mapping[str, Any], catalog: Catalog, *, now: str) -> dic
     for condition in _conditions(status, conflict, is_terminating="deletionTimestamp" in obj["metadata"]):
         status = _set_condition(status, condition, now=now)
     return status
+
+
+def deleted_status(status: Mapping[str, Any], *, now: str) -> dict[str, Any]:
+    """Return the status of a definition whose deletion was requested at the time *now*."""
+    text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    condition = {"type": "Terminating", "status": "True", "reason": "InstanceDeletionPending", "message": text}
+    return _set_condition(status, condition, now=now)
 
 
 def is_established(status: Mapping[str, Any]) -> bool:

@@ -31,6 +31,8 @@ def check_definition(new: Object, old: Object | None) -> list[StatusCause]:
     Parts of versions that are unchanged are not checked again.
     """
     spec = new.get("spec") or {}
+    if old is not None and spec == old["spec"]:
+        return list(_check_approval(new, old))
     names = spec.get("names") or {}
     causes = [*(_check_name(new, spec, names) if old is None else _check_immutable(spec, old)), *_check_group(spec)]
     causes.extend(_check_names(names))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..model.client_config import Conversion
-from ..model.kinds import Column, CustomTraits, Kind
+from ..model.kinds import Column, CustomTraits, Kind, version_priority
 from ..model.structure import Structure
 from .schema import compile_schema
 
@@ -34,18 +35,20 @@ def versions_of(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [item for item in versions if isinstance(item, dict)] if isinstance(versions, list) else []
 
 
-def kinds_of(obj: Mapping[str, Any]) -> list[Kind]:
-    """Return the served kinds of the definition."""
-    spec = obj["spec"]
-    stored = next((_kind_of(obj, version, None) for version in versions_of(spec) if version.get("storage")), None)
+def kinds_of(obj: Mapping[str, Any], *, revision: int = 0) -> list[Kind]:
+    """Return the served kinds of the definition, which is in effect since the revision."""
+    versions = versions_of(obj["spec"])
+    # An object that was written in another version may lack defaults: then all objects have to be checked.
+    since = revision if len(versions) == 1 else math.inf
+    stored = next((_kind_of(obj, version, None, since) for version in versions if version.get("storage")), None)
     return [
-        stored if stored is not None and version["name"] == stored.version else _kind_of(obj, version, stored)
-        for version in versions_of(spec)
+        stored if stored is not None and version["name"] == stored.version else _kind_of(obj, version, stored, since)
+        for version in versions
         if version.get("served")
     ]
 
 
-def _kind_of(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None) -> Kind:
+def _kind_of(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None, since: float) -> Kind:
     spec, names = obj["spec"], obj["spec"]["names"]
     return Kind(
         group=spec["group"],
@@ -60,11 +63,11 @@ def _kind_of(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | 
         subresources=frozenset(version.get("subresources") or ()) & {"status", "scale"},
         has_generation=True,
         needs_version=True,
-        custom=_traits(obj, version, stored),
+        custom=_traits(obj, version, stored, since),
     )
 
 
-def _traits(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None) -> CustomTraits:
+def _traits(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | None, since: float) -> CustomTraits:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     structure: Structure | None = compile_schema(schema, is_root=True) if schema else None
     columns = tuple(
@@ -88,4 +91,20 @@ def _traits(obj: Mapping[str, Any], version: Mapping[str, Any], stored: Kind | N
         terminating="deletionTimestamp" in obj["metadata"],
         conversion=Conversion.of(obj["spec"].get("conversion") or {}),
         storage=stored,
+        schema_revision=since,
+        deprecation=_deprecation(obj["spec"], version),
     )
+
+
+def _deprecation(spec: Mapping[str, Any], version: Mapping[str, Any]) -> str:
+    """Return the warning for requests of a deprecated version, or an empty string."""
+    if not version.get("deprecated"):
+        return ""
+    if warning := version.get("deprecationWarning"):
+        return str(warning)
+    group, kind, name = spec["group"], spec["names"]["kind"], version["name"]
+    others = [item["name"] for item in versions_of(spec) if item.get("served") and not item.get("deprecated")]
+    newer = sorted(
+        (other for other in others if version_priority(other) < version_priority(name)), key=version_priority
+    )
+    return f"{group}/{name} {kind} is deprecated" + (f"; use {group}/{newer[0]} {kind}" if newer else "")

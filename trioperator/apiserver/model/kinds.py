@@ -43,6 +43,8 @@ class CustomTraits:
     terminating: bool = False
     conversion: Conversion | None = None  # the conversion webhook
     storage: Kind | None = None  # the storage version, if it is another one
+    schema_revision: float = 0  # objects that were stored later have the shape that the schema requires
+    deprecation: str = ""  # the warning for requests, if the version is deprecated
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -160,6 +160,11 @@ class Table:
             del self.changes[:count]
             self.dropped += count
 
+    def forget(self, revision: int) -> None:
+        """Begin the history after the revision: earlier watches and pages get 410."""
+        self.drop(bisect.bisect_right(self.changes, revision, key=_revision_of))
+        self.oldest = max(self.oldest, revision)
+
     def close(self) -> None:
         """End all watches of the resource."""
         self.closed = True
@@ -262,8 +267,7 @@ class Store:
         limit = self.revision if revision is None else min(revision, self.revision)
         self._compacted = max(self._compacted, limit)
         for table in self.tables.values():
-            table.drop(bisect.bisect_right(table.changes, limit, key=_revision_of))
-            table.oldest = max(table.oldest, limit)
+            table.forget(limit)
             table.changed.unpark_all()
 
     def _record(self, table: Table, key: str, new: Stored | None) -> None:

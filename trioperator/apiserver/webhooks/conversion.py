@@ -53,7 +53,7 @@ class Converter:
         """Convert what has to be, so that :meth:`shown` finds it. Waits only if a webhook has to be asked."""
         missing = [item for item in stored if self._lacks(kind, item)]
         if missing:
-            objects = await self._convert_all([item.obj for item in missing], kind)
+            objects = await self._convert_all([_in_shape(kind, item).obj for item in missing], kind)
             for item, obj in zip(missing, objects, strict=True):
                 item.converted[kind] = Stored(item.key, obj, item.revision)
 
@@ -70,12 +70,14 @@ class Converter:
     @staticmethod
     def shown(kind: Kind, stored: Stored) -> Stored:
         """Return the stored object in the version of the kind, for which it was prepared if that needs a webhook."""
-        if kind.custom is None or not _differs(kind, stored.obj):
+        if kind.custom is None:
             return stored
         found = stored.converted.get(kind)
         if found is None:
-            assert kind.custom.conversion is None
-            found = stored.converted[kind] = Stored(stored.key, _relabelled(stored.obj, kind), stored.revision)
+            found = _in_shape(kind, stored)
+            if _differs(kind, stored.obj):
+                assert kind.custom.conversion is None
+                found = stored.converted[kind] = Stored(stored.key, _relabelled(found.obj, kind), stored.revision)
         return found
 
     # -- what is on its way ---------------------------------------------------------------------------------------
@@ -128,6 +130,27 @@ class Converter:
 
 def _differs(kind: Kind, obj: Mapping[str, Any]) -> bool:
     return bool(obj["apiVersion"] != kind.api_version)
+
+
+def _in_shape(kind: Kind, stored: Stored) -> Stored:
+    """Return the object as the current schema of its version requires it: pruned, and with defaults."""
+    own = _version_of(kind, stored.obj)
+    custom = None if own is None else own.custom
+    if own is None or custom is None or custom.structure is None or stored.revision > custom.schema_revision:
+        return stored
+    found = stored.converted.get(own)
+    if found is None:
+        pruned = schema.prune(custom.structure, stored.obj, [])
+        obj: Object = schema.default(custom.structure, pruned)
+        found = stored if obj is stored.obj else Stored(stored.key, obj, stored.revision)
+        stored.converted[own] = found
+    return found
+
+
+def _version_of(kind: Kind, obj: Mapping[str, Any]) -> Kind | None:
+    """Return the kind or its storage version, whichever is the version of the object."""
+    candidates = (kind, kind.custom.storage if kind.custom is not None else None)
+    return next((each for each in candidates if each is not None and not _differs(each, obj)), None)
 
 
 def _relabelled(obj: Object, kind: Kind) -> Object:

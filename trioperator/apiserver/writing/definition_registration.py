@@ -68,11 +68,13 @@ class DefinitionRegistration:
         content = (definition["spec"], "deletionTimestamp" in definition["metadata"])
         if self._served.get(resource) == content:
             return
+        table = self._state.store.table(resource)
+        if resource not in self._served:
+            table.forget(self._state.store.revision)
         self._served[resource] = content
         self._state.catalog.discard(resource)
-        for kind in kinds_of(definition):
+        for kind in kinds_of(definition, revision=self._state.store.revision):
             self._state.catalog.add(kind)
-        table = self._state.store.table(resource)
         table.closed = False
         table.changed.unpark_all()
 

@@ -18,6 +18,7 @@ from trioperator.errors import ApiError, NotFoundError
 from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import POLICIES, DeleteOptions
 from ..custom import definitions
+from ..custom.definition_status import deleted_status
 from ..model.builtin_kinds import IMMORTAL_NAMESPACES
 from ..model.errors import conflict, forbidden
 from ..model.kinds import Kind
@@ -154,6 +155,8 @@ class Deleter:
             meta["deletionTimestamp"] = self._state.timestamp(plus=grace)
             meta["deletionGracePeriodSeconds"] = grace
         result = {**obj, "metadata": meta}
+        if kind.group == "apiextensions.k8s.io" and "deletionTimestamp" not in obj["metadata"]:
+            result["status"] = deleted_status(obj.get("status") or {}, now=self._state.timestamp())
         if kind.resource == ("", "namespaces"):
             result["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return result

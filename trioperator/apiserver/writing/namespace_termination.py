@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -12,6 +13,7 @@ from ..model.user import system_account
 from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .followups import FollowUps
+from .namespace_conditions import with_conditions
 
 __all__ = ["NamespaceTermination"]
 
@@ -50,17 +52,32 @@ class NamespaceTermination:
         stored = namespaces.objects.get(name)
         if stored is None or "deletionTimestamp" not in stored.obj["metadata"]:
             return
-        left = 0
+        resources: Counter[str] = Counter()
+        finalizers: Counter[str] = Counter()
         for kind in self._namespaced_kinds():
             table = self._state.table(kind)
             for key in tuple(table.keys(f"{name}/")):
                 found = table.objects[key]
                 if "deletionTimestamp" not in found.obj["metadata"]:
                     self._delete(kind, found, DeleteOptions(policy="Background", user=_USER))
-            left += len(table.keys(f"{name}/"))
-        if left or stored.obj["metadata"].get("finalizers"):
-            return
-        self._state.store.remove(namespaces, name)
+            for key in table.keys(f"{name}/"):
+                resources[f"{kind.plural}.{kind.group}"] += 1
+                finalizers.update(table.objects[key].obj["metadata"].get("finalizers") or ())
+        status = with_conditions(stored.obj["status"], resources, finalizers, now=self._state.timestamp())
+        if status != stored.obj["status"]:
+            stored = self._state.store.put(namespaces, name, {**stored.obj, "status": status})
+        if not resources:
+            self._finalize(stored)
+
+    def _finalize(self, stored: Stored) -> None:
+        """Remove Kubernetes' own finalizer from the spec of an empty namespace, and the namespace with the last one."""
+        namespaces = self._state.store.table(_NAMESPACES)
+        spec = stored.obj.get("spec") or {}
+        left = [finalizer for finalizer in spec.get("finalizers") or () if finalizer != "kubernetes"]
+        if not left and not stored.obj["metadata"].get("finalizers"):
+            self._state.store.remove(namespaces, stored.key)
+        elif left != (spec.get("finalizers") or []):
+            self._state.store.put(namespaces, stored.key, {**stored.obj, "spec": {"finalizers": left} if left else {}})
 
     def _namespaced_kinds(self) -> Iterable[Kind]:
         for resource in tuple(self._state.store.tables):

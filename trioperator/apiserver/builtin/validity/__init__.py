@@ -19,6 +19,7 @@ Object = Mapping[str, Any]
 
 _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]]]] = {
     ("", "configmaps"): configuration.check_config_map,
+    ("", "namespaces"): configuration.check_namespace,
     ("", "persistentvolumeclaims"): configuration.check_claim,
     ("", "pods"): pods.check_pod,
     ("", "secrets"): configuration.check_secret,

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ...model.finalizers import is_standard_finalizer
+from ...model.metadata import check_key
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
 from .common import quantity_value
 
@@ -14,6 +16,7 @@ __all__ = [
     "check_claim_spec",
     "check_config_map",
     "check_lease",
+    "check_namespace",
     "check_secret",
     "check_storage_class",
 ]
@@ -98,6 +101,16 @@ def check_claim_spec(spec: Object, path: str) -> Iterable[StatusCause]:
 def check_storage_class(obj: Object) -> Iterable[StatusCause]:
     if not obj.get("provisioner"):
         yield required("provisioner")
+
+
+def check_namespace(obj: Object) -> Iterable[StatusCause]:
+    # Only the path of a new namespace has no index.
+    is_new = not obj["metadata"].get("resourceVersion")
+    for at, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
+        path = "spec.finalizers" if is_new else f"spec.finalizers[{at}]"
+        yield from check_key(path, name)
+        if not is_standard_finalizer(name):
+            yield invalid_value(path, name, "name is neither a standard finalizer name nor is it fully qualified")
 
 
 def check_lease(obj: Object) -> Iterable[StatusCause]:
