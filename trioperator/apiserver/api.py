@@ -227,7 +227,7 @@ class Api:
                 options=options,
                 subresource=target.subresource,
             )
-        sent = decode_body(kind, request)
+        sent = decode_body(kind, request, options)
         if verb == "create":
             return await self.writer.create(kind, namespace, sent, options)
         return await self.writer.replace(kind, namespace, target.name, sent, options, subresource=target.subresource)

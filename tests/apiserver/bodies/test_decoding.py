@@ -118,9 +118,11 @@ def test_an_unreadable_body_is_rejected(content_type: str, body: bytes, status: 
 
 
 def test_a_merge_patch_is_an_object_and_a_json_patch_may_be_a_list() -> None:
-    assert decode_patch(b'[{"op":"remove","path":"/a"}]', patching.JSON) == [{"op": "remove", "path": "/a"}]
+    assert decode_patch(b'[{"op":"remove","path":"/a"}]', patching.JSON, WriteOptions()) == [
+        {"op": "remove", "path": "/a"}
+    ]
     with pytest.raises(ApiError, match="cannot unmarshal array into Go value"):
-        decode_patch(b"[]", patching.MERGE)
+        decode_patch(b"[]", patching.MERGE, WriteOptions())
 
 
 def test_duplicate_keys_of_a_configuration_warn_or_are_rejected() -> None:

@@ -23,6 +23,7 @@ from ..model.status_causes import StatusCause, invalid_value
 from ..model.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 from ..model.user import ADMIN, User
 from . import patching
+from .duplicates import duplicate_fields
 from .yaml import YamlError, load_yaml
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
 
 _MANAGER_LIMIT: Final = 128  # bytes
 _SUMMARY_SIZE: Final = 30  # bytes of a body that cannot be decoded
+_OPERATION_FIELDS: Final = frozenset({"op", "path", "from", "value"})
 _BODY_TYPES: Final = ("application/json", "application/yaml")
 
 
@@ -48,6 +50,7 @@ class WriteOptions:
     manager: str = ""  # the field manager
     field_validation: str = "Warn"
     force: bool = False
+    problems: list[str] = dataclasses.field(default_factory=list)  # of the body, such as duplicate fields
     user: User = ADMIN
     sent: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the options as the client sent them
     warnings: list[str] = dataclasses.field(default_factory=list)
@@ -110,15 +113,22 @@ def _manager_of(user_agent: str) -> str:
     return text.decode(errors="ignore")
 
 
-def decode_body(kind: Kind, request: Request) -> Any:
-    """Decode the object in the body, JSON or YAML."""
+def decode_body(kind: Kind, request: Request, options: WriteOptions | None = None) -> Any:
+    """Decode the object in the body, JSON or YAML; add its duplicate fields to the problems of the options."""
     media = request.media_type
     if media not in {"", *_BODY_TYPES}:
         raise unsupported_media_type(_BODY_TYPES)
     try:
         if media == "application/yaml":
-            return load_yaml(request.body)[0]
-        return decode_json(request.body)
+            sent, problems = load_yaml(request.body)
+            if problems and options is not None and options.field_validation == "Strict":
+                problems = ["\n  ".join(["yaml: unmarshal errors:", *problems])]
+        else:
+            sent = decode_json(request.body)
+            problems = _duplicates(request.body, sent, options)
+        if options is not None:
+            options.problems += problems
+        return sent
     except YamlError as error:
         problem = str(error)
     except ValueError as error:
@@ -136,8 +146,14 @@ def _summary(body: bytes) -> str:
     return f"{text} ..." if len(body) > len(start) else text
 
 
-def decode_patch(body: bytes, patch_type: str) -> Any:
-    """Decode a patch."""
+def _duplicates(body: bytes, sent: Any, options: WriteOptions | None, prefix: str = "") -> list[str]:
+    if options is None or options.field_validation == "Ignore":
+        return []
+    return [f"{prefix}duplicate field {quote(path)}" for path in duplicate_fields(body, sent)]
+
+
+def decode_patch(body: bytes, patch_type: str, options: WriteOptions) -> Any:
+    """Decode a patch; add its duplicate fields to the problems of the options."""
     try:
         patch = decode_json(body)
     except ValueError as error:
@@ -145,6 +161,11 @@ def decode_patch(body: bytes, patch_type: str) -> Any:
     if patch_type != patching.JSON and not isinstance(patch, dict):
         text = f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding patch: {text}")
+    options.problems += _duplicates(body, patch, options, "json patch " if patch_type == patching.JSON else "")
+    if patch_type == patching.JSON and isinstance(patch, list):
+        operations = [(at, item) for at, item in enumerate(patch) if isinstance(item, dict)]
+        found = [f"[{at}].{field}" for at, item in operations for field in item if field not in _OPERATION_FIELDS]
+        options.problems += [f"json patch unknown field {quote(path)}" for path in found]
     return patch
 
 
@@ -191,7 +212,7 @@ def decode_object(
     if problem is None:
         try:
             obj = shape(kind, read, unknown)
-            problem = _check_unknown(unknown, options)
+            problem = _check_unknown(unknown, options, is_builtin=kind.custom is None)
         except EmbeddedError as error:
             problem = str(error)
     if problem is None:
@@ -204,9 +225,11 @@ def decode_object(
     raise invalid("", "", "", [invalid_value("patch", shown, problem)])
 
 
-def _check_unknown(fields: list[str], options: WriteOptions) -> str | None:
-    """Return the error for unknown fields if validation is strict; otherwise warn of them."""
-    texts = [f"unknown field {quote(field)}" for field in fields]
+def _check_unknown(fields: list[str], options: WriteOptions, *, is_builtin: bool) -> str | None:
+    """Return the error for unknown and duplicate fields if validation is strict; otherwise warn of them."""
+    skipped = {f"duplicate field {quote(field)}" for field in fields} if is_builtin else ()
+    texts = [text for text in options.problems if text not in skipped]
+    texts += [f"unknown field {quote(field)}" for field in fields]
     if texts and options.field_validation == "Strict":
         return f"strict decoding error: {', '.join(texts)}"
     if options.field_validation == "Warn":

@@ -83,12 +83,12 @@ class ScaleWriter:
                 raise _unconvertible(scale)
             return new, entries
         if request.method == "PUT":
-            sent = decode_body(_SCALE, request)
+            sent = decode_body(_SCALE, request, options)
         elif request.media_type == patching.JSON:
-            patch = decode_patch(request.body, patching.JSON)
+            patch = decode_patch(request.body, patching.JSON, options)
             sent = patching.apply_json_patch(msgspec.json.encode(scale), patch)
         else:
-            sent = apply_merge(scale, decode_patch(request.body, request.media_type))
+            sent = apply_merge(scale, decode_patch(request.body, request.media_type, options))
         new = decode_object(_SCALE, without_entries(sent, scale), options, patched=request.method == "PATCH")
         match_name(new["metadata"], scale["metadata"]["name"])
         match_namespace(kind, new["metadata"], scale["metadata"].get("namespace", ""))

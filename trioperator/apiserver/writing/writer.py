@@ -212,7 +212,7 @@ class Writer:
         if patch_type == patching.APPLY:
             return await self._apply(kind, (namespace, name), body, options, subresource=subresource)
         self._state.require(kind, namespace, name)
-        patch = decode_patch(body, patch_type)
+        patch = decode_patch(body, patch_type, options)
 
         def change(old: Stored) -> dict[str, Any]:
             sent = without_entries(_apply_patch(kind, old, patch, patch_type), old.obj)
