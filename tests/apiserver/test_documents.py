@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.apiserver.conftest import GROUP, Target, definition, ensure_definition
 from trioperator.apiserver.documents import read_document
 from trioperator.apiserver.model.kinds import Catalog, Kind
 from trioperator.apiserver.model.messages import Request, Response
@@ -118,3 +119,23 @@ def test_documents_are_read_only(catalog: Catalog, method: str, is_allowed: bool
     with pytest.raises(ApiError) as caught:
         read(catalog, "/version", method)
     assert caught.value.status == 405
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+async def test_aggregated_discovery_has_an_etag(target: Target, path: str) -> None:
+    answer = await target.get(path, accept=AGGREGATED)
+    etag = answer.headers["ETag"]
+    assert (etag[0], etag[-1], len(etag)) == ('"', '"', 130)
+    assert (answer.headers["Vary"], answer.headers["Cache-Control"]) == ("Accept", "public")
+    answer = await target.sending(("If-None-Match", etag)).get(path, accept=AGGREGATED)
+    assert (answer.code, answer.content, answer.headers["ETag"]) == (304, "", etag)
+    assert (await target.sending(("If-None-Match", '"other"')).get(path, accept=AGGREGATED)).code == 200
+
+
+async def test_the_etag_changes_with_the_kinds(target: Target, unique: str) -> None:
+    etag = (await target.get("/apis", accept=AGGREGATED)).headers["ETag"]
+    await ensure_definition(target, definition(f"{unique}s", unique.capitalize()))
+    await target.eventually(
+        lambda: target.get("/apis", accept=AGGREGATED), lambda answer: answer.headers["ETag"] != etag
+    )
+    await target.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{unique}s.{GROUP}")

@@ -104,6 +104,8 @@ class Api:
             )
         except ApiError as error:
             response = Response.of(render_status(error), error.status)
+            if request.accept.startswith("application/yaml"):
+                response = _as_yaml(response)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", f"{error.retry_after:.0f}"))
             if target is None and error.status in _AUTH_ERRORS:

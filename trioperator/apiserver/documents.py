@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from .model.errors import method_not_allowed, unknown_resource
 from .model.kinds import Catalog
 from .model.messages import Request, Response
-from .reading import discovery, openapi
+from .reading import discovery, health, openapi
 from .routing import PageNotFoundError, Router
 
 __all__ = ["read_document"]
@@ -22,10 +23,12 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
             return Response.of(discovery.root_paths(catalog))
         case ["version"]:
             return Response.of(discovery.VERSION)
-        case ["healthz" | "livez" | "readyz", *_]:
-            return Response(200, b"ok", "text/plain; charset=utf-8")
+        case ["healthz" | "livez" | "readyz" as endpoint]:
+            return _plain(health.health_of(endpoint, request.query))
+        case ["healthz" | "livez" | "readyz" as endpoint, name] if health.is_check(endpoint, name):
+            return _plain("ok")
         case ["api" | "apis" as root] if "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};":
-            return _aggregated_discovery(catalog, core=root == "api")
+            return _aggregated_discovery(catalog, request, core=root == "api")
         case ["api"]:
             return Response.of(discovery.api_versions("127.0.0.1:443"))
         case ["apis"]:
@@ -45,8 +48,19 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
     raise PageNotFoundError
 
 
-def _aggregated_discovery(catalog: Catalog, *, core: bool) -> Response:
+def _plain(text: str) -> Response:
+    headers = [("X-Content-Type-Options", "nosniff")]
+    return Response(200, text.encode(), "text/plain; charset=utf-8", headers)
+
+
+def _aggregated_discovery(catalog: Catalog, request: Request, *, core: bool) -> Response:
+    """Return the document with its ETag, or only 304 if the client has this version of it."""
     response = Response.of(discovery.aggregated(catalog, core=core))
+    assert isinstance(response.body, bytes)
+    etag = f'"{hashlib.sha512(response.body).hexdigest().upper()}"'
+    if request.if_none_match == etag:
+        response = Response(304, b"")
+    response.headers = [("ETag", etag), ("Vary", "Accept"), ("Cache-Control", "public")]
     response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     return response
 

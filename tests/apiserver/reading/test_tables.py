@@ -7,6 +7,7 @@ import datetime
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.apiserver.conftest import Target
 from trioperator.apiserver.model.kinds import Catalog, Column, CustomTraits, Kind
@@ -53,3 +54,18 @@ def test_cells_of_custom_columns_are_formatted_by_type(type: str, path: str, cel
     (_, column) = table["columnDefinitions"]
     assert (column["name"], column["type"]) == ("Shown", type)
     assert column["description"].endswith(path)
+
+
+async def test_rows_contain_only_known_forms_of_objects(target: Target) -> None:
+    answer = await target.get(target.path("frees"), accept=TABLE, includeObject="Everything")
+    assert (answer.code, answer.content["kind"]) == (400, "Status")
+    text = "includeObject: Invalid value: \"Everything\": must be 'Metadata', 'Object', 'None', or empty"
+    assert answer.message == f"Unable to convert to Table as requested: {text}"
+
+
+async def test_errors_are_a_status_in_the_requested_format(target: Target) -> None:
+    answer = await target.get(target.path("frees", "none"), accept=TABLE)
+    assert (answer.code, answer.content["kind"]) == (404, "Status")
+    answer = await target.get(target.path("frees", "none"), accept="application/yaml")
+    assert answer.headers["Content-Type"] == "application/yaml"
+    assert yaml.safe_load(answer.content)["reason"] == "NotFound"

@@ -94,6 +94,19 @@ class TestEvents:
         assert int(meta["resourceVersion"]) >= version
         assert events[1]["object"]["kind"] == "Free"
 
+    @pytest.mark.parametrize("plural", ["configmaps", "frees"])
+    async def test_the_bookmark_that_ends_the_initial_events_is_nearly_empty(self, target: Target, plural: str) -> None:
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+        events = await target.lines(target.path(plural), 1, labelSelector="none=none", **query)
+        assert events[0]["object"].keys() == {"apiVersion", "kind", "metadata"}
+        assert events[0]["object"]["metadata"].keys() - {"creationTimestamp"} == {"annotations", "resourceVersion"}
+
+    async def test_initial_events_of_a_version_in_the_future_are_an_error(self, target: Target) -> None:
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": str(10**12)}
+        events = await target.lines(target.path("frees"), 1, allowWatchBookmarks="true", **query)
+        assert (events[0]["type"], events[0]["object"]["code"]) == ("ERROR", 504)
+        assert events[0]["object"]["message"].startswith("Timeout: Too large resource version: 1000000000000, current:")
+
     async def test_a_watch_ends_after_its_timeout(self, target: Target) -> None:
         with trio.fail_after(60):
             answer = await target.get(target.path("frees"), watch="1", timeoutSeconds="1")

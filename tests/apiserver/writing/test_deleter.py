@@ -110,6 +110,16 @@ class TestDeleting:
                 400,
                 "number into Go struct field DeleteOptions.propagationPolicy of type v1.DeletionPropagation",
             ),
+            (
+                {"propagationPolicy": ""},
+                422,
+                'Unsupported value: "": supported values: "Foreground", "Background", "Orphan", "nil"',
+            ),
+            (
+                {"apiVersion": "v1", "kind": "X"},
+                400,
+                'no kind "X" is registered for version "v1" in scheme',
+            ),
             ({"dryRun": ["x"]}, 422, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
             (
                 [],
@@ -199,6 +209,17 @@ class TestDeleting:
         answer = await target.delete(target.path("pods", "p"))
         assert (answer.code, answer.content["kind"]) == (200, "Pod")
         assert (await target.get(target.path("pods", "p"))).code == 404
+
+    async def test_a_negative_grace_period_is_one_second(self, target: Target) -> None:
+        spec = {"containers": [{"name": "a", "image": "a"}], "nodeName": "n"}
+        await target.create("pods", "p", spec=spec)
+        path = target.path("pods", "p")
+        meta = (await target.delete(path, {"gracePeriodSeconds": -1})).content["metadata"]
+        assert meta["deletionGracePeriodSeconds"] == 1
+        meta = (await target.delete(path, {"gracePeriodSeconds": 30})).content["metadata"]
+        assert meta["deletionGracePeriodSeconds"] == 1
+        await target.delete(path, {"gracePeriodSeconds": 0})
+        assert (await target.get(path)).code == 404
 
     async def test_a_pod_on_a_node_has_its_grace_period(self, target: Target) -> None:
         spec = {"containers": [{"name": "a", "image": "a"}], "nodeName": "n", "terminationGracePeriodSeconds": 7}

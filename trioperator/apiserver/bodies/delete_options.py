@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..model.errors import bad_request, invalid
 from ..model.go_numbers import parse_int64
 from ..model.json_text import decode_json
+from ..model.kinds import kind_of
 from ..model.messages import Request
 from ..model.quoting import json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
@@ -48,7 +49,7 @@ def parse_delete_options(request: Request) -> DeleteOptions:
     """Parse the options; the query only counts without a body. Raises ApiError if they are invalid."""
     sent = _read_body(request.body) if request.body else _read_query(request.query)
     policy, orphan = sent.get("propagationPolicy", ""), sent.get("orphanDependents")
-    if policy not in {"", "Background", *POLICIES}:
+    if "propagationPolicy" in sent and policy not in {"Background", *POLICIES}:
         supported = '"Foreground", "Background", "Orphan", "nil"'
         raise _unsupported("propagationPolicy", f"{quote(policy)}: supported values: {supported}")
     if policy and orphan is not None:
@@ -85,6 +86,10 @@ def _read_body(body: bytes) -> dict[str, Any]:
         found = json_name(sent)
         text = f"json: cannot unmarshal {found} into Go value of type {_HEAD}"
         raise bad_request(f"couldn't get version/kind; json parse error: {text}")
+    api_version, kind = kind_of(sent)
+    if kind not in {"", "DeleteOptions"}:
+        text = f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(text)
     options = _check_types(sent, _OPTIONS, "DeleteOptions")
     if "preconditions" in options:
         options["preconditions"] = _check_types(options["preconditions"], _PRECONDITIONS, "Preconditions.preconditions")

@@ -38,6 +38,7 @@ class Request:
     path: str
     query: Mapping[str, str] = dataclasses.field(default_factory=dict)
     accept: str = ""
+    if_none_match: str = ""
     content_type: str = ""
     user_agent: str = ""
     authorization: str = ""

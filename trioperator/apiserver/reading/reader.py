@@ -177,9 +177,10 @@ class Reader:
         initial = read_flag(query, "sendInitialEvents")
         timeout = float(_parse_number(query, "timeoutSeconds")) or 1800 + self._state.random.random() * 1800
         revision: int | None = None
+        not_older = 0
         if version not in {"", "0"}:
             wanted = read_version(version)
-            revision = None if initial else wanted
+            revision, not_older = (None, wanted) if initial else (wanted, 0)
         elif "sendInitialEvents" in query and not initial:
             revision = self._state.store.revision
         options = WatchOptions(
@@ -187,6 +188,7 @@ class Reader:
             timeout=timeout,
             bookmarks=read_flag(query, "allowWatchBookmarks"),
             initial_end=initial,
+            not_older=not_older,
         )
         return Watch(self._state, kind, selection, view, options, converter=self._converter)
 

@@ -12,12 +12,15 @@ import msgspec
 from trioperator.errors import ApiError
 
 from ..builtin.versions import as_served
+from ..model.errors import bad_request
 from ..model.kinds import Kind
+from ..model.quoting import quote
 from ..store.storage import Stored
 from .tables import partial_metadata, render_table
 
 __all__ = ["View", "negotiate"]
 
+_INCLUDED: Final = frozenset({"", "Metadata", "Object", "None"})
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -88,6 +91,9 @@ def negotiate(accept: str, *, include: str, now: Callable[[], datetime.datetime]
             case None:
                 return _PLAIN, media == "application/yaml"
             case "Table" if options.get("v") == "v1":
+                if include not in _INCLUDED:
+                    text = f"Invalid value: {quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
+                    raise bad_request(f"Unable to convert to Table as requested: includeObject: {text}")
                 return View("table", include or "Metadata", now), media == "application/yaml"
             case "PartialObjectMetadata" | "PartialObjectMetadataList" if options.get("v") == "v1":
                 return View("metadata"), media == "application/yaml"

@@ -15,7 +15,7 @@ import trio
 
 from trioperator.errors import ApiError
 
-from ..model.errors import expired, render_status
+from ..model.errors import expired, render_status, version_too_large
 from ..model.kinds import Kind
 from ..model.selectors import FieldSelector, LabelSelector
 from ..store.state import State
@@ -64,6 +64,7 @@ class WatchOptions:
     timeout: float
     bookmarks: bool = False
     initial_end: bool = False  # send a bookmark after the initial events
+    not_older: int = 0  # the revision that the initial events must have at least
 
 
 class Watch:
@@ -99,6 +100,11 @@ class Watch:
 
     def _start(self) -> None:
         revision = self._options.revision
+        if revision is None and self._options.not_older > self._state.store.revision:
+            too_large = version_too_large(self._options.not_older, self._state.store.revision)
+            self._initial = iter([self._error(too_large)])
+            self._has_ended = True
+            return
         if revision is None:
             self._position = self._table.end
             found = [self._table.objects[key] for key in self._table.keys(self._selection.prefix)]
@@ -226,7 +232,7 @@ class Watch:
         return _frame(event, content)
 
     def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+        meta: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial_end:
             meta["annotations"] = {"k8s.io/initial-events-end": "true"}
         obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}

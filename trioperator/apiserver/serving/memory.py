@@ -45,6 +45,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
                 path=path,
                 query=dict(parse_qsl(query, keep_blank_values=True)) if query else {},
                 accept=headers.get("accept", ""),
+                if_none_match=headers.get("if-none-match", ""),
                 content_type=headers.get("content-type", ""),
                 user_agent=headers.get("user-agent", ""),
                 authorization=headers.get("authorization", ""),

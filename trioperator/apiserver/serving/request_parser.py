@@ -117,6 +117,7 @@ class RequestParser:
             path=path.decode("latin-1"),
             query=dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)) if query else {},
             accept=headers.get(b"accept", b"").decode("latin-1"),
+            if_none_match=headers.get(b"if-none-match", b"").decode("latin-1"),
             content_type=headers.get(b"content-type", b"").decode("latin-1"),
             user_agent=headers.get(b"user-agent", b"").decode("latin-1"),
             authorization=headers.get(b"authorization", b"").decode("latin-1") if self._accepts_tokens else "",

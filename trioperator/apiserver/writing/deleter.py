@@ -197,4 +197,4 @@ def _grace(kind: Kind, obj: Mapping[str, Any], options: DeleteOptions) -> int:
     grace = options.grace
     if grace is None:
         grace = int(obj["metadata"].get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30)))
-    return max(grace, 0)
+    return 1 if grace < 0 else grace  # as on the real server, which corrects it
