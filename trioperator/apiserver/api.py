@@ -103,9 +103,7 @@ class Api:
                 else await self._serve(target, request)
             )
         except ApiError as error:
-            response = Response.of(render_status(error), error.status)
-            if request.accept.startswith("application/yaml"):
-                response = _as_yaml(response)
+            response = _error_response(error, request)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", f"{error.retry_after:.0f}"))
             if target is None and error.status in _AUTH_ERRORS:
@@ -271,6 +269,11 @@ def _read_protobuf(request: Request) -> None:
         raise bad_request(f"the body of the request cannot be read: {error}") from None
     request.content_type = "application/json"
     request.body = b"" if content is None else msgspec.json.encode(content)
+
+
+def _error_response(error: ApiError, request: Request) -> Response:
+    response = Response.of(render_status(error), error.status)
+    return _as_yaml(response) if request.accept.startswith("application/yaml") else response
 
 
 def _as_yaml(response: Response) -> Response:
