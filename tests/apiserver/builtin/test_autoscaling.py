@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,33 @@ async def test_the_status_is_converted_too(target: Target) -> None:
         "desiredReplicas": 1,
         "currentMetrics": metrics,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metrics", "5"),
+        ("metrics", "[5]"),
+        ("metrics", '{"type": "Resource"}'),
+        ("metrics", '[{"type": "Resource", "resource": "x"}]'),
+        ("metrics", '[{"type": 5, "resource": {"name": "cpu"}}]'),
+        ("metrics", '[{"type": "Resource", "resource": {"name": "cpu", "targetAverageUtilization": "x"}}]'),
+        ("metrics", "[" * 50_000),
+        ("behavior", "[1]"),
+        ("behavior", '{"ScaleDown": 5}'),
+        ("conditions", "5"),
+        ("conditions", '[{"type": 5}]'),
+        ("current-metrics", '[{"resource": {"currentAverageValue": []}}]'),
+    ],
+    ids=lambda text: text[:20],
+)
+async def test_annotations_with_values_of_other_types_are_dropped(target: Target, name: str, text: str) -> None:
+    obj = {"metadata": {"name": "a", "annotations": {f"{NOTES}{name}": text}}, "spec": SPEC}
+    answer = await target.request("POST", path(target, "v1"), obj)
+    assert answer.code == 201, answer.content
+    new = (await target.get(path(target, "v2", "a"))).content
+    assert new["spec"] == {**SPEC, "minReplicas": 1, "metrics": [cpu(80)]}
+    assert "annotations" not in new["metadata"]
 
 
 async def test_lists_have_the_requested_version(target: Target) -> None:

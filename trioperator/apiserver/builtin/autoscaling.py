@@ -6,15 +6,19 @@ conditions and current metrics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+
+from ..model.json_text import decode_json
+from ..model.unmarshal import UnmarshalError, unmarshal_as
 
 __all__ = ["from_v1", "to_v1"]
 
 Object = dict[str, Any]
 
+_V2: Final = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler"
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 # For each metric source: the paths of its fields in v2, and their names in v1.
 _TARGET: Final = {"target.averageUtilization": "targetAverageUtilization", "target.averageValue": "targetAverageValue"}
@@ -91,17 +95,16 @@ def from_v1(obj: Mapping[str, Any]) -> Object:
     """Convert an ``autoscaling/v1`` object to the stored version."""
     spec, status, meta = dict(obj["spec"]), dict(obj.get("status") or {}), dict(obj.get("metadata") or {})
     notes = _pop_annotations(meta)
-    metrics = [_metric_from_v1(metric, _SPEC_FIELDS) for metric in notes.get("metrics") or ()]
+    metrics = list(notes.get("metrics") or ())
     percentage = spec.pop("targetCPUUtilizationPercentage", None)
     if percentage is not None or not metrics:
         target = {"type": "Utilization", "averageUtilization": 80 if percentage is None else percentage}
         metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
     spec["metrics"] = metrics
     if behavior := notes.get("behavior"):
-        spec["behavior"] = _uncapitalized(behavior)
+        spec["behavior"] = behavior
     usage = status.pop("currentCPUUtilizationPercentage", None)
-    current = [_metric_from_v1(metric, _STATUS_FIELDS) for metric in notes.get("current-metrics") or ()]
-    current = [metric for metric in current if _cpu(metric, "current") is None]
+    current = [metric for metric in notes.get("current-metrics") or () if _cpu(metric, "current") is None]
     if usage is not None:
         resource = {"name": "cpu", "current": {"averageUtilization": usage}}
         current.append({"type": "Resource", "resource": resource})
@@ -114,14 +117,17 @@ def from_v1(obj: Mapping[str, Any]) -> Object:
 
 
 def _pop_annotations(meta: Object) -> dict[str, Any]:
+    """Remove the annotations of the conversion; return what they contain, in v2. Invalid ones are dropped, as in Go."""
     annotations = dict(meta.get("annotations") or {})
     notes = {}
-    for name in ("metrics", "behavior", "conditions", "current-metrics"):
+    for name, (part, field, convert) in _NOTES.items():
         text = annotations.pop(f"{_PREFIX}{name}", None)
         try:
-            notes[name] = None if text is None else msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            continue  # the real server drops invalid annotations, too
+            value = None if text is None else convert(decode_json(text.encode()))
+            if value:
+                notes[name] = unmarshal_as(_V2, {part: {field: value}})[part][field]
+        except (AttributeError, TypeError, ValueError, LookupError, UnmarshalError):
+            continue  # a value of another type somewhere
     if "annotations" in meta:
         meta["annotations"] = annotations
     return notes
@@ -158,18 +164,21 @@ def _at(node: Mapping[str, Any], path: str) -> Any:
 def _metric_from_v1(metric: Mapping[str, Any], fields: Mapping[str, Mapping[str, str]]) -> Object:
     result: Object = {"type": metric.get("type", "")}
     for source, names in fields.items():
-        if source in metric:
-            made: Object = {}
-            for path, name in names.items():
-                first, _, rest = path.partition(".")
-                if name in metric[source] and rest:
-                    made.setdefault(first, {})[rest] = metric[source][name]
-                elif name in metric[source]:
-                    made[first] = metric[source][name]
-            if "target" in made:
-                kind = next(text for field, text in _TARGET_TYPES.items() if field in made["target"])
-                made["target"] = {"type": kind, **made["target"]}
-            result[source] = made
+        if (found := metric.get(source)) is None:
+            continue
+        made: Object = {}
+        for path, name in names.items():
+            first, _, rest = path.partition(".")
+            if (value := found.get(name)) is None:
+                continue
+            if rest:
+                made.setdefault(first, {})[rest] = value
+            else:
+                made[first] = value
+        if "target" in made:
+            kind = next((text for field, text in _TARGET_TYPES.items() if field in made["target"]), "")
+            made["target"] = {"type": kind, **made["target"]}
+        result[source] = made
     return result
 
 
@@ -189,3 +198,16 @@ def _uncapitalized(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {f"{name[0].lower()}{name[1:]}": _uncapitalized(item) for name, item in value.items() if item is not None}
+
+
+# For each annotation: where its content belongs to in v2, and its conversion.
+_NOTES: Final[Mapping[str, tuple[str, str, Callable[[Any], Any]]]] = {
+    "metrics": ("spec", "metrics", lambda items: [_metric_from_v1(item, _SPEC_FIELDS) for item in items or ()]),
+    "behavior": ("spec", "behavior", _uncapitalized),
+    "conditions": ("status", "conditions", lambda items: items),
+    "current-metrics": (
+        "status",
+        "currentMetrics",
+        lambda items: [_metric_from_v1(item, _STATUS_FIELDS) for item in items or ()],
+    ),
+}

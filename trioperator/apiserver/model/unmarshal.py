@@ -27,7 +27,7 @@ from .kinds import Kind
 from .quoting import json_name
 from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
-__all__ = ["UnmarshalError", "new_status", "unmarshal", "unmarshal_metadata"]
+__all__ = ["UnmarshalError", "new_status", "unmarshal", "unmarshal_as", "unmarshal_metadata"]
 
 
 class UnmarshalError(Exception):
@@ -99,16 +99,18 @@ def unmarshal(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[st
     Raises :class:`UnmarshalError`. Objects of kinds without a schema are returned unchanged.
     """
     name = definition_of(kind)
-    if name is None:
-        return dict(obj)
-    result: dict[str, Any] = _definition_type(name).read(obj, "", unknown)
+    return dict(obj) if name is None else unmarshal_as(name, obj, unknown)
+
+
+def unmarshal_as(name: str, value: Any, unknown: list[str] | None = None, path: str = "") -> dict[str, Any]:
+    """Decode a value of the type with this definition, which is at the path; like :func:`unmarshal`."""
+    result: dict[str, Any] = _definition_type(name).read(value, path, [] if unknown is None else unknown)
     return result
 
 
 def unmarshal_metadata(meta: Any, unknown: list[str], path: str = "metadata") -> dict[str, Any]:
     """Decode the metadata of a custom object, as :func:`unmarshal` decodes built-in ones."""
-    result: dict[str, Any] = _definition_type(OBJECT_META).read(meta, path, unknown)
-    return result
+    return unmarshal_as(OBJECT_META, meta, unknown, path)
 
 
 def new_status(kind: Kind) -> dict[str, Any]:
