@@ -18,6 +18,10 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 CRD, OBJ = str(EXAMPLES / "crd.yaml"), str(EXAMPLES / "obj.yaml")
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s}}"
 
+_LINES = [", ".join([f"*a{at - 1}"] * 9) for at in range(1, 12)]
+DEEP = b"a: " + b"[" * 100_000
+BOMB = "\n".join(["a0: &a0 [x]", *(f"a{at}: &a{at} [{line}]" for at, line in enumerate(_LINES, 1))]).encode()
+
 
 class Input:
     """Replacement of ``sys.stdin``."""
@@ -58,9 +62,17 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"a: [", "The manifests in .*m.yaml are not valid YAML: while parsing"),
+            (b"a: [", "The manifests in .*m.yaml are not valid YAML: line 1: did not find expected node content"),
+            pytest.param(
+                b"a: " + b"[" * 100_000,
+                "The manifests in .*m.yaml are not valid YAML: line 1: exceeded max depth",
+                id="deep",
+            ),
+            pytest.param(
+                BOMB, "The manifests in .*m.yaml are not valid YAML: document contains excessive aliasing", id="bomb"
+            ),
             (b"\x00", "The manifests in .*m.yaml are not valid YAML: "),
-            (b"a: 2026-13-45", "The manifests in .*m.yaml are not valid YAML: month must be in 1..12"),
+            (b"a: 1\nb: {", "The manifests in .*m.yaml are not valid YAML: line 2: did not find expected node content"),
             (b"\xff\xfe\xfa", "Cannot read the manifests in .*m.yaml: they are not UTF-8"),
             (b"text", "Document 1 of .*m.yaml contains str instead of an object"),
             (b"---\n---\n- a", "Document 2 of .*m.yaml contains list instead of an object"),
@@ -85,6 +97,12 @@ class TestLoading:
         with pytest.raises(ConfigError, match=f"^{message}") as caught:
             load_manifests([str(path)])
         assert "\n" not in str(caught.value)
+
+    def test_values_are_what_the_api_server_reads_in_them(self, tmp_path: pathlib.Path) -> None:
+        path = tmp_path / "m.yaml"
+        path.write_text(f"{POD[:-1] % 'a'}, spec: {{a: 2024-01-01, b: 1_000, 1: on}}}}")
+        [manifest] = load_manifests([str(path)])
+        assert manifest.content["spec"] == {"a": "2024-01-01", "b": 1000, "1": True}
 
     def test_a_file_that_cannot_be_read_is_an_error(self, tmp_path: pathlib.Path) -> None:
         with pytest.raises(

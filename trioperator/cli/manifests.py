@@ -60,18 +60,19 @@ def _files(path: str) -> Iterable[str]:
 
 
 def _load_file(path: str) -> Iterator[Manifest]:
-    import yaml
+    from trioperator.apiserver.bodies.yaml import YamlError, load_documents
 
     shown = "stdin" if path == _STDIN else path
     try:
         content = sys.stdin.buffer.read() if path == _STDIN else pathlib.Path(path).read_bytes()
-        documents = list(yaml.load_all(content.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        documents = load_documents(content.decode())
     except OSError as error:
         raise ConfigError(f"Cannot read the manifests in {shown}: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"Cannot read the manifests in {shown}: they are not UTF-8.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The manifests in {shown} are not valid YAML: {' '.join(str(error).split())}") from None
+    except YamlError as error:
+        text = " ".join(str(error).removeprefix("yaml: ").split())
+        raise ConfigError(f"The manifests in {shown} are not valid YAML: {text}") from None
     for number, document in enumerate(documents, 1):
         yield from _iterate_objects(shown, number, document)
 
