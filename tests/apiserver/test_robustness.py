@@ -283,6 +283,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 FREES = "/apis/conformance.dev/v1/namespaces/default/frees"
 FREE = {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "a"}}
 MANY = "9" * 5000
+LONG = "k" * 100_000
 CASES: list[tuple[str, str, str, Any, dict[str, str], int]] = [
     ("GET", CONFIG_MAPS, "", b"", {"resourceVersion": MANY}, 400),
     ("GET", CONFIG_MAPS, "", b"", {"limit": MANY}, 400),
@@ -322,10 +323,29 @@ CASES: list[tuple[str, str, str, Any, dict[str, str], int]] = [
         422,
     ),
     ("PATCH", f"{FREES}/a", "application/json-patch+json", [{"op": "test", "path": "/kind"}] * 10_001, {}, 413),
+    ("POST", CONFIG_MAPS, "", {"metadata": {"name": "d"}, LONG: dict.fromkeys(map(str, range(1000)), 1)}, {}, 400),
+    (
+        "PATCH",
+        f"{FREES}/a",
+        "application/apply-patch+yaml",
+        {**FREE, "spec": {LONG: [0] * 1000}},
+        {"fieldManager": "m"},
+        400,
+    ),
+    (
+        "POST",
+        CONFIG_MAPS,
+        "",
+        b'{"metadata":{"name":"e"},"%b":{%b},"data":{}}' % (LONG.encode(), b",".join([b'"a":1'] * 10_000)),
+        {},
+        201,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "content_type", "body", "query", "status"), CASES)
+@pytest.mark.parametrize(
+    ("method", "path", "content_type", "body", "query", "status"), CASES, ids=[str(at) for at in range(len(CASES))]
+)
 async def test_inputs_beyond_the_limits_are_answered_as_by_the_real_server(
     caplog: pytest.LogCaptureFixture,
     method: str,

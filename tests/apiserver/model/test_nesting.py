@@ -1,10 +1,10 @@
-"""The limit on nesting."""
+"""The limits on nesting and paths."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trioperator.apiserver.model.nesting import BODY_DEPTH_LIMIT, DEPTH_LIMIT, depth_of, is_too_deep
+from trioperator.apiserver.model.nesting import BODY_DEPTH_LIMIT, DEPTH_LIMIT, depth_of, has_long_paths, is_too_deep
 
 
 def nested(levels: int) -> Any:
@@ -25,3 +25,13 @@ def test_the_depth_is_counted_up_to_the_limit_only() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert is_too_deep(cycle)
+
+
+def test_the_paths_of_all_fields_and_items_are_limited() -> None:
+    key, fields = "k" * 100_000, {f"f{at}": at for at in range(1000)}
+    assert not has_long_paths({key: {}, **fields})
+    assert has_long_paths({key: fields})
+    assert has_long_paths([{key: [[0] * 1000]}])
+    assert has_long_paths({key: {key: {key: {str(at): [1] for at in range(100)}}}})
+    assert not has_long_paths({"data": {f"key-{at}": "x" for at in range(100_000)}, "items": [{"a": 1}] * 100_000})
+    assert not has_long_paths(5)

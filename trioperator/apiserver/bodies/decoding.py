@@ -18,6 +18,7 @@ from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
+from ..model.nesting import LONG_PATHS, has_long_paths
 from ..model.quoting import go_text, json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
@@ -178,6 +179,8 @@ def decode_configuration(body: bytes, options: WriteOptions) -> dict[str, Any]:
     if configuration is not None and not isinstance(configuration, dict):
         text = f"json: cannot unmarshal {json_name(configuration)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {text}")
+    if has_long_paths(configuration):
+        raise bad_request(LONG_PATHS)
     if problems and options.field_validation == "Strict":
         text = "\n  ".join(["yaml: unmarshal errors:", *problems])
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {text}")
@@ -201,6 +204,8 @@ def decode_object(
     """
     if not isinstance(sent, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_type_error(sent)}")
+    if has_long_paths(sent):
+        raise bad_request(LONG_PATHS)
     _check_type(kind, sent, patched=patched)
     unknown: list[str] = []
     problem: str | None = None

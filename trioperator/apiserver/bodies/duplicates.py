@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["duplicate_fields"]
+
+_LIMIT: Final = 100
+_SIZE_LIMIT: Final = 1024 * 1024  # characters of all paths
 
 
 def duplicate_fields(body: bytes, content: Any) -> list[str]:
     """Return the paths of the fields that occur several times in the body, whose decoded content is given.
 
-    Usually the number of colons after quotes tells that there are none.
+    Usually the number of colons after quotes tells that there are none. Like the real server, at most 100 are returned.
     """
     if body.count(b'":') == _count_fields(content):
         return []
-    try:
-        return list(dict.fromkeys(_find(json.loads(body, object_pairs_hook=_Fields), "")))
-    except RecursionError:
-        return []  # nobody nests so deep by hand
+    found: dict[str, None] = {}
+    size = 0
+    for path in _find(json.loads(body, object_pairs_hook=_Fields), []):
+        found[path] = None
+        size += len(path)
+        if len(found) == _LIMIT or size > _SIZE_LIMIT:
+            break
+    return list(found)
 
 
 class _Fields(list[tuple[str, Any]]):
@@ -38,15 +45,20 @@ def _count_fields(content: Any) -> int:
     return count
 
 
-def _find(value: Any, path: str) -> Iterator[str]:
+def _find(value: Any, parts: list[str]) -> Iterator[str]:
+    """Yield the path of each duplicate field below the value, whose own path has these parts."""
     if isinstance(value, _Fields):
-        seen = set[str]()
+        counts: dict[str, int] = {}
         for name, item in value:
-            place = f"{path}.{name}" if path else name
-            if name in seen:
-                yield place
-            seen.add(name)
-            yield from _find(item, place)
+            counts[name] = counts.get(name, 0) + 1
+            parts.append(f".{name}")
+            if counts[name] == 2:
+                yield "".join(parts).removeprefix(".")
+            yield from _find(item, parts)
+            parts.pop()
     elif isinstance(value, list):
         for at, item in enumerate(value):
-            yield from _find(item, f"{path}[{at}]")
+            if isinstance(item, list):
+                parts.append(f"[{at}]")
+                yield from _find(item, parts)
+                parts.pop()

@@ -1,18 +1,22 @@
-"""The limit on the nesting of objects. Pure.
+"""The limits on the nesting of objects, and on the paths of their fields. Pure.
 
 The real server accepts 10,000 levels. Here, objects are walked through recursively, with several frames for each level,
 and Python allows about 1,000 frames: so the limit is far lower, but still several times what real objects have.
+Validation makes the path of each field, which must not take much more space than the object.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["BODY_DEPTH_LIMIT", "DEPTH_LIMIT", "TOO_DEEP", "depth_of", "is_too_deep"]
+__all__ = ["BODY_DEPTH_LIMIT", "DEPTH_LIMIT", "LONG_PATHS", "TOO_DEEP", "depth_of", "has_long_paths", "is_too_deep"]
 
 DEPTH_LIMIT: Final = 200  # levels of lists and objects in an object
 BODY_DEPTH_LIMIT: Final = DEPTH_LIMIT + 10  # in whatever has an object in it; managedFields repeat its fields deeper
 TOO_DEEP: Final = f"exceeded max depth of {DEPTH_LIMIT}"
+LONG_PATHS: Final = "the paths of all fields take more than 32 MiB"
+_PATHS_LIMIT: Final = 32 * 1024 * 1024  # characters; those of a real object of 1.5 MiB take less than 10
+_INDEX: Final = 8  # characters of the index of an item
 _CONTAINERS: Final = (dict, list)
 
 
@@ -34,3 +38,21 @@ def depth_of(value: Any) -> int:
             if isinstance(item, _CONTAINERS)
         ]
     return depth
+
+
+def has_long_paths(value: Any) -> bool:
+    """Return whether the paths of all fields and items take more space than the limit. Does not recurse."""
+    total = 0
+    pending: list[tuple[Any, int]] = [(value, 0)] if isinstance(value, _CONTAINERS) else []
+    while pending and total <= _PATHS_LIMIT:
+        part, length = pending.pop()
+        if isinstance(part, dict):
+            for key, item in part.items():
+                total += length + len(key)
+                if isinstance(item, _CONTAINERS):
+                    pending.append((item, length + len(key) + 1))
+        else:
+            length += _INDEX
+            total += length * len(part)
+            pending += [(item, length) for item in part if isinstance(item, _CONTAINERS)]
+    return total > _PATHS_LIMIT

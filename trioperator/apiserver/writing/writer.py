@@ -343,7 +343,8 @@ class Writer:
     def _validate(self, kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> None:
         warnings: list[str] = []
         validate(kind, obj, old, warnings)
-        options.warnings.extend(warning for warning in warnings if warning not in options.warnings)
+        known = set(options.warnings)
+        options.warnings.extend(warning for warning in dict.fromkeys(warnings) if warning not in known)
         if kind.group == "apiextensions.k8s.io":
             for warning in warnings:
                 _log.warning("The definition %s, %s", obj["metadata"]["name"], warning)
