@@ -33,3 +33,9 @@ def test_errors_have_the_messages_of_the_real_server(text: str, value: Any, prob
 def test_an_invalid_expression_does_not_compile() -> None:
     with pytest.raises(ValueError, match="compilation failed: ERROR: <input>:1:1: undeclared reference to 'nobody'"):
         compile_expression("nobody", ("self",))
+
+
+def test_an_expression_that_takes_too_long_is_cancelled() -> None:
+    text = "self.all(a, self.all(b, self.all(c, self.all(d, a + b + c + d >= 0))))"
+    with pytest.raises(ValueError, match="operation cancelled: actual cost limit exceeded"):
+        evaluate(text, [1] * 200)

@@ -29,6 +29,8 @@ def problems(schema: dict[str, Any], value: Any) -> list[StatusCause]:
         ({"maximum": 2, "exclusiveMaximum": True}, 1.5, 2, "should be less than 2"),
         ({"minimum": 0}, 0, -1, "should be greater than or equal to 0"),
         ({"multipleOf": 3}, 6, 7, "should be a multiple of 3"),
+        ({"multipleOf": 0.1}, 0.3, 0.35, "should be a multiple of 0.1"),
+        ({"multipleOf": 0.5}, 2, 1e308, "should be a multiple of 0.5"),
         ({"minLength": 2}, "ab", "a", "should be at least 2 chars long"),
         ({"pattern": "^a"}, "ab", "ba", "should match '^a'"),
         ({"pattern": "a"}, "bab", "b", "should match 'a'"),
