@@ -103,7 +103,7 @@ def test_a_second_signal_does_not_wait_for_daemons(start: Start, api: Api) -> No
     api.create("two", how="endless-sync")
     operator.wait_for("daemon has begun", count=2)
     operator.process.send_signal(signal.SIGTERM)
-    operator.wait_for("Signal SIGTERM is received: the operator stops.")
+    operator.wait_for("Signal SIGTERM is received: the operator stops")
     assert operator.stop() == 130
     assert "daemon ends" in operator.output
 
