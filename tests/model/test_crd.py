@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.model.crd import is_established, resources_of_crd, version_rank
+from trioperator.model.crd import is_established, name_of_crd, resources_of_crd, version_rank
 from trioperator.model.resource import Selector
 
 
@@ -71,3 +71,8 @@ def test_nothing_is_served_until_the_definition_is_established(established: str 
 @pytest.mark.parametrize("definition", [{}, {"status": None}, {"status": {"conditions": None}}])
 def test_a_definition_without_conditions_is_not_established(definition: dict[str, Any]) -> None:
     assert not is_established(definition)
+
+
+def test_a_definition_is_named_by_its_group_and_plural_established_or_not() -> None:
+    assert name_of_crd(crd(version("v1"), established="False")) == name_of_crd(crd(version("v1")))
+    assert name_of_crd(crd(version("v1"))) == (crd()["spec"]["group"], crd()["spec"]["names"]["plural"])

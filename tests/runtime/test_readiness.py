@@ -22,6 +22,7 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 WIDGETS = "/apis/example.com/v1/widgets"
+NAME = "widgets.v1.example.com"
 
 
 def handle(bench: Bench, *selector: str) -> list[str]:
@@ -93,6 +94,43 @@ async def test_a_kind_that_must_not_be_listed_is_warned_of_until_it_may_be(
     assert f"Watching {WIDGETS} begins." in caplog.messages
 
 
+@pytest.mark.parametrize("code", [403, 404])
+async def test_a_kind_without_rights_delays_its_own_handlers_only(
+    code: int, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    widgets, gadgets = handle(bench, "widgets"), handle(bench, "gadgets")
+    plan = FaultPlan()
+    rule = plan.add(Fault.status(code), resource="widgets")
+    await bench.cluster.create(widget())
+    await bench.cluster.create(widget("g", kind="Gadget"))
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        assert readiness(caplog).endswith(f"It does not handle everything: {NAME} cannot be watched (HTTP {code}).")
+        await settle(600)
+        assert (widgets, gadgets) == ([], ["default/g"])
+        plan.remove(rule)
+        await settle(60)
+    assert widgets == ["default/w"]
+
+
+async def test_a_right_that_is_taken_away_for_a_while_delays_changes_only(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    seen = handle(bench, "widgets")
+    plan = FaultPlan()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        rule = plan.add(Fault.status(403), resource="widgets")
+        await settle(1000)  # until the watch has ended
+        await bench.cluster.create(widget())
+        await settle(100)
+        assert seen == []
+        assert any(f"Watching {WIDGETS} is interrupted" in text for text in warnings(caplog))
+        plan.remove(rule)
+        await settle(60)
+    assert seen == ["default/w"]
+
+
 async def test_a_kind_that_may_be_listed_and_not_watched_is_warned_of(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,11 +178,29 @@ async def test_what_must_not_be_observed_is_warned_of_once(
     plan = FaultPlan()
     plan.add(Fault.status(403), resource=path)
     transport = FaultyTransport(bench.cluster.transport(), plan)
-    async with bench.running(transport=transport, namespaces=["default"]):
-        await settle(20)
-    [warning] = warnings(caplog)
-    assert "not noticed until then. If that is intended, set settings.scanning.disabled." in warning
+    async with bench.running(transport=transport, namespaces=["def*"]):
+        await settle(3600)
+    warning, *others = warnings(caplog)
+    assert "not noticed until then." in warning
+    assert warning.endswith("If that is intended, set settings.scanning.disabled.")
+    assert others == []
     assert f"{path} cannot be watched (HTTP 403)." in readiness(caplog)
+
+
+async def test_namespaces_need_not_be_observed_for_exact_names(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    seen = handle(bench, "widgets")
+    plan = FaultPlan()
+    plan.add(Fault.status(403), resource="namespaces")
+    transport = FaultyTransport(bench.cluster.transport(), plan)
+    await bench.cluster.create(widget())
+    async with bench.running(transport=transport, namespaces=["default", "nope"]):
+        await settle(3600)
+    assert seen == ["default/w"]
+    assert warnings(caplog) == []
+    assert readiness(caplog) == "The operator is ready."
 
 
 async def test_a_kind_whose_list_hangs_is_said_to_be_missing(

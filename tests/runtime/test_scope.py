@@ -88,6 +88,28 @@ async def test_new_namespaces_are_served_and_deleted_ones_are_not_watched(
         assert asked == {"team-b", "team-test", "team-new"}
 
 
+@pytest.mark.parametrize("patterns", [["team-a"], ["team-*"]])
+async def test_a_namespace_is_deleted_when_all_its_objects_are_cleaned_up(
+    patterns: list[str], bench: Bench, created: list[str], autojump_clock: MockClock
+) -> None:
+    cleaned: list[str] = []
+
+    @on.delete("widgets", id="delete", registry=bench.registry)
+    async def delete(name: str, namespace: str, retry: int, **_: Any) -> None:
+        if retry < 3:
+            raise trioperator.TemporaryError("not yet", delay=60)
+        await bench.cluster.get("namespaces", "team-a")  # it is there still
+        cleaned.append(f"{namespace}/{name}")
+
+    await bench.cluster.create({**widget(), "metadata": {"name": "v", "namespace": "team-a"}})
+    async with bench.running(namespaces=patterns):
+        await settle(5)
+        await bench.cluster.delete("namespaces", "team-a")
+        await settle(600)
+        assert sorted(cleaned) == ["team-a/v", "team-a/w"]
+        assert "team-a" not in {item["metadata"]["name"] for item in await bench.cluster.list("namespaces")}
+
+
 async def test_a_namespace_that_is_created_again_is_served_again(
     bench: Bench, created: list[str], autojump_clock: MockClock
 ) -> None:
@@ -196,3 +218,11 @@ def test_what_cannot_be_read_is_passed_over_and_stays_what_it_was(
     items.replace({key})
     assert list(items) == ["1"]
     assert "w cannot be read, and is passed over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "exact"),
+    [((), False), (("a",), True), (("a", "b"), True), (("a", "b*"), False), ((re.compile("a"),), False)],
+)
+def test_a_scope_is_exact_if_all_namespaces_are_named(namespaces: tuple[Any, ...], exact: bool) -> None:
+    assert Scope(clusterwide=not namespaces, namespaces=namespaces).is_exact is exact

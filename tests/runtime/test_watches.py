@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import msgspec
@@ -171,29 +172,98 @@ async def test_a_status_subresource_that_is_added_or_removed_is_respected(
 
 
 async def test_a_crd_that_is_not_established_is_not_watched_yet(bench: Bench, autojump_clock: MockClock) -> None:
+    seen = watch(bench, "later.example.com", "v1", "others")
+    await bench.cluster.apply(crd("things", "Thing"))
+    conflicting = crd("others", "Other")
+    conflicting["spec"]["names"]["singular"] = "thing"  # which is taken
+    async with bench.running():
+        await bench.cluster.apply(conflicting)
+        await settle(250)
+        assert bench.cluster.requests.count(resource="others") == 0
+        await bench.cluster.delete("customresourcedefinitions", "things.later.example.com")
+        await bench.cluster.patch(
+            "customresourcedefinitions", "others.later.example.com", {"metadata": {"labels": {"touched": "yes"}}}
+        )
+        await settle(5)
+        await bench.cluster.create(thing("Other"))
+        await settle(5)
+    assert seen == ["others.v1.later.example.com t"]
+
+
+async def test_objects_of_a_crd_that_is_not_established_any_more_are_not_gone(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     seen = watch(bench, "things")
-    plan = FaultPlan()
+    name, plan = "things.later.example.com", FaultPlan()
+    await bench.cluster.apply(crd("things", "Thing"))
+    definition = await bench.cluster.get("customresourcedefinitions", name)
+    definition["status"]["conditions"] = [{"type": "Established", "status": "False"}]
+    listed = {"metadata": {"resourceVersion": definition["metadata"]["resourceVersion"]}, "items": [definition]}
     async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        await bench.cluster.apply(crd("things", "Thing"))
-        body = await bench.cluster.get("customresourcedefinitions", "things.later.example.com")
-        established = body["status"]
-        await bench.cluster.patch(
-            "customresourcedefinitions",
-            "things.later.example.com",
-            {"status": {"conditions": [{"type": "Established", "status": "False"}]}},
-            subresource="status",
-        )
-        await settle(5)
-        bench.cluster.requests.clear()
-        await settle(250)  # a watch from before, if any, lasts 300 s at least
-        assert bench.cluster.requests.count(resource="things") == 0
-        await bench.cluster.patch(
-            "customresourcedefinitions", "things.later.example.com", {"status": established}, subresource="status"
-        )
-        await settle(5)
         await bench.cluster.create(thing("Thing"))
-        await settle(5)
-    assert seen == ["things.v1.later.example.com t"]
+        crds, answer = "customresourcedefinitions", Fault.answer(200, json.dumps(listed).encode())
+        plan.add(Fault.error_event(410), resource=crds, watch=True, times=1)
+        plan.add(answer, resource=crds, watch=False, times=1)
+        await settle(700)  # until the watch of CRDs has ended
+        bench.cluster.requests.clear()
+        await settle(1000)
+        assert bench.cluster.requests.count(resource="things") == 0
+        assert seen == ["things.v1.later.example.com t"]
+        await bench.cluster.patch("customresourcedefinitions", name, {"metadata": {"labels": {"touched": "yes"}}})
+        await settle(10)
+        await bench.cluster.create(thing("Thing", name="u"))
+        await settle(10)
+    assert set(seen) == {"things.v1.later.example.com t", "things.v1.later.example.com u"}
+
+
+@pytest.mark.parametrize("namespaces", [(), ("default",), ("def*",)])
+async def test_a_kind_that_is_created_again_in_another_scope_is_served_there(
+    namespaces: tuple[str, ...], bench: Bench, autojump_clock: MockClock
+) -> None:
+    handled: list[str] = []
+
+    @on.create("things", id="create", registry=bench.registry)
+    async def create(name: str, namespace: str | None, **_: Any) -> str:
+        handled.append(f"{namespace} {name}")
+        return name
+
+    await bench.cluster.apply(crd("things", "Thing"))
+    definition = crd("things", "Thing")
+    definition["spec"]["scope"] = "Cluster"
+    async with bench.running(namespaces=namespaces):
+        for scoped in (thing("Thing"), {**thing("Thing"), "metadata": {"name": "t"}}, thing("Thing")):
+            await bench.cluster.create(scoped)
+            await settle(10)
+            await bench.cluster.delete("customresourcedefinitions", "things.later.example.com")
+            await bench.cluster.apply(definition)
+            definition = crd("things", "Thing")
+            await settle(60)
+    assert handled == ["default t", "None t", "default t"]
+
+
+async def test_objects_are_not_gone_with_a_version_where_namespaces_must_not_be_listed(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    gone: list[str] = []
+
+    @on.delete("things", optional=True, id="gone", registry=bench.registry)
+    async def delete(name: str, **_: Any) -> None:
+        gone.append(name)
+
+    definition = crd("things", "Thing")
+    definition["spec"]["versions"][0]["name"] = "v1beta1"
+    await bench.cluster.apply(definition)
+    plan = FaultPlan()
+    plan.add(Fault.status(403), resource="namespaces")
+    transport = FaultyTransport(bench.cluster.transport(), plan)
+    async with bench.running(transport=transport, namespaces=["default"]):
+        await bench.cluster.create(thing("Thing", version="v1beta1"))
+        await settle(10)
+        newer = {**copy.deepcopy(CRD["spec"]["versions"][0]), "storage": False}
+        patch = {"spec": {"versions": [*definition["spec"]["versions"], newer]}}
+        await bench.cluster.patch("customresourcedefinitions", "things.later.example.com", patch)
+        await settle(10)
+    assert gone == []
 
 
 async def test_kinds_are_served_where_crds_must_not_be_listed(

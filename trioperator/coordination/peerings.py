@@ -57,7 +57,7 @@ class Peerings:
             task_status.started()
             return
         async with trio.open_nursery() as nursery:
-            if self._has_patterns:
+            if self._has_patterns and not self._settings.scanning.disabled:
                 reflector = Reflector(self._client, _NAMESPACES, self._namespaces, settings=self._settings)
                 nursery.start_soon(reflector.serve, name=f"observe {_NAMESPACES} for peering")
             with trio.move_on_after(_PATIENCE):

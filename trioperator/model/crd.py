@@ -8,7 +8,7 @@ from typing import Any
 
 from trioperator.model.resource import Resource
 
-__all__ = ["is_established", "resources_of_crd", "version_rank"]
+__all__ = ["is_established", "name_of_crd", "resources_of_crd", "version_rank"]
 
 _VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
@@ -30,6 +30,11 @@ def is_established(crd: Mapping[str, Any]) -> bool:
     """Return whether the API server serves the resource."""
     conditions = (crd.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
+
+
+def name_of_crd(crd: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the group and the plural of a CRD. Raises KeyError or TypeError for a malformed one."""
+    return str(crd["spec"]["group"]), str(crd["spec"]["names"]["plural"])
 
 
 def resources_of_crd(crd: Mapping[str, Any]) -> frozenset[Resource]:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import trio
 
 from trioperator.backoff import Backoff
-from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
+from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, TrioperatorError
 from trioperator.kube.client import Client, Page
 from trioperator.kube.error_response import is_version_too_large
 from trioperator.kube.objects import BrokenObject
@@ -51,17 +51,26 @@ class Reflector:
 
     ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
     failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
-    *consequence* is a sentence for the log on what fails until then.
+    *consequence* is a sentence for the log on what fails until then. If the operator *can_do_without*, missing rights
+    are warned of once.
     """
 
     def __init__(
-        self, client: Client, path: str, observer: Observer, *, settings: OperatorSettings, consequence: str = ""
+        self,
+        client: Client,
+        path: str,
+        observer: Observer,
+        *,
+        settings: OperatorSettings,
+        consequence: str = "",
+        can_do_without: bool = False,
     ) -> None:
         self._client = client
         self.path = path
         self._observer = observer
         self._settings = settings
         self._consequence = consequence
+        self._can_do_without = can_do_without
         self._logger = get_logger("trioperator.runtime.reflector")
         self._pager = Pager(client, path, settings=settings)
         self._reported: set[str] = set()
@@ -180,16 +189,18 @@ class Reflector:
         if is_normal:
             self._logger.info("%s is listed again: %s", self.path, error)
         else:
-            self.trouble = error
-            self._report(error, delay)
+            before, self.trouble = self.trouble, error
+            self._report(error, delay, before=before)
             if self._failures >= (_REFUSED if _is_refusal(error) else _UNAVAILABLE):
                 self.unlistable.set()
         self.tried.set()
         await trio.sleep(delay)
 
-    def _report(self, error: TrioperatorError, delay: float) -> None:
+    def _report(self, error: TrioperatorError, delay: float, *, before: Exception | None) -> None:
         """Warn of an error: the first one may be a hiccup; what lasts is worth a warning, and then no flood of them."""
         is_notable = self._failures == 1 or self._failures % 10 == 0 or (self._failures == 3 and self.is_synced)
+        if isinstance(error, ForbiddenError) and self._can_do_without:
+            is_notable = not isinstance(before, ForbiddenError)
         log = self._logger.warning if is_notable else self._logger.debug
         if self.is_synced:
             log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self.path, delay, error)

@@ -27,6 +27,11 @@ class Scope(msgspec.Struct, frozen=True):
         return self.clusterwide or any(match_namespace(namespace, pattern) for pattern in self.namespaces)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether all namespaces are named exactly, so that it need not be known which ones exist."""
+        return not self.clusterwide and all(map(is_exact, self.namespaces))
+
+    @property
     def exact(self) -> frozenset[str]:
         """The namespaces that are named exactly, for where namespaces cannot be listed."""
         return frozenset(p for p in self.namespaces if isinstance(p, str) and is_exact(p))

@@ -14,15 +14,16 @@ from typing import Any, Final
 import trio
 
 from trioperator.backoff import Backoff
-from trioperator.errors import TrioperatorError, UserCodeError
+from trioperator.errors import ForbiddenError, TrioperatorError, UserCodeError
 from trioperator.handling import guard
 from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler
 from trioperator.handling.registry import KindHandlers, OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client
 from trioperator.kube.discovery import discover
+from trioperator.kube.watch import RawObject
 from trioperator.logs import get_logger
-from trioperator.model.crd import resources_of_crd
+from trioperator.model.crd import name_of_crd, resources_of_crd
 from trioperator.model.fields import FieldPath, parse_field
 from trioperator.model.resource import Resource, Selection, Selector, select_resources
 from trioperator.pulse import Pulse
@@ -94,7 +95,7 @@ class WatchManager:
         self._problems: dict[Selector, str] = {}
         self._observers: dict[str, Reflector] = {}
         self._changed = Pulse()
-        self._crds = ObservedItems(lambda obj: resources_of_crd(obj.decode()), self._changed.set)
+        self._crds = ObservedItems(_read_crd, self._changed.set)
         self._namespaces = ObservedItems(lambda obj: obj.name, self._changed.set)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -161,16 +162,32 @@ class WatchManager:
         """Observe CRDs, and namespaces where they matter; wait for the first lists, but not for ever."""
         missed = "New resource kinds are not noticed until then."
         observed: list[tuple[str, ObservedItems[Any], str]] = [(_CRDS, self._crds, missed)]
-        if not self._scope.clusterwide:
+        if not self._scope.clusterwide and await self._may_list_namespaces():
             missed = f"New namespaces are not noticed until then. {self._unserved}".rstrip()
             observed.append((_NAMESPACES, self._namespaces, missed))
         for path, collected, missed in observed:
             hint = f"{missed} If that is intended, set settings.scanning.disabled."
-            reflector = Reflector(self._client, path, collected, settings=self._settings, consequence=hint)
+            reflector = Reflector(
+                self._client, path, collected, settings=self._settings, consequence=hint, can_do_without=True
+            )
             self._observers[path] = reflector
             intake.start_soon(reflector.serve, name=f"observe {path}")
             with trio.move_on_after(_PATIENCE):
                 await reflector.tried.wait()
+
+    async def _may_list_namespaces(self) -> bool:
+        """Check whether namespaces can be listed, if the operator can do without that: if it knows all their names."""
+        if not self._scope.is_exact:
+            return True
+        try:
+            with trio.move_on_after(_PATIENCE):
+                await self._client.list_page(_NAMESPACES, limit=1, backoffs=())
+        except ForbiddenError as error:
+            self._logger.info("Namespaces are not watched, which is not needed for exact names: %s", error)
+            return False
+        except TrioperatorError:
+            pass  # it is reported when they are observed
+        return True
 
     @property
     def _unserved(self) -> str:
@@ -196,8 +213,8 @@ class WatchManager:
 
     def _resources(self) -> frozenset[Resource]:
         """Return the resources of the cluster: those of CRDs as these define them, all others as discovered."""
-        custom = frozenset(resource for resources in self._crds for resource in resources)
-        self._defined |= {(resource.group, resource.plural) for resource in custom}
+        custom = frozenset(resource for _, resources in self._crds for resource in resources)
+        self._defined |= {name for name, _ in self._crds}
         builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}
         return custom | builtin
 
@@ -273,8 +290,10 @@ class WatchManager:
 
     def _exists(self, resource: Resource, namespace: str | None) -> bool:
         """Check whether objects of the kind may still exist, in any version, though they are not watched."""
-        kinds = {(r.group, r.plural) for r in self._resources()}
-        return (resource.group, resource.plural) in kinds and (namespace is None or namespace in self._namespaces)
+        kinds = {(r.group, r.plural) for r in self._resources()} | {name for name, _ in self._crds}
+        if (resource.group, resource.plural) not in kinds:
+            return False
+        return namespace is None or not self._namespaces.complete or namespace in self._namespaces
 
     def _make_watch(self, key: tuple[Resource, str | None], kind: Kind) -> _Watch:
         resource, namespace = key
@@ -313,6 +332,12 @@ class WatchManager:
 def _name(resource: Resource) -> str:
     """Return the name of a kind, as of its CRD; of the core group it is the plural."""
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def _read_crd(obj: RawObject) -> tuple[tuple[str, str], frozenset[Resource]]:
+    """Return the group and plural of a CRD, and the resource kinds that are served: none until it is established."""
+    crd = obj.decode()
+    return name_of_crd(crd), resources_of_crd(crd)
 
 
 def _stores(handler: ResourceHandler) -> bool:
