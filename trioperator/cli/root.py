@@ -12,6 +12,7 @@ import typer
 from trioperator._version import __version__
 from trioperator.cli.cluster import cluster
 from trioperator.cli.peering import freeze, resume
+from trioperator.cli.rbac import rbac
 from trioperator.cli.run import run
 
 __all__ = ["app"]
@@ -27,6 +28,7 @@ app.command()(run)
 app.command()(freeze)
 app.command()(resume)
 app.command()(cluster)
+app.command()(rbac)
 
 
 def _show_version(requested: bool) -> None:

@@ -1,0 +1,144 @@
+"""Tests for :mod:`trioperator.cli.rbac`: the command that prints roles."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+import trio
+import yaml
+from typer.testing import CliRunner, Result
+
+import trioperator
+from tests.coordination.test_peering import peering_crd
+from tests.runtime.conftest import CRD
+from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.cli.failures import USAGE_ERROR
+from trioperator.cli.root import app as command
+
+Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+Invoke: TypeAlias = Callable[..., Result]
+
+APP = """
+import trioperator
+
+@trioperator.on.create("widgets")
+def create_fn(**_):
+    pass
+"""
+
+
+@pytest.fixture
+def app(tmp_path: pathlib.Path) -> str:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "crds.yaml").write_text(yaml.safe_dump_all([CRD, peering_crd(), peering_crd(clusterwide=False)]))
+    return "app.py"
+
+
+@pytest.fixture
+def invoke(
+    app: str, restored_modules: None, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> Iterator[Invoke]:
+    """Return a function that runs the command in this process, in the directory of the files."""
+    monkeypatch.chdir(tmp_path)
+    registry, handlers = trioperator.get_default_registry(), logging.root.handlers[:]
+
+    def invoke(*args: str) -> Result:
+        trioperator.set_default_registry(trioperator.OperatorRegistry())
+        return CliRunner().invoke(command, args)
+
+    yield invoke
+    trioperator.set_default_registry(registry)
+    logging.root.handlers[:] = handlers
+
+
+def load(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def granted(role: dict[str, Any]) -> dict[str, str]:
+    """Return the verbs for each resource of a role."""
+    return {
+        f"{resource} {' '.join(rule.get('resourceNames', ()))}".rstrip(): " ".join(rule["verbs"])
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_role_for_the_whole_cluster_is_printed(run: Run, app: str) -> None:
+    result = run("rbac", "--embedded", "--apply", "crds.yaml", app)
+    [role] = yaml.safe_load_all(result.stdout)
+    assert (role["kind"], role["metadata"]) == ("ClusterRole", {"name": "trioperator"})
+    assert granted(role) == {
+        "events": "create patch",
+        "customresourcedefinitions": "list watch",
+        "widgets": "list watch patch",
+        "widgets/status": "patch",
+        "clusterkopfpeerings": "list watch",
+        "clusterkopfpeerings default": "patch",
+    }
+    assert result.stderr == ""
+
+
+def test_options_remove_and_add_rules(invoke: Invoke, app: str) -> None:
+    options = ["--standalone", "--no-events", "--no-scanning", "--name=my", "--service-account=ops/robot"]
+    result = invoke("rbac", "--embedded", "--apply", "crds.yaml", *options, "--leader-elect", "-na", "-nb", app)
+    roles = load(result)
+    assert [(role["kind"], role["metadata"]["namespace"]) for role in roles] == [
+        (kind, namespace) for namespace in ("a", "b", "ops") for kind in ("Role", "RoleBinding")
+    ]
+    assert {role["metadata"]["name"] for role in roles} == {"my"}
+    assert granted(roles[0]) == granted(roles[2]) == {"widgets": "list watch patch", "widgets/status": "patch"}
+    assert granted(roles[4]) == {"leases": "create", "leases trioperator": "get update"}
+    assert roles[5]["subjects"] == [{"kind": "ServiceAccount", "name": "robot", "namespace": "ops"}]
+
+
+def test_patterns_of_namespaces_lead_to_a_cluster_role(invoke: Invoke, app: str) -> None:
+    [role] = load(invoke("rbac", "--embedded", "--apply", "crds.yaml", "-n", "team-*", "-P", "mine", app))
+    assert role["kind"] == "ClusterRole"
+    assert granted(role)["namespaces"] == "list watch"
+    assert granted(role)["kopfpeerings mine"] == "patch"
+
+
+async def test_kinds_are_looked_up_in_the_cluster(
+    cluster: Cluster, app: str, environment: dict[str, str], tmp_path: pathlib.Path, nursery: trio.Nursery
+) -> None:
+    await cluster.apply(CRD)
+    url = str(await nursery.start(serve_cluster, cluster))
+    write_kubeconfig(str(tmp_path / "kubeconfig"), cluster.kubeconfig(url))
+    done = await trio.run_process(
+        [sys.executable, "-m", "trioperator", "rbac", "-P", "mine", app],
+        env={**environment, "KUBECONFIG": str(tmp_path / "kubeconfig")},
+        cwd=tmp_path,
+        capture_stdout=True,
+        capture_stderr=True,
+    )
+    role = yaml.safe_load(done.stdout)
+    assert granted(role)["widgets"] == "list watch patch"
+    assert b"The cluster has no kind of peering objects" in done.stderr
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "pass files or modules"),
+        (["app.py", "-A", "-na"], "not both"),
+        (["app.py", "--apply=crds.yaml"], "it requires --embedded"),
+        (["app.py", "--embedded", "--leader-elect"], "pass NAMESPACE/NAME"),
+        (["app.py", "--embedded", "--service-account=robot"], "pass NAMESPACE/NAME"),
+        (["app.py", "--embedded"], "The resource widgets does not exist in the cluster"),
+        (["missing.py", "--embedded"], "Cannot read the file missing.py"),
+    ],
+)
+def test_wrong_input_is_explained(invoke: Invoke, app: str, options: list[str], message: str) -> None:
+    result = invoke("rbac", *options)
+    assert result.exit_code == USAGE_ERROR
+    assert message in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,245 @@
+"""The command ``trioperator rbac``: the roles that an operator needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from trioperator.cli.options import declare_option
+from trioperator.logs import configure, get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from trioperator.kube.client import Client
+    from trioperator.model.resource import Resource
+    from trioperator.permissions import Requirements
+
+__all__ = ["RbacOptions", "rbac"]
+
+# The peering object of operators that name none.
+_DEFAULT_PEERING: Final = "default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RbacOptions:
+    """Options of ``trioperator rbac``; ``lease`` and ``account`` are a namespace and a name.
+
+    ``manifests`` are for an embedded API server in place of the cluster, if not None.
+    """
+
+    files: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    standalone: bool = False
+    peering: str | None = None
+    lease: tuple[str, str] | None = None
+    scanning: bool = True
+    events: bool = True
+    name: str = "trioperator"
+    account: tuple[str, str] | None = None
+    manifests: tuple[str, ...] | None = None
+
+
+def _option(*names: str, env: str | tuple[str, ...], help: str, metavar: str | None = None) -> object:
+    return declare_option("RBAC", *names, env=env, help=help, metavar=metavar)
+
+
+Files: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
+]
+Modules: TypeAlias = Annotated[
+    list[str] | None,
+    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+]
+Clusterwide: TypeAlias = Annotated[
+    bool, _option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
+]
+Namespaces: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "-n",
+        "--namespace",
+        env="NAMESPACES",
+        metavar="PATTERN",
+        help="For these namespaces, as for run: exact names need no rights in others; repeatable.",
+    ),
+]
+Standalone: TypeAlias = Annotated[bool, _option("--standalone", env="STANDALONE", help="Without peering.")]
+PeeringName: TypeAlias = Annotated[
+    str | None, _option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object.")
+]
+LeaderElect: TypeAlias = Annotated[bool, _option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
+LeaseName: TypeAlias = Annotated[
+    str, _option("--lease", env="LEASE", metavar="[NAMESPACE/]NAME", help="With --leader-elect: the Lease.")
+]
+Scanning: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--scanning/--no-scanning", env="SCANNING", help="Without CRDs and namespaces: settings.scanning.disabled."
+    ),
+]
+Events: TypeAlias = Annotated[
+    bool, _option("--events/--no-events", env="EVENTS", help="Without Kubernetes Events: settings.posting.enabled.")
+]
+Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the roles.")]
+ServiceAccount: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--service-account",
+        env="SERVICE_ACCOUNT",
+        metavar="NAMESPACE/NAME",
+        help="Print bindings to this service account, too.",
+    ),
+]
+Embedded: TypeAlias = Annotated[
+    bool, _option("--embedded", env="EMBEDDED", help="Look kinds up in an API server in this process, not a cluster.")
+]
+Manifests: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--apply", env="APPLY", metavar="FILE", help="With --embedded: apply these CRDs; repeatable."),
+]
+
+
+def rbac(
+    files: Files = None,
+    modules: Modules = None,
+    clusterwide: Clusterwide = False,
+    namespaces: Namespaces = None,
+    standalone: Standalone = False,
+    peering: PeeringName = None,
+    leader_elect: LeaderElect = False,
+    lease: LeaseName = "trioperator",
+    scanning: Scanning = True,
+    events: Events = True,
+    name: Name = "trioperator",
+    service_account: ServiceAccount = None,
+    embedded: Embedded = False,
+    manifests: Manifests = None,
+) -> None:
+    """Print the roles that an operator needs for the handlers in files and modules, as YAML."""
+    if not files and not modules:
+        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    if clusterwide and namespaces:
+        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    if manifests and not embedded:
+        raise typer.BadParameter("it requires --embedded.", param_hint="'--apply'")
+    account = _parse_account(service_account)
+    options = RbacOptions(
+        files=tuple(files or ()),
+        modules=tuple(modules or ()),
+        namespaces=tuple(namespaces or ()),
+        standalone=standalone,
+        peering=peering,
+        lease=_parse_lease(lease, account) if leader_elect else None,
+        scanning=scanning,
+        events=events,
+        name=name,
+        account=account,
+        manifests=tuple(manifests or ()) if embedded else None,
+    )
+    _print_roles(options)
+
+
+def _parse_account(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise typer.BadParameter("pass NAMESPACE/NAME.", param_hint="'--service-account'")
+    return namespace, name
+
+
+def _parse_lease(text: str, account: tuple[str, str] | None) -> tuple[str, str]:
+    namespace, _, name = text.rpartition("/")
+    namespace = namespace or (account[0] if account else "")
+    if not namespace:
+        raise typer.BadParameter(
+            "pass NAMESPACE/NAME, or the operator's --service-account: a Lease is in the namespace of the pod.",
+            param_hint="'--lease'",
+        )
+    return namespace, name
+
+
+def _print_roles(options: RbacOptions) -> None:
+    import trio
+    import yaml
+
+    from trioperator.cli.failures import report_failure
+    from trioperator.cli.loading import load_all
+    from trioperator.handling.registry import get_default_registry
+    from trioperator.permissions import list_permissions, make_roles
+
+    logger = get_logger("trioperator.cli")
+    configure(quiet=True)
+    try:
+        load_all(options.files, options.modules)
+        registry = get_default_registry()
+        registry.check()
+        resources = trio.run(_discover, options.manifests)
+        requirements, problems = _make_requirements(options, resources)
+        permissions = list_permissions(registry.resource_handlers(), resources, requirements)
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, logger)) from None
+    for problem in (*problems, *permissions.problems):
+        logger.warning("%s", problem)
+    roles = make_roles(permissions, name=options.name, account=options.account)
+    typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
+
+
+async def _discover(manifests: Sequence[str] | None) -> Collection[Resource]:
+    """Discover the resource kinds of the cluster, or of an embedded API server with these manifests."""
+    from trioperator.kube.client import open_client
+    from trioperator.kube.connection import load_connection
+    from trioperator.kube.connection_info import ConnectionInfo
+    from trioperator.settings import OperatorSettings
+
+    settings = OperatorSettings()
+    settings.networking.error_backoffs = ()
+    if manifests is None:
+        async with open_client(load_connection, settings=settings) as client:
+            return await _discover_with(client)
+    from trioperator.apiserver import Cluster
+    from trioperator.cli.manifests import apply_manifests, load_manifests
+
+    cluster = Cluster()
+    await apply_manifests(cluster, [each for each in load_manifests(manifests) if each.is_definition])
+    info = ConnectionInfo(server="http://embedded")
+    async with open_client(lambda: info, settings=settings, transport=cluster.transport()) as client:
+        return await _discover_with(client)
+
+
+async def _discover_with(client: Client) -> Collection[Resource]:
+    from trioperator.kube.discovery import discover
+
+    return (await discover(client)).resources
+
+
+def _make_requirements(options: RbacOptions, resources: Collection[Resource]) -> tuple[Requirements, list[str]]:
+    from trioperator.permissions import Requirements
+    from trioperator.runtime.scope import Scope
+
+    scope = Scope(clusterwide=not options.namespaces, namespaces=options.namespaces)
+    kind = None if options.standalone else _find_peering(resources, clusterwide=scope.clusterwide)
+    problems = []
+    if kind is None and options.peering is not None and not options.standalone:
+        problems.append("The cluster has no kind of peering objects: the rules have nothing for peering.")
+    requirements = Requirements(
+        scope=scope,
+        scanning=options.scanning,
+        events=options.events,
+        peering=None if kind is None else (kind, options.peering or _DEFAULT_PEERING),
+        lease=options.lease,
+    )
+    return requirements, problems
+
+
+def _find_peering(resources: Collection[Resource], *, clusterwide: bool) -> Resource | None:
+    """Return the kind of peering objects that an operator uses in the cluster, if any."""
+    from trioperator.coordination.peering import GROUPS
+
+    plural = "clusterkopfpeerings" if clusterwide else "kopfpeerings"
+    found = {resource.group: resource for resource in resources if resource.plural == plural}
+    return next((found[group] for group in GROUPS if group in found), None)
