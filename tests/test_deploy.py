@@ -101,8 +101,9 @@ async def live(deployment: Deployment) -> list[str]:
     @trioperator.on.create("kopf.dev", "v1", "kopfexamples", registry=deployment.registry)
     @trioperator.on.update("kopf.dev", "v1", "kopfexamples", registry=deployment.registry)
     @trioperator.on.delete("kopf.dev", "v1", "kopfexamples", registry=deployment.registry)
-    async def handle(reason: str) -> str | None:
+    async def handle(reason: str, body: trioperator.Body) -> str | None:
         handled.append(str(reason))
+        trioperator.info(body, reason="Handled", message="The same again.")
         if reason != "delete":
             return str(reason)
         # Somebody changes the object at the same time, and it has to be looked at again.
@@ -142,6 +143,8 @@ async def test_the_deployment_has_all_rights_that_it_needs(
         ("kopfexamples/status", "patch", ["create", "delete"]),
         ("namespaces", "list", []),
         ("namespaces", "watch", ["create", "update", "delete"]),
+        ("events", "create", ["create", "update", "delete"]),
+        ("events", "patch", ["create", "update", "delete"]),
         ("customresourcedefinitions", "list", ["create", "update", "delete"]),
         ("customresourcedefinitions", "watch", ["create", "update", "delete"]),
     ],
@@ -154,7 +157,9 @@ async def test_a_missing_permission_is_logged(
     await deployment.take_away(resource, verb)
     assert list(dict.fromkeys(await live(deployment))) == handled
     plural, _, subresource = resource.partition("/")
-    group = {"namespaces": "", "customresourcedefinitions": "apiextensions.k8s.io"}.get(plural, "kopf.dev")
+    group = {"events": "", "namespaces": "", "customresourcedefinitions": "apiextensions.k8s.io"}.get(
+        plural, "kopf.dev"
+    )
     shown = f"{plural}.{group}" if group else plural
     assert deployment.forbidden() == [(verb, f"{shown}/{subresource}" if subresource else shown)]
     assert deployment.said(f'User "{ROBOT}" cannot {verb} resource "{resource}" in API group "{group}"')

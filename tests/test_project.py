@@ -174,7 +174,7 @@ class Rights:
         group, resource, subresource = match.groups(default="")
         named = path.rsplit("/", 1)[-1] != resource
         verb = "get" if named else "watch" if query.get("watch") else "list"
-        self.used.add((group, resource + subresource, {"PATCH": "patch"}.get(method, verb)))
+        self.used.add((group, resource + subresource, {"PATCH": "patch", "POST": "create"}.get(method, verb)))
 
 
 async def test_the_deployment_has_the_rights_that_the_operator_uses(cluster: Cluster, autojump_clock: object) -> None:
@@ -183,7 +183,8 @@ async def test_the_deployment_has_the_rights_that_the_operator_uses(cluster: Clu
     @trioperator.on.create("kopf.dev", "v1", "kopfexamples", registry=registry)
     @trioperator.on.update("kopf.dev", "v1", "kopfexamples", registry=registry)
     @trioperator.on.delete("kopf.dev", "v1", "kopfexamples", registry=registry)
-    async def handle(reason: str) -> str | None:
+    async def handle(reason: str, body: trioperator.Body) -> str | None:
+        trioperator.info(body, reason="Handled", message="The same again.")
         if reason != "delete":
             return reason
         # A conflicting change, so that the object has to be read again.

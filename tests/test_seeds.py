@@ -479,7 +479,7 @@ def test_settings_of_two_operators_are_separate() -> None:
     [
         ("posting", "enabled", True),
         ("posting", "level", logging.INFO),
-        ("posting", "loggers", False),
+        ("posting", "loggers", True),
         ("watching", "server_timeout", None),
         ("watching", "client_timeout", None),
         ("watching", "connect_timeout", None),

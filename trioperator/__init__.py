@@ -46,6 +46,7 @@ from trioperator.handling.stopping import AsyncDaemonStopped as AsyncDaemonStopp
 from trioperator.handling.stopping import DaemonStopped, DaemonStoppingReason
 from trioperator.handling.stopping import SyncDaemonStopped as SyncDaemonStopperChecker
 from trioperator.handling.subhandlers import execute
+from trioperator.kits.events import event, exception, info, warn
 from trioperator.kits.hierarchies import (
     adjust_namespace,
     adopt,
@@ -55,7 +56,7 @@ from trioperator.kits.hierarchies import (
     remove_owner_reference,
 )
 from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.logs import LogFormat, Logger, configure
+from trioperator.logs import LocalObjectLogger, LogFormat, Logger, ObjectLogger, configure
 from trioperator.model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
 from trioperator.model.diff import Diff, DiffItem, DiffOperation
 from trioperator.model.fields import FieldPath, FieldSpec
@@ -101,6 +102,7 @@ __all__ = [
     "HandlerTimeoutError",
     "Index",
     "Labels",
+    "LocalObjectLogger",
     "LogFormat",
     "Logger",
     "LoginError",
@@ -108,6 +110,7 @@ __all__ = [
     "Meta",
     "MultiDiffBaseStorage",
     "MultiProgressStorage",
+    "ObjectLogger",
     "ObjectReference",
     "OperatorRegistry",
     "OperatorSettings",
@@ -141,11 +144,14 @@ __all__ = [
     "build_owner_reference",
     "configure",
     "daemon",
+    "event",
+    "exception",
     "execute",
     "get_default_lifecycle",
     "get_default_registry",
     "harmonize_naming",
     "index",
+    "info",
     "label",
     "lifecycles",
     "none_",
@@ -159,6 +165,7 @@ __all__ = [
     "set_default_registry",
     "subhandler",
     "timer",
+    "warn",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

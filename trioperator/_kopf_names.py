@@ -19,9 +19,6 @@ _MISSING: Final = {
     "WebhookMinikubeServer": _LATER,
     "WebhookNgrokTunnel": _LATER,
     "WebhookServer": _LATER,
-    "event": _LATER,
-    "exception": _LATER,
-    "info": _LATER,
     "login": _LATER,
     "login_via_async_client": _LATER,
     "login_via_client": _LATER,
@@ -32,7 +29,6 @@ _MISSING: Final = {
     "run_tasks": _NURSERY,
     "spawn_tasks": _NURSERY,
     "validate": _LATER,
-    "warn": _LATER,
 }
 
 

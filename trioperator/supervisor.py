@@ -7,7 +7,7 @@
     ├─ watchdog                    reports functions that block the event loop
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials
-    │  └─ support                  (stops last)    probes, peering, leadership
+    │  └─ support                  (stops last)    probes, peering, leadership, events
     │     └─ workers               (stops third)   reconciles of objects
     │        └─ companions         (stops second)  daemons and timers
     │           └─ intake          (stops first)   scopes: reflectors of resource kinds
@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -42,6 +42,7 @@ from trioperator.kube.client import Client, open_client
 from trioperator.logs import describe_ref, get_logger
 from trioperator.machinery import Machinery, build_machinery
 from trioperator.plan import Flag, Plan
+from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
 from trioperator.runtime.cache import Memory, ObjectState
 from trioperator.runtime.daemons.manager import DaemonManager
@@ -50,9 +51,6 @@ from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
 from trioperator.shutdown import Awaited, Shutdown, report_awaited
 from trioperator.signals import HINT, handle_signals
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Flag", "Plan", "supervise"]
 
@@ -132,8 +130,11 @@ class _Operator:
         plan, settings = self._plan, self._plan.settings
         async with open_client(plan.connect, settings=settings, transport=plan.transport) as client:
             elections = _make_elections(client, self._pauses, plan)
+            fenced = client.fenced(self._pauses.check_write)
+            recorder = EventRecorder(fenced, settings, identity=plan.identity)
             try:
-                failure = await self._serve_support(client, elections, task_status)
+                with recorder.active():
+                    failure = await self._serve_support(fenced, recorder, elections, task_status)
             finally:
                 for election in elections:
                     await election.release()
@@ -141,22 +142,27 @@ class _Operator:
             raise failure
 
     async def _serve_support(
-        self, client: Client, elections: list[Leadership | Peerings], task_status: trio.TaskStatus[None]
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        elections: list[Leadership | Peerings],
+        task_status: trio.TaskStatus[None],
     ) -> Exception | None:
         """Serve probes and take part in elections, until the operator stops or fails. Returns the error, if any."""
         failure: Exception | None = None
         async with trio.open_nursery() as support:
+            support.start_soon(recorder.serve, name="post events")
             if self._plan.liveness_endpoint:
                 await support.start(self._serve_probes, self._plan.liveness_endpoint)
             with self._stop.starting():
                 for election in elections:
                     await support.start(election.serve)
-            fenced = client.fenced(self._pauses.check_write)
             while failure is None and not self._stop.requested.is_set():
-                failure = await self._serve_until_paused(fenced, task_status)
+                failure = await self._serve_until_paused(client, task_status)
                 if failure is not None and not self._stop.requested.is_set():
                     await self._back_off(failure)  # after a pause, the API server is not there just now
                     failure = None
+            await recorder.flush(self._stop.remaining)
             support.cancel_scope.cancel(reason="the operator is stopping")
         return failure
 

@@ -1,10 +1,18 @@
-"""Reporting on an object: in the logs, and in its status."""
+"""Reporting on an object: in the logs, in Kubernetes Events, and in its status."""
 
 import trioperator
 
 
+@trioperator.on.startup()
+def configure(settings: trioperator.OperatorSettings) -> None:
+    # By default, each log message of a handler is posted as an event, too. Here, only explicit ones are.
+    settings.posting.loggers = False
+
+
 @trioperator.on.create("kopfexamples")
-def create_fn(spec: trioperator.Spec, patch: trioperator.Patch, logger: trioperator.Logger) -> dict[str, str]:
+def create_fn(
+    body: trioperator.Body, spec: trioperator.Spec, patch: trioperator.Patch, logger: trioperator.Logger
+) -> dict[str, str]:
     items = spec.get("items", [])
 
     # Log at any level. The framework adds the object: as a prefix, or as a field of JSON lines.
@@ -15,10 +23,16 @@ def create_fn(spec: trioperator.Spec, patch: trioperator.Patch, logger: triopera
     # Key-value pairs become fields of JSON lines, and are appended to the text in other formats.
     logger.info("Counted the items.", count=len(items), first=items[0])
 
+    # Kubernetes Events, which `kubectl describe` shows.
+    trioperator.event(body, type="SomeType", reason="SomeReason", message="Some message")
+    trioperator.info(body, reason="SomeReason", message="Some message")
+    trioperator.warn(body, reason="SomeReason", message="Some message")
+
     try:
         float(spec["duration"])
     except ValueError:
         logger.exception("The duration is not a number.")
+        trioperator.exception(body, reason="BadDuration", message="The duration is not a number:")
 
     # A condition, for people and for `kubectl wait --for=condition=Counted`.
     patch.status["conditions"] = [{"type": "Counted", "status": "True", "message": f"{len(items)} items"}]

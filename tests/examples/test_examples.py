@@ -223,6 +223,14 @@ async def test_events(example: Example) -> None:
     example.assert_shows_what_its_page_says()
     start = example.lines.lines.index("Traceback (most recent call last):")
     assert "04-events" in example.lines.lines[start + 1]
+    await example.stop()
+    events = await example.cluster.list("events")
+    assert sorted((event["type"], event["reason"]) for event in events) == [
+        ("Error", "BadDuration"),
+        ("Normal", "SomeReason"),
+        ("SomeType", "SomeReason"),
+        ("Warning", "SomeReason"),
+    ]
 
 
 @running("05-handlers")

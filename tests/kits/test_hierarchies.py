@@ -163,6 +163,13 @@ class TestLabels:
         label(obj, {"a": "1", "b": "2"})
         assert obj["metadata"]["labels"] == {"a": "kept", "b": "2"}
 
+    @pytest.mark.parametrize(("force", "value"), [(True, "1"), (False, "0")])
+    def test_force_is_the_old_name_of_forced(self, force: bool, value: str) -> None:
+        obj: dict[str, Any] = {"metadata": {"labels": {"a": "0"}}}
+        with pytest.warns(DeprecationWarning, match=r"label\(force=...\) is deprecated: use forced="):
+            label(obj, {"a": "1"}, force=force)
+        assert obj["metadata"]["labels"] == {"a": value}
+
     def test_forced_ones_replace_others(self) -> None:
         obj: dict[str, Any] = {"metadata": {"labels": {"a": "old", "c": "kept"}}}
         label(obj, {"a": "1"}, forced=True)

@@ -10,7 +10,17 @@ import pytest
 import structlog
 
 from tests.logs.conftest import REF, Stream
-from trioperator.logs import LogFormat, Logger, configure, get_logger, object_logger, trim_traceback
+from trioperator.logs import (
+    LocalObjectLogger,
+    LogFormat,
+    Logger,
+    ObjectLogger,
+    configure,
+    get_logger,
+    object_logger,
+    observing_objects,
+    trim_traceback,
+)
 
 
 class TestLogger:
@@ -177,3 +187,63 @@ class TestTrimTraceback:
 def test_the_logger_has_the_type_of_the_annotations() -> None:
     assert isinstance(get_logger("x"), Logger)
     assert isinstance(object_logger(REF), structlog.BoundLoggerBase)
+
+
+class TestObjectLogger:
+    BODY = {  # noqa: RUF012 -- never changed
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "w", "namespace": "ns", "uid": "u-1", "labels": {}},
+    }
+
+    def test_it_is_bound_to_its_object(self, caplog: pytest.LogCaptureFixture) -> None:
+        logger = ObjectLogger(body=self.BODY, settings=object())
+        assert isinstance(logger, Logger)
+        assert logger.name == "trioperator.objects"
+        logger.bind(a=1).warning("text")
+        record: Any = caplog.records[0]
+        assert record.getMessage() == "text a=1"
+        assert record.k8s_ref == {
+            "apiVersion": "example.com/v1",
+            "kind": "Widget",
+            "name": "w",
+            "namespace": "ns",
+            "uid": "u-1",
+        }
+
+    @pytest.mark.parametrize("derive", [lambda log: log, lambda log: log.bind(a=1), lambda log: log.bind(a=1).new()])
+    @pytest.mark.parametrize(
+        "make", [lambda body: LocalObjectLogger(body=body), lambda _: object_logger(REF, local=True)]
+    )
+    def test_a_local_one_marks_its_records(self, caplog: pytest.LogCaptureFixture, make: Any, derive: Any) -> None:
+        logger = derive(make(self.BODY))
+        assert isinstance(logger, LocalObjectLogger)
+        assert isinstance(logger, ObjectLogger)
+        logger.warning("text")
+        assert caplog.records[0].k8s_skip is True  # type: ignore[attr-defined]  # of our records
+        assert "k8s_skip" not in caplog.text
+
+    def test_others_do_not(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert type(object_logger(REF)) is ObjectLogger
+        object_logger(REF).warning("text")
+        assert not hasattr(caplog.records[0], "k8s_skip")
+
+    def test_records_can_be_observed(self) -> None:
+        seen: list[str] = []
+        with observing_objects(lambda record: seen.append(record.getMessage())):
+            object_logger(REF).warning("%s", "one")
+            get_logger("x").warning("of another logger")
+        object_logger(REF).warning("later")
+        assert seen == ["one"]
+
+    def test_an_observer_that_fails_loses_no_record(self, caplog: pytest.LogCaptureFixture) -> None:
+        def fail(record: logging.LogRecord) -> None:
+            raise RuntimeError(record.getMessage())
+
+        with observing_objects(fail):
+            object_logger(REF).warning("text")
+        assert caplog.messages == ["text"]
+
+    def test_observing_is_no_handler_so_that_those_of_last_resort_are_used(self) -> None:
+        with observing_objects(lambda record: None):
+            assert not logging.getLogger("trioperator.objects").handlers

@@ -119,6 +119,12 @@ class TestPatch:
         }
         assert Patch({"spec": {"a": 1}}).as_json_patch() == [{"op": "add", "path": "/spec", "value": {"a": 1}}]
 
+    def test_the_body_of_the_patch_is_the_default(self) -> None:
+        patch = Patch({"spec": {"a": 1}}, body={"spec": {"a": 0}})
+        assert patch.as_json_patch() == [{"op": "replace", "path": "/spec/a", "value": 1}]
+        assert patch.as_json_patch({"spec": {"a": 1}}) == []
+        assert patch == {"spec": {"a": 1}}
+
 
 class TestApplyingMergePatches:
     @pytest.mark.parametrize(

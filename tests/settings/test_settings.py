@@ -23,8 +23,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "process": {"grace": 25.0},
     "posting": {
         "enabled": True,
-        "loggers": False,
+        "loggers": True,
         "level": logging.INFO,
+        "default_backoffs": (1, 1, 2, 3, 5, 8, 13, 21),
+        "logging_backoffs": (1, 1, 2, 3, 5),
+        "reporting_component": "trioperator",
+        "reporting_instance": None,
+        "event_name_prefix": "trioperator-event-",
     },
     "peering": {
         "name": "default",

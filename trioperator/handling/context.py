@@ -1,4 +1,4 @@
-"""Context variable with the current cause, for helpers that are called in a handler without an object: ``adopt()``.
+"""Context variables for helpers that are called in handlers: the current cause, and the recorder of events.
 
 The context of a sync handler is copied to its thread.
 """
@@ -6,11 +6,13 @@ The context of a sync handler is copied to its thread.
 from __future__ import annotations
 
 import contextvars
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from trioperator.model.body import Body
+from trioperator.settings.posting import PostingSettings
 
-__all__ = ["HasBody", "current_body", "current_cause"]
+__all__ = ["HasBody", "Recorder", "current_body", "current_cause", "current_recorder"]
 
 
 class HasBody(Protocol):
@@ -34,3 +36,26 @@ def current_body() -> Body:
         raise LookupError(
             "There is no current object outside of a resource handler: pass the owner explicitly."
         ) from None
+
+
+class Recorder(Protocol):
+    """What records Kubernetes Events, to be posted in the background."""
+
+    @property
+    def posting(self) -> PostingSettings:
+        """The settings of events."""
+
+    def record(
+        self,
+        reference: Mapping[str, Any],
+        *,
+        type: str,
+        reason: str,
+        message: str,
+        backoffs: Iterable[float] | float | None = None,
+    ) -> None:
+        """Record an event of the object with the reference, in any thread. Never waits, never raises."""
+
+
+#: The recorder of the operator whose code runs.
+current_recorder: Final[contextvars.ContextVar[Recorder]] = contextvars.ContextVar("trioperator-recorder")

@@ -30,25 +30,27 @@ _MODELS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 _Package: TypeAlias = str
 
+_HOW: Final = " that can be changed"
 
-def walk(objs: Any) -> Iterator[Any]:
+
+def walk(objs: Any, *, readable: bool = False) -> Iterator[Any]:
     """Yield each object in *objs*: one object, or iterables of objects, nested to any depth; None counts as empty.
 
-    Raises TypeError for anything else.
+    With *readable*, they may also be mappings that cannot be changed. Raises TypeError for anything else.
     """
     if objs is None:
         return
     wrapped = _unwrap(objs)
-    if is_changeable(wrapped):
+    if is_changeable(wrapped) or (readable and isinstance(wrapped, Mapping)):
         yield wrapped
     elif isinstance(objs, Iterable) and not isinstance(objs, Mapping | str | bytes):
         for obj in objs:
-            yield from walk(obj)
+            yield from walk(obj, readable=readable)
     else:
+        wanted, how = ("a dict or another mapping", "") if readable else ("a dict or another mutable mapping", _HOW)
         raise TypeError(
-            f"{type(objs).__name__} is not a Kubernetes object that can be changed:"
-            " pass a dict or another mutable mapping, an object of kr8s, kubernetes, kubernetes_asyncio, lightkube"
-            " or pykube-ng, or an iterable of them."
+            f"{type(objs).__name__} is not a Kubernetes object{how}: pass {wanted}, an object of kr8s, kubernetes,"
+            " kubernetes_asyncio, lightkube or pykube-ng, or an iterable of them."
         )
 
 

@@ -10,6 +10,7 @@ Passing None is the same as passing nothing.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -110,13 +111,18 @@ def label(
     *,
     forced: bool = False,
     nested: Nested = None,
+    force: bool | None = None,
 ) -> None:
     """Add *labels* to *objs*: by default those of the owner; ``{}`` changes nothing.
 
     *nested* names fields that have their own ``metadata``, such as ``"spec.template"``: they are labelled too, if they
     exist.
+    *force* is Kopf's old name of *forced*.
     Guarantees: existing labels keep their values, unless *forced*.
     """
+    if force is not None:
+        warnings.warn("label(force=...) is deprecated: use forced=.", DeprecationWarning, stacklevel=2)
+        forced = force
     labels = _owner_labels() if labels is None else labels
     if not labels:
         return

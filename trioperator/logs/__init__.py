@@ -12,16 +12,31 @@ from __future__ import annotations
 
 from trioperator.logs._structlog import bound_contextvars
 from trioperator.logs.formats import LogFormat, configure
-from trioperator.logs.loggers import Logger, ObjectRef, describe_ref, get_logger, object_logger, trim_traceback
+from trioperator.logs.loggers import (
+    LocalObjectLogger,
+    Logger,
+    ObjectLogger,
+    ObjectRef,
+    describe_ref,
+    get_logger,
+    object_logger,
+    observing_objects,
+    trim_traceback,
+)
+from trioperator.logs.records import get_message
 
 __all__ = [
+    "LocalObjectLogger",
     "LogFormat",
     "Logger",
+    "ObjectLogger",
     "ObjectRef",
     "bound_contextvars",
     "configure",
     "describe_ref",
     "get_logger",
+    "get_message",
     "object_logger",
+    "observing_objects",
     "trim_traceback",
 ]

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from trioperator.errors import ConfigError
-from trioperator.logs.records import RECORD_KEYS, interpolate, represent
+from trioperator.logs.records import RECORD_KEYS, get_message, represent
 
 __all__ = ["LogFormat", "configure"]
 
@@ -26,14 +26,6 @@ class LogFormat(enum.Enum):
     PLAIN = "%(message)s"
     FULL = "[%(asctime)s] %(name)-20.20s [%(levelname)-8.8s] %(message)s"
     JSON = "-json-"
-
-
-def _get_message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # noqa: BLE001 -- log the message even if its arguments do not match
-        args = record.args if isinstance(record.args, tuple) else (record.args,)
-        return interpolate(record.msg, args)
 
 
 def _get_prefix(record: logging.LogRecord) -> str:
@@ -84,7 +76,7 @@ class _TextFormatter(logging.Formatter):
         self._clock = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = _get_message(record)
+        message = get_message(record)
         record.message = _escape_controls(_get_prefix(record) + message if self._prefix else message)
         if self._uses_time:
             record.asctime = self.formatTime(record)
@@ -116,7 +108,7 @@ class _JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message: str | None = getattr(record, "event_message", None)
-        message = _get_message(record) if message is None else message
+        message = get_message(record) if message is None else message
         created = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         entry: dict[str, Any] = {"message": _get_prefix(record) + message if self._prefix else message}
         if hasattr(record, "k8s_ref"):

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypedDict
 
 from trioperator.logs._structlog import BoundLoggerBase, DropEvent, merge_contextvars
 from trioperator.logs.records import RECORD_KEYS, interpolate, represent
 
-__all__ = ["Logger", "ObjectRef", "describe_ref", "get_logger", "object_logger", "trim_traceback"]
+__all__ = [
+    "LocalObjectLogger",
+    "Logger",
+    "ObjectLogger",
+    "ObjectRef",
+    "describe_ref",
+    "get_logger",
+    "object_logger",
+    "observing_objects",
+    "trim_traceback",
+]
 
 
 class ObjectRef(TypedDict):
@@ -105,11 +116,11 @@ class Logger(BoundLoggerBase):
 
     def new(self, **new_values: Any) -> Logger:
         """Return a logger with only these key-value pairs, and the object if one is bound."""
-        kept = {key: value for key, value in self._context.items() if key == "k8s_ref"}
-        return Logger(self._logger, self._processors, {**kept, **new_values})
+        kept = {key: value for key, value in self._context.items() if key in _OBJECT_KEYS}
+        return type(self)(self._logger, self._processors, {**kept, **new_values})
 
     def __repr__(self) -> str:
-        return f"<Logger {self.name} {self._context!r}>"
+        return f"<{type(self).__name__} {self.name} {self._context!r}>"
 
     # By identity, as in the standard library; structlog compares key-value pairs, and has no hash.
     __eq__ = object.__eq__
@@ -133,6 +144,8 @@ class Logger(BoundLoggerBase):
 _OWN_FRAMES: Final = 2
 # Names that structlog's processors reserve: not available as keys.
 _STRUCTLOG_KEYS: Final = frozenset({"event", "positional_args"})
+# Keys that bind a logger to an object: attributes of its records. Those with k8s_skip are not posted as events.
+_OBJECT_KEYS: Final = ("k8s_ref", "k8s_skip")
 
 
 def _to_logging_call(logger: Any, method: str, entry: Any) -> Any:
@@ -146,8 +159,9 @@ def _to_logging_call(logger: Any, method: str, entry: Any) -> Any:
     if "extra" in entry:
         entry = {**(entry.pop("extra") or {}), **entry}
         attributes = {key: value for key, value in entry.items() if key not in RECORD_KEYS}
-    if "k8s_ref" in entry:
-        attributes["k8s_ref"] = entry.pop("k8s_ref")
+    for key in _OBJECT_KEYS:
+        if key in entry:
+            attributes[key] = entry.pop(key)
     if entry:
         attributes["event_message"] = message = interpolate(message, args)
         attributes["event_fields"] = entry
@@ -173,9 +187,70 @@ def get_logger(name: str) -> Logger:
     return Logger(logging.getLogger(name), _PROCESSORS, {})
 
 
-def object_logger(ref: ObjectRef | Mapping[str, Any]) -> Logger:
-    """Return a logger that is bound to the object with the reference *ref*."""
-    return Logger(_object_log, _PROCESSORS, {"k8s_ref": ref})
+class ObjectLogger(Logger):
+    """Logger that is bound to an object, as handlers get it.
+
+    Its messages are posted as Kubernetes Events of the object, depending on ``settings.posting``: see docs/events.md.
+    *body* is the object; *settings* are ignored, as those of the running operator apply.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger = _object_log,
+        processors: Any = _PROCESSORS,
+        context: Any = None,
+        /,
+        *,
+        body: Mapping[str, Any] | None = None,
+        settings: object = None,
+    ) -> None:
+        if context is None:
+            context = _make_context(body or {})
+            if isinstance(self, LocalObjectLogger):
+                context["k8s_skip"] = True
+        super().__init__(logger, processors, context)
+
+
+class LocalObjectLogger(ObjectLogger):
+    """Logger that is bound to an object, and whose messages are not posted: for handlers that are called often."""
+
+
+def _make_context(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = body.get("metadata") or {}
+    return {
+        "k8s_ref": {
+            "apiVersion": body.get("apiVersion"),
+            "kind": body.get("kind"),
+            "name": metadata.get("name"),
+            "uid": metadata.get("uid"),
+            "namespace": metadata.get("namespace"),
+        }
+    }
+
+
+def object_logger(ref: ObjectRef | Mapping[str, Any], *, local: bool = False) -> ObjectLogger:
+    """Return a logger that is bound to the object with the reference *ref*; *local* if nothing shall be posted."""
+    if local:
+        return LocalObjectLogger(_object_log, _PROCESSORS, {"k8s_ref": ref, "k8s_skip": True})
+    return ObjectLogger(_object_log, _PROCESSORS, {"k8s_ref": ref})
+
+
+@contextlib.contextmanager
+def observing_objects(observe: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Call *observe* with each record of object loggers, in any thread, while the block runs."""
+
+    def look(record: logging.LogRecord) -> bool:
+        try:
+            observe(record)
+        except Exception:  # noqa: BLE001 -- what is logged is logged in any case
+            get_logger(__name__).debug("A record could not be observed.", exc_info=True)
+        return True
+
+    _object_log.addFilter(look)  # not a handler: without any, the standard library prints warnings and errors
+    try:
+        yield
+    finally:
+        _object_log.removeFilter(look)
 
 
 def describe_ref(ref: ObjectRef) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
@@ -80,14 +80,22 @@ class Patch(dict[str, Any]):
     """Changes of an object that a handler requests.
 
     As a dictionary it is a merge patch (RFC 7386): None removes a field. ``fns`` are functions that modify the newest
-    object in place; they are called again after a conflict with another writer.
+    object in place; they are called again after a conflict with another writer. *body* is the object that
+    :meth:`as_json_patch` compares with by default.
     """
 
-    __slots__ = ("fns",)
+    __slots__ = ("_body", "fns")
 
-    def __init__(self, source: Mapping[str, Any] | None = None, /, *, fns: Sequence[PatchFn] = ()) -> None:
+    def __init__(
+        self,
+        source: Mapping[str, Any] | None = None,
+        /,
+        body: Mapping[str, Any] | None = None,
+        fns: Iterable[PatchFn] = (),
+    ) -> None:
         super().__init__(source or ())
         self.fns: list[PatchFn] = list(fns)
+        self._body = body
 
     @property
     def meta(self) -> PatchMeta:
@@ -118,8 +126,11 @@ class Patch(dict[str, Any]):
         self.fns.clear()
 
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[JsonObject]:
-        """Return the changes, functions included, as a JSON patch of *body*. The body is not changed."""
-        before = dict(body or {})
+        """Return the changes, functions included, as a JSON patch of *body*, by default that of the patch.
+
+        The body is not changed. Without any, it is the patch of an empty object.
+        """
+        before = dict((self._body if body is None else body) or {})
         after = apply_merge(before, self)
         if self.fns:
             after = msgspec.json.decode(msgspec.json.encode(after))  # a deep copy

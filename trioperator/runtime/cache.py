@@ -117,9 +117,9 @@ class ObjectState:
             "namespace": self.namespace,
         }
 
-    def make_logger(self) -> Logger:
-        """Return a logger that is bound to the object."""
-        return object_logger(self.ref)
+    def make_logger(self, *, local: bool = True) -> Logger:
+        """Return a logger that is bound to the object. Messages are posted as events unless it is *local*."""
+        return object_logger(self.ref, local=local)
 
     def requeue(self) -> None:
         """Queue the object for a reconcile though there is no watch event for it."""

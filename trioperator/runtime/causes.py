@@ -101,7 +101,7 @@ class CauseFactory:
             resource=state.cache.kind.resource,
             raw=body,
             get_memo=state.get_memo,
-            logger=state.make_logger(),
+            logger=state.make_logger(local=False),
             indices=state.cache.indices,
         )
 
@@ -165,7 +165,7 @@ class CauseFactory:
             resource=state.cache.kind.resource,
             raw=state.body,
             get_memo=state.get_memo,
-            logger=state.make_logger(),
+            logger=state.make_logger(local=False),
             indices=state.cache.indices,
             reason=reason,
             initial=initial,

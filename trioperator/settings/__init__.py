@@ -10,11 +10,11 @@ defaults are Kopf's ("Configuration") unless said otherwise. Environment variabl
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
+from trioperator.settings.posting import PostingSettings
 from trioperator.settings.rules import (
     ANYTHING,
     BOOLEAN,
@@ -24,7 +24,6 @@ from trioperator.settings.rules import (
     DIGESTED_FIELDS,
     EXECUTOR,
     FINALIZER,
-    INTEGER,
     PROGRESS_STORAGE,
     SECONDS,
     TEXT,
@@ -67,27 +66,6 @@ class ProcessSettings(Section):
 
     grace: float = setting(25.0, SECONDS)
     """Seconds that stopping may take in all; default: 25. By default, Kubernetes kills a pod after 30 seconds."""
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class PostingSettings(Section):
-    """Settings of Kubernetes Events about objects: see docs/settings.md. They have no effect yet: none are posted.
-
-    - ``enabled`` (default True): whether events are posted
-    - ``loggers`` (default False): whether log messages of handlers are posted
-    - ``level`` (default ``logging.INFO``): lowest level of the messages that are posted
-    """
-
-    _path: ClassVar[str] = "settings.posting"
-
-    enabled: bool = setting(True, BOOLEAN)
-    """Whether events are posted; default: True. It has no effect yet."""
-
-    loggers: bool = setting(False, BOOLEAN)
-    """Whether log messages of handlers are posted as events; default: False. It has no effect yet."""
-
-    level: int = setting(logging.INFO, INTEGER)
-    """Lowest level of log messages that are posted; default: ``logging.INFO``. It has no effect yet."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -351,7 +329,9 @@ class OperatorSettings(Section):
     - ``persistence``: what is stored on objects
     - ``background``: daemons and timers
     - ``leadership``: leader election by a Lease
-    - ``posting``, ``peering``, ``admission``: no effect yet
+    - ``peering``: peering with other operators
+    - ``posting``: Kubernetes Events
+    - ``admission``: no effect yet
 
     Assigning an invalid value raises ConfigError, an unknown name AttributeError. All times are in seconds. See
     docs/settings.md.

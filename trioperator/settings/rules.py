@@ -22,7 +22,9 @@ __all__ = [
     "EXECUTOR",
     "FINALIZER",
     "INTEGER",
+    "NAME_PREFIX",
     "PROGRESS_STORAGE",
+    "QUALIFIED_NAME",
     "SECONDS",
     "TEXT",
     "TIMEOUT",
@@ -112,6 +114,14 @@ DELAYS = Rule(
 FINALIZER = Rule(
     "a finalizer's name, such as my-operator.example.com/finalizer",
     lambda value: isinstance(value, str) and _QUALIFIED.fullmatch(value) is not None,
+)
+QUALIFIED_NAME = Rule(
+    "a qualified name, such as my-operator or example.com/my-operator",
+    lambda value: isinstance(value, str) and _QUALIFIED.fullmatch(value) is not None,
+)
+NAME_PREFIX = Rule(
+    "the begin of an object's name, such as my-operator-, of lower-case letters, digits, '-' and '.'",
+    lambda value: isinstance(value, str) and re.fullmatch(r"[a-z0-9]([-a-z0-9]|\.(?![-.]))*", value) is not None,
 )
 EXECUTOR = Rule(
     "a concurrent.futures.ThreadPoolExecutor, whose size is used",

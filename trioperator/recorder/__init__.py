@@ -1,0 +1,1 @@
+"""Kubernetes Events: correlated, queued, and posted in the background."""
