@@ -21,7 +21,7 @@ def to_wall(time: float) -> datetime.datetime:
 
 
 def build(occurrence: Occurrence, **settings: Any) -> Any:
-    series = Series(occurrence.key, occurrence, occurrence, count=1)
+    series = Series(occurrence[:8], occurrence, occurrence, count=1)
     return build_event(series, PostingSettings(**settings), identity="me", to_wall=to_wall)
 
 
@@ -67,7 +67,7 @@ def test_names_come_from_the_settings() -> None:
 
 def test_an_update_has_what_changes() -> None:
     last = OCCURRENCE._replace(time=1.5, message="later")
-    assert build_update(Series(last.key, OCCURRENCE, last, count=3), to_wall=to_wall) == {
+    assert build_update(Series(last[:8], OCCURRENCE, last, count=3), to_wall=to_wall) == {
         "count": 3,
         "message": "later",
         "lastTimestamp": "2026-01-02T03:04:06Z",

@@ -11,7 +11,6 @@ What is remembered is limited to the 4,096 objects, groups and series that were 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -43,11 +42,6 @@ class Occurrence(NamedTuple):
     reason: str
     message: str
     time: float
-
-    @property
-    def key(self) -> Key:
-        """What identifies the object: its reference."""
-        return self[:5]
 
 
 Key: TypeAlias = tuple[str, ...]
@@ -86,15 +80,19 @@ class _Recent(Generic[_K, _V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def use(self, key: _K, make: Callable[[], _V]) -> _V:
-        """Return the value of a key, which is made if there is none."""
-        try:
+    def get(self, key: _K) -> _V | None:
+        """Return the value of a key, if there is one. It is used now."""
+        value = self._values.get(key)
+        if value is not None:
             self._values.move_to_end(key)
-        except KeyError:
-            self._values[key] = make()
-            if len(self._values) > MAX_ENTRIES:
-                self._values.popitem(last=False)
-        return self._values[key]
+        return value
+
+    def add(self, key: _K, value: _V) -> _V:
+        """Add a value and return it. If there are too many, the one that was used first is removed."""
+        self._values[key] = value
+        if len(self._values) > MAX_ENTRIES:
+            self._values.popitem(last=False)
+        return value
 
     def forget(self, key: _K) -> None:
         """Remove the value of a key, if there is one."""
@@ -119,7 +117,7 @@ class Correlator:
             key: Key = occurrence[:7]
         else:
             key = occurrence[:8]
-        series = self._series.use(key, lambda: Series(key, occurrence, occurrence))
+        series = self._series.get(key) or self._series.add(key, Series(key, occurrence, occurrence))
         series.last = occurrence
         series.count += 1
         return series
@@ -127,7 +125,8 @@ class Correlator:
     def admit(self, occurrence: Occurrence) -> bool:
         """Return whether another event of the object may be posted now. If so, it counts as posted."""
         now = occurrence.time
-        allowance = self._allowances.use(occurrence.key, lambda: _Allowance(BURST, now))
+        key = occurrence[:5]
+        allowance = self._allowances.get(key) or self._allowances.add(key, _Allowance(BURST, now))
         left = min(float(BURST), allowance.left + max(0.0, now - allowance.time) / REFILL)
         if left < 1:
             return False
@@ -140,7 +139,8 @@ class Correlator:
 
     def _is_combined(self, occurrence: Occurrence) -> bool:
         now = occurrence.time
-        group = self._groups.use(occurrence[:7], lambda: _Group({}, now))
+        key = occurrence[:7]
+        group = self._groups.get(key) or self._groups.add(key, _Group({}, now))
         if now - group.time > WINDOW:
             group.messages.clear()
         group.messages[occurrence.message] = None

@@ -73,6 +73,8 @@ def build_update(series: Series, *, to_wall: ToWall) -> JsonObject:
 
 def shorten(text: str, limit: int) -> str:
     """Return the text, without its middle if it has more than *limit* bytes in UTF-8."""
+    if len(text) <= limit and text.isascii():
+        return text
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
         return data.decode()

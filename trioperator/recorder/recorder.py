@@ -117,9 +117,17 @@ class EventRecorder:
         """
         if self._closed or (reference.get("kind") == "Event" and reference.get("apiVersion") in _EVENT_VERSIONS):
             return
-        fields = [str(reference.get(field) or "") for field in ("apiVersion", "kind", "namespace", "name", "uid")]
-        message = shorten(message, MAX_MESSAGE)
-        occurrence = Occurrence._make((*fields, type, reason, message, self._clock.current_time()))
+        occurrence = Occurrence(
+            str(reference.get("apiVersion") or ""),
+            str(reference.get("kind") or ""),
+            str(reference.get("namespace") or ""),
+            str(reference.get("name") or ""),
+            str(reference.get("uid") or ""),
+            type,
+            reason,
+            shorten(message, MAX_MESSAGE),
+            self._clock.current_time(),
+        )
         entry = _Entry(occurrence, self.posting.default_backoffs if backoffs is None else backoffs)
         if threading.get_ident() == self._thread:
             self._accept(entry)
