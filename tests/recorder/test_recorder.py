@@ -226,6 +226,30 @@ async def test_an_operator_that_cannot_post_stops_within_its_grace(
     assert "events were dropped, and are not posted" in caplog.text
 
 
+async def test_an_operator_that_has_lost_its_leadership_posts_nothing(bench: Bench, autojump_clock: MockClock) -> None:
+    bench.settings.leadership.enabled = True
+    bench.settings.networking.error_backoffs = ()
+    plan = FaultPlan()
+    ended: list[float] = []
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def run(body: trioperator.Body, **_: Any) -> None:
+        trioperator.info(body, reason="Early", message="as the leader")
+        try:
+            await trio.sleep_forever()
+        finally:
+            trioperator.info(body, reason="Late", message="as nobody")
+            ended.append(trio.current_time())
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await settle(20)
+        plan.add(Fault.refuse(), resource="leases.coordination.k8s.io")
+        await settle(60)
+        assert ended
+    assert {event["reason"] for event in await bench.cluster.list("events")} == {"Early"}
+
+
 async def test_nothing_is_requested_if_nothing_is_recorded(bench: Bench, autojump_clock: MockClock) -> None:
     bench.settings.posting.loggers = False
     on.create("widgets", registry=bench.registry)(lambda **_: None)
