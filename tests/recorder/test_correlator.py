@@ -56,6 +56,15 @@ def test_the_tenth_similar_event_and_those_after_it_are_combined() -> None:
     assert series[9].count == 3
 
 
+def test_nine_messages_are_remembered_and_not_combined() -> None:
+    correlator = Correlator()
+    for n in range(12):
+        correlator.observe(occurrence(n, f"message {n}"))
+    again = correlator.observe(occurrence(12, "message 5"))
+    assert (again.last.message, again.count) == ("message 5", 2)
+    assert correlator.observe(occurrence(13, "message 0")).last.message == COMBINED + "message 0"
+
+
 def test_similar_events_are_not_combined_after_a_break() -> None:
     correlator = Correlator()
     for n in range(9):

@@ -194,6 +194,8 @@ async def test_what_is_recorded_last_is_posted_before_the_operator_ends(
     bench: Bench, autojump_clock: MockClock
 ) -> None:
     started = trio.Event()
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=2), verb="create", resource="events")
 
     @trioperator.daemon("widgets", registry=bench.registry)
     async def run(body: trioperator.Body, stopped: trioperator.DaemonStopped, **_: Any) -> None:
@@ -201,7 +203,7 @@ async def test_what_is_recorded_last_is_posted_before_the_operator_ends(
         await stopped.wait()
         trioperator.info(body, reason="Bye", message="the last words")
 
-    async with bench.running():
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
         await bench.cluster.create(widget())
         await started.wait()
     assert "the last words" in {event["message"] for event in await bench.cluster.list("events")}
@@ -277,6 +279,10 @@ async def test_what_is_queued_and_happens_again_is_posted_once(cluster: Cluster,
             recorded.record()
         assert await recorded.events() == [("hello", 1000)]
         assert recorded.requests() == 1
+        for number in range(30):
+            recorded.record(reason=f"Reason{number}")
+        await settle()
+        assert recorded.requests() == 25  # of the burst, they have used one
 
 
 async def test_similar_events_are_combined(cluster: Cluster, autojump_clock: MockClock) -> None:
