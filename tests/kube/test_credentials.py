@@ -1,417 +1,22 @@
-"""Credentials: reloaded when they are rejected or old, once for all requests, which never wait for one another."""
+"""Credentials as they are used: prepared once, and sent only where nobody else can read them."""
 
 from __future__ import annotations
 
 import datetime
-import logging
-import ssl
-import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import trio
-import trio.testing
-import trustme
 from trio.testing import MockClock
 
-from tests.kube.conftest import ANSWER, Memory, Serve, Talk, answer_all, ok, status
+from tests.kube.conftest import Memory, ok
 from trioperator.clock import wall_now
-from trioperator.errors import ConfigError, ConnectionLostError, LoginError, UnauthorizedError
-from trioperator.kube.client import Client, open_client
+from trioperator.errors import ConfigError
+from trioperator.kube.client import open_client
 from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.watch import open_watch
+from trioperator.kube.credentials import Credentials, is_expired, prepare_credentials
 from trioperator.settings import OperatorSettings
 
 pytestmark = pytest.mark.usefixtures("no_environment")
-
-
-class Source:
-    """A source of connections whose token can be rotated."""
-
-    def __init__(self, token: str = "one") -> None:
-        self.token = token
-        self.calls = 0
-        self.error: Exception | None = None
-
-    def __call__(self) -> ConnectionInfo:
-        self.calls += 1
-        if self.error is not None:
-            raise self.error
-        return ConnectionInfo(server="http://cluster", token=self.token)
-
-
-def token_of(request: httpx.Request) -> str:
-    return request.headers["authorization"].removeprefix("Bearer ")
-
-
-def accepting(good: Callable[[], str | None]) -> Memory:
-    """Return a server that accepts the token that *good* returns at that moment."""
-    return Memory(lambda request: ok() if token_of(request) == good() else status(401, "who are you?"))
-
-
-async def test_a_rejected_token_is_reloaded_at_once(autojump_clock: MockClock, settings: OperatorSettings) -> None:
-    source = Source()
-    memory = accepting(lambda: "two")
-    async with open_client(source, settings=settings, transport=memory) as client:
-        source.token = "two"
-        await client.get("/x")
-    assert [token_of(request) for request in memory.requests] == ["one", "two"]
-    assert trio.current_time() == 0
-    assert source.calls == 2
-
-
-async def test_a_hundred_concurrent_rejections_reload_the_credentials_once(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    source = Source()
-    memory = accepting(lambda: source.token)
-    async with open_client(source, settings=settings, transport=memory) as client:
-        await client.get("/x")
-        calls = source.calls
-        source.token = "two"
-        async with trio.open_nursery() as requests:
-            for _ in range(100):
-                requests.start_soon(client.get, "/x")
-    assert source.calls == calls + 1
-    assert len(memory.requests) == 1 + 100 + 100
-
-
-async def test_all_requests_wait_while_one_renews_the_credentials(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    source = Source()
-    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 20 else None)
-    async with open_client(source, settings=settings, transport=memory) as client:
-        await client.get("/x")
-        await trio.sleep(5)
-        calls = source.calls
-        async with trio.open_nursery() as requests:
-            for number in range(50):
-                requests.start_soon(client.get, f"/{number}")
-        assert trio.current_time() < 31
-        assert source.calls == calls + 6
-    # 50 were on their way; then some with fresh credentials, with pauses that grow; then all that had to wait.
-    assert sorted({time for time in memory.times if 5 <= time < 21}) == [5, 5.5, 6.5, 8.5, 12.5, 20.5]
-    assert all(memory.times.count(time) <= 50 for time in (5.5, 6.5, 8.5, 12.5))
-
-
-@pytest.mark.parametrize("path", ["/hung", "/watch"])
-async def test_a_request_that_hangs_after_a_rejection_holds_up_no_other(
-    autojump_clock: MockClock, settings: OperatorSettings, path: str
-) -> None:
-    source = Source()
-
-    async def respond(request: httpx.Request) -> httpx.Response:
-        if token_of(request) != "two":
-            return status(401)
-        if request.url.path == path:
-            await trio.sleep(50)
-        return ok()
-
-    async def watch() -> None:
-        async with open_watch(client, path, resource_version="1"):
-            pass
-
-    async with open_client(source, settings=settings, transport=Memory(respond)) as client:
-        source.token = "two"
-        async with trio.open_nursery() as requests:
-            if path == "/watch":
-                requests.start_soon(watch)
-            else:
-                requests.start_soon(client.get, path)
-            await trio.testing.wait_all_tasks_blocked()
-            for number in range(5):
-                await client.get(f"/{number}")
-            assert trio.current_time() == 0
-        assert trio.current_time() == 50
-    assert source.calls == 2
-
-
-async def test_connections_are_loaded_again_in_a_thread(autojump_clock: MockClock, settings: OperatorSettings) -> None:
-    threads = []
-
-    class Slow(Source):
-        def __call__(self) -> ConnectionInfo:
-            threads.append(threading.current_thread() is threading.main_thread())
-            if not threads[-1]:
-                trio.from_thread.run_sync(loop_is_free.set)
-            return super().__call__()
-
-    loop_is_free = trio.Event()
-    source = Slow()
-    memory = accepting(lambda: "two")
-    async with open_client(source, settings=settings, transport=memory) as client:
-        source.token = "two"
-        await client.get("/x")
-    assert threads == [True, False]
-    assert loop_is_free.is_set()
-
-
-async def test_a_file_that_is_never_read_to_its_end_leaves_the_current_credentials(
-    settings: OperatorSettings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trioperator.kube.credentials._LOAD_TIMEOUT", 0.1)
-    release = threading.Event()
-    expiration = wall_now() - datetime.timedelta(seconds=10)
-
-    def source() -> ConnectionInfo:
-        if threading.current_thread() is not threading.main_thread():
-            release.wait()
-        return ConnectionInfo(server="http://cluster", token="one", expiration=expiration)
-
-    memory = Memory([ok()])
-    async with open_client(source, settings=settings, transport=memory) as client:
-        await trio.sleep(1.1)
-        with trio.fail_after(5):
-            await client.get("/x")
-            await client.get("/x")
-        release.set()
-    assert caplog.text.count("Cannot reload the credentials within 0.1 s; keeping the current ones") == 1
-    assert len(memory.requests) == 2
-
-
-async def test_a_new_request_waits_too(autojump_clock: MockClock, settings: OperatorSettings) -> None:
-    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 20 else None)
-    async with open_client(Source(), settings=settings, transport=memory) as client:
-        await client.get("/x")
-        await trio.sleep(5)
-        async with trio.open_nursery() as requests:
-            requests.start_soon(client.get, "/first")
-            await trio.sleep(10)  # in the middle of a pause
-            requests.start_soon(client.get, "/second")
-            await trio.testing.wait_all_tasks_blocked()
-            assert {request.url.path for request in memory.requests} == {"/x", "/first"}
-    assert "/second" in {request.url.path for request in memory.requests}
-
-
-async def test_seconds_of_rejections_are_survived(autojump_clock: MockClock, settings: OperatorSettings) -> None:
-    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 40 else None)
-    async with open_client(Source(), settings=settings, transport=memory) as client:
-        await client.get("/x")
-        await trio.sleep(5)
-        assert await client.get("/x") == {}
-        assert 40 < trio.current_time() <= 50
-
-
-async def test_credentials_that_were_never_accepted_are_an_error_after_a_few_attempts(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    source = Source()
-    memory = accepting(lambda: None)
-    async with open_client(source, settings=settings, transport=memory) as client:
-        with pytest.raises(LoginError, match=r"at http://cluster rejected the credentials: who are you?"):
-            await client.get("/x")
-    assert trio.current_time() < 10
-    assert 3 <= len(memory.requests) <= 10
-
-
-async def test_all_waiting_requests_fail_if_credentials_were_never_accepted(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    failed = 0
-
-    async def ask(client: Client) -> None:
-        nonlocal failed
-        with pytest.raises(LoginError):
-            await client.get("/x")
-        failed += 1
-
-    async with (
-        open_client(Source(), settings=settings, transport=accepting(lambda: None)) as client,
-        trio.open_nursery() as requests,
-    ):
-        for _ in range(5):
-            requests.start_soon(ask, client)
-    assert failed == 5
-    assert trio.current_time() < 10
-
-
-async def test_a_forbidden_request_counts_as_a_login(autojump_clock: MockClock, settings: OperatorSettings) -> None:
-    answers = Memory([status(403), status(401), status(401), status(401), status(401), status(401), status(401), ok()])
-    async with open_client(Source(), settings=settings, transport=answers) as client:
-        with pytest.raises(Exception, match=r"403"):
-            await client.get("/x")
-        assert await client.get("/x") == {}
-
-
-async def test_one_endpoint_that_rejects_all_credentials_does_not_stop_the_others(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    memory = Memory(lambda request: status(401, "not here") if request.url.path == "/broken" else ok())
-    done = 0
-
-    async def work(client: Client) -> None:
-        nonlocal done
-        for _ in range(100):
-            await client.get("/fine")
-            done += 1
-            await trio.sleep(0.1)
-
-    async with (
-        open_client(Source(), settings=settings, transport=memory) as client,
-        trio.open_nursery() as requests,
-    ):
-        requests.start_soon(work, client)
-        with pytest.raises(UnauthorizedError, match=r"not here"):
-            await client.get("/broken")
-        assert trio.current_time() < 5
-    assert sum(request.url.path == "/broken" for request in memory.requests) <= 4
-    assert done == 100
-    assert trio.current_time() < 20
-
-
-async def test_one_request_does_not_wait_for_ever(autojump_clock: MockClock, settings: OperatorSettings) -> None:
-    memory = accepting(lambda: "one" if trio.current_time() < 1 else None)
-    async with open_client(Source(), settings=settings, transport=memory) as client:
-        await client.get("/x")
-        await trio.sleep(5)
-        with pytest.raises(UnauthorizedError):
-            await client.get("/x")
-        assert 40 <= trio.current_time() <= 120
-
-
-async def test_a_rejection_of_replaced_credentials_is_ignored(
-    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = Source()
-
-    async def respond(request: httpx.Request) -> httpx.Response:
-        token = token_of(request)
-        if request.url.path == "/slow" and token == "one":
-            await trio.sleep(3)
-        return ok() if token == "two" else status(401)
-
-    memory = Memory(respond)
-    async with open_client(source, settings=settings, transport=memory) as client:
-        source.token = "two"
-        async with trio.open_nursery() as requests:
-            requests.start_soon(client.get, "/slow")
-            await trio.testing.wait_all_tasks_blocked()  # it is on its way, with the old token
-            await client.get("/x")
-    assert source.calls == 2
-    assert caplog.text.count("rejected the credentials") == 1
-
-
-async def test_another_request_takes_over_from_a_cancelled_one(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    memory = accepting(lambda: "one" if trio.current_time() < 1 or trio.current_time() > 12 else None)
-    async with open_client(Source(), settings=settings, transport=memory) as client:
-        await client.get("/x")
-        await trio.sleep(5)
-        async with trio.open_nursery() as requests:
-            requests.start_soon(client.get, "/y")
-            with trio.move_on_after(0.2):
-                await client.get("/z")
-        assert trio.current_time() < 25
-
-
-async def test_a_source_that_fails_leaves_the_current_credentials(
-    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = Source()
-    memory = accepting(lambda: "one" if not 1 < trio.current_time() < 10 else None)
-    async with open_client(source, settings=settings, transport=memory) as client:
-        await client.get("/x")
-        source.error = ConfigError("kubeconfig: half a file")
-        await trio.sleep(5)
-        await client.get("/x")
-    assert "keeping the current ones: kubeconfig: half a file" in caplog.text
-
-
-def test_an_invalid_connection_is_an_error_before_any_request(settings: OperatorSettings) -> None:
-    async def open_it() -> None:
-        async with open_client(lambda: ConnectionInfo(server="nonsense"), settings=settings):
-            raise AssertionError
-
-    with pytest.raises(ConfigError, match=r"nonsense"):
-        trio.run(open_it)
-
-
-async def test_a_token_file_is_read_again_after_a_minute_and_not_before(
-    autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
-) -> None:
-    path = tmp_path / "token"
-    path.write_text("one")
-    memory = Memory([ok()])
-    info = ConnectionInfo(server="http://cluster", token_file=path)
-    async with open_client(lambda: info, settings=settings, transport=memory) as client:
-        await client.get("/x")
-        path.write_text("two")
-        await trio.sleep(59)
-        await client.get("/x")
-        await trio.sleep(2)
-        await client.get("/x")
-    assert [token_of(request) for request in memory.requests] == ["one", "one", "two"]
-
-
-async def test_a_token_file_that_is_absent_for_a_moment_does_no_harm(
-    autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
-) -> None:
-    path = tmp_path / "token"
-    path.write_text("one")
-    memory = Memory([ok()])
-    info = ConnectionInfo(server="http://cluster", token_file=path)
-    async with open_client(lambda: info, settings=settings, transport=memory) as client:
-        path.unlink()
-        await trio.sleep(61)
-        await client.get("/x")
-        path.write_text("two")
-        await trio.sleep(11)
-        await client.get("/x")
-    assert [token_of(request) for request in memory.requests] == ["one", "two"]
-
-
-async def test_a_source_without_files_is_not_loaded_again(
-    autojump_clock: MockClock, settings: OperatorSettings
-) -> None:
-    source = Source()
-    async with open_client(source, settings=settings, transport=Memory([ok()])) as client:
-        for _ in range(5):
-            await client.get("/x")
-            await trio.sleep(3600)
-    assert source.calls == 1
-
-
-@pytest.mark.parametrize("naive", [False, True])
-async def test_an_expired_connection_is_loaded_again(
-    autojump_clock: MockClock, settings: OperatorSettings, naive: bool
-) -> None:
-    calls = 0
-    start = wall_now()
-
-    def source() -> ConnectionInfo:
-        nonlocal calls
-        calls += 1
-        expiration = start + datetime.timedelta(seconds=100 * calls)
-        return ConnectionInfo(
-            server="http://cluster", expiration=expiration.replace(tzinfo=None) if naive else expiration
-        )
-
-    async with open_client(source, settings=settings, transport=Memory([ok()])) as client:
-        await trio.sleep(99)
-        await client.get("/x")
-        assert calls == 1
-        await trio.sleep(2)
-        await client.get("/x")
-        assert calls == 2
-
-
-async def test_rejections_are_logged_without_secrets(
-    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    source = Source("s3cret")
-    async with open_client(source, settings=settings, transport=accepting(lambda: "n3w")) as client:
-        source.token = "n3w"
-        await client.get("/x")
-    assert "rejected the credentials (HTTP 401); reloading them" in caplog.text
-    assert "accepts the credentials again" in caplog.text
-    assert "s3cret" not in caplog.text
-    assert "n3w" not in caplog.text
 
 
 CREDENTIALS = [
@@ -448,97 +53,35 @@ async def test_credentials_are_not_sent_through_a_proxy_without_encryption(
             raise AssertionError
 
 
-async def test_credentials_that_would_lose_encryption_are_not_taken_over(
-    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings.networking.error_backoffs = ()
-    expiration = wall_now() + datetime.timedelta(seconds=10)
-    info = [ConnectionInfo(server="https://127.0.0.1:1", token="one", insecure=True, expiration=expiration)]
-    async with open_client(lambda: info[0], settings=settings) as client:
-        info[0] = ConnectionInfo(server="http://cluster", token="two")
-        await trio.sleep(11)
-        with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1"):
-            await client.get("/x")
-    assert "keeping the current ones: The credentials for http://cluster would be sent" in caplog.text
-
-
 async def test_plain_http_without_credentials_is_allowed(settings: OperatorSettings) -> None:
     async with open_client(lambda: ConnectionInfo(server="http://10.0.0.1"), settings=settings):
         pass
 
 
-class TestSockets:
-    """What only real connections show."""
+def prepare(**fields: Any) -> Credentials:
+    info = ConnectionInfo(server="http://cluster", **fields)
+    credentials = prepare_credentials(info, None, transport=Memory([ok()]), trust_env=False)
+    credentials.start_ageing()
+    return credentials
 
-    async def test_a_rotated_token_keeps_the_connections(self, serve: Serve, settings: OperatorSettings) -> None:
-        tokens = []
 
-        async def script(talk: Talk) -> None:
-            while (request := await talk.request()) is not None:
-                tokens.append(request.headers["authorization"])
-                if request.headers["authorization"] == "Bearer two":
-                    await talk.send(ANSWER)
-                else:
-                    await talk.answer({"kind": "Status"}, status=401)
+@pytest.mark.parametrize(("lifetime", "renewed"), [(3600, 3540), (100, 80), (20, 16), (11, 10), (5, 10)])
+async def test_credentials_are_due_for_renewal_ahead_of_their_expiration(
+    autojump_clock: MockClock, lifetime: float, renewed: float
+) -> None:
+    credentials = prepare(expiration=wall_now() + datetime.timedelta(seconds=lifetime))
+    assert credentials.renew_at == pytest.approx(renewed, abs=0.01)
+    assert credentials.reload_at == credentials.expires_at == pytest.approx(lifetime, abs=0.01)
 
-        server = await serve(script)
-        info = [ConnectionInfo(server=server.url, token="one")]
-        async with open_client(lambda: info[0], settings=settings) as client:
-            info[0] = ConnectionInfo(server=server.url, token="two")
-            await client.get("/x")
-        assert tokens == ["Bearer one", "Bearer two"]
-        assert server.connections == 1
 
-    async def test_a_rotated_ca_means_new_connections_and_running_watches_continue(
-        self,
-        serve: Serve,
-        settings: OperatorSettings,
-        ca_pem: str,
-        server_tls: ssl.SSLContext,
-        tmp_path: Path,
-    ) -> None:
-        settings.networking.error_backoffs = ()
-        go = trio.Event()
+async def test_credentials_without_an_expiration_are_never_due(autojump_clock: MockClock) -> None:
+    credentials = prepare(token="t")
+    assert {credentials.renew_at, credentials.expires_at, credentials.reload_at} == {float("inf")}
 
-        async def script(talk: Talk) -> None:
-            while (request := await talk.request()) is not None:
-                if request.target.startswith("/watch"):
-                    await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-                    await go.wait()
-                    line = b'{"type":"ADDED","object":{"metadata":{"name":"x"}}}\n'
-                    await talk.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(line), line))
-                else:
-                    await talk.send(ANSWER)
 
-        server = await serve(script, tls=server_tls)
-        path = tmp_path / "ca.pem"
-        path.write_text(ca_pem)
-        info = ConnectionInfo(server=server.url, ca_path=path)
-        async with open_client(lambda: info, settings=settings) as client:
-            await client.get("/x")
-            async with open_watch(client, "/watch", resource_version="1") as watch:
-                # The server's CA is no longer trusted, as new connections show.
-                path.write_text(trustme.CA().cert_pem.bytes().decode())
-                await client._credentials.reload()
-                with pytest.raises(ConnectionLostError, match=r"certificate cannot be verified"):
-                    await client.get("/x")
-                path.write_text(ca_pem)
-                await client._credentials.reload()
-                await client.get("/x")
-                go.set()
-                with trio.fail_after(60):
-                    assert [line.object.name async for line in watch] == ["x"]
-
-    async def test_an_unchanged_ca_keeps_the_connections(
-        self, serve: Serve, settings: OperatorSettings, ca_pem: str, server_tls: ssl.SSLContext, tmp_path: Path
-    ) -> None:
-        server = await serve(answer_all, tls=server_tls)
-        path = tmp_path / "ca.pem"
-        path.write_text(ca_pem)
-        info = ConnectionInfo(server=server.url, ca_path=path)
-        async with open_client(lambda: info, settings=settings) as client:
-            await client.get("/x")
-            path.write_text(ca_pem)
-            await client._credentials.reload()
-            await client.get("/x")
-        assert server.connections == 1
+@pytest.mark.parametrize("naive", [False, True])
+async def test_expirations_without_a_time_zone_are_in_utc(autojump_clock: MockClock, naive: bool) -> None:
+    for seconds, expired in ((-1, True), (1, False)):
+        expiration = wall_now() + datetime.timedelta(seconds=seconds)
+        info = ConnectionInfo(server="http://x", expiration=expiration.replace(tzinfo=None) if naive else expiration)
+        assert is_expired(info) is expired

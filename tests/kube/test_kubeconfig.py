@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import datetime
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from trioperator.errors import ConfigError
+from trioperator.errors import ConfigError, LoginError
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.kubeconfig import load_kubeconfig
 
@@ -143,23 +145,72 @@ def test_a_server_without_a_scheme_gets_one(tmp_path: Path) -> None:
 
 
 def test_json_is_yaml(tmp_path: Path) -> None:
-    import json
-
     assert load(tmp_path, json.dumps(config())).server == "https://host:6443"
 
 
 def test_an_auth_providers_token_is_used(tmp_path: Path) -> None:
     user = {"auth-provider": {"name": "gcp", "config": {"access-token": "t"}}}
     assert load(tmp_path, config(user=user)).token == "t"
-    with pytest.raises(ConfigError, match=r"user 'u'.*auth-provider.*no stored access-token"):
-        load(tmp_path, config(user={"auth-provider": {"name": "oidc"}}))
 
 
-def test_an_exec_plugin_is_rejected_unless_there_are_other_credentials(tmp_path: Path) -> None:
-    program = {"exec": {"command": "aws", "apiVersion": "client.authentication.k8s.io/v1"}}
-    with pytest.raises(ConfigError, match=r"config: user 'u' gets its credentials from an exec plugin"):
-        load(tmp_path, config(user=program))
-    assert load(tmp_path, config(user={**program, "token": "t"})).token == "t"
+@pytest.mark.parametrize(
+    ("provider", "way_out"),
+    [
+        ("gcp", "gke-gcloud-auth-plugin"),
+        ("azure", "kubelogin"),
+        ("oidc", "OIDC"),
+        ("own", "replace it by an exec plugin"),
+    ],
+)
+def test_an_auth_provider_without_a_token_is_refused_with_the_way_out(
+    tmp_path: Path, provider: str, way_out: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"config: user 'u' uses the auth-provider '{provider}', .*{way_out}"):
+        load(tmp_path, config(user={"auth-provider": {"name": provider}}))
+
+
+def plugin(tmp_path: Path, output: str, **section: Any) -> dict[str, Any]:
+    """Return a user whose exec plugin prints *output*, and leaves ``$KUBERNETES_EXEC_INFO`` in a file."""
+    path = tmp_path / "login"
+    path.write_text(f"#!/bin/sh\necho \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/info\necho '{output}'\n")
+    path.chmod(0o700)
+    version = "client.authentication.k8s.io/v1"
+    return {"exec": {"apiVersion": version, "command": "./login", "interactiveMode": "IfAvailable", **section}}
+
+
+CREDENTIAL = """{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1",
+    "status": {"token": "from-plugin", "expirationTimestamp": "2030-01-01T00:00:00Z"}}"""
+
+
+def test_an_exec_plugin_is_run(tmp_path: Path) -> None:
+    info = load(tmp_path, config(user=plugin(tmp_path, CREDENTIAL)))
+    expiration = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+    assert info == ConnectionInfo(server="https://host:6443", token="from-plugin", expiration=expiration)
+
+
+def test_an_exec_plugin_is_not_run_if_there_are_other_credentials(tmp_path: Path) -> None:
+    assert load(tmp_path, config(user={**plugin(tmp_path, CREDENTIAL), "token": "t"})).token == "t"
+    assert not (tmp_path / "info").exists()
+
+
+def test_an_exec_plugin_gets_the_cluster_with_its_extension(tmp_path: Path) -> None:
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "us"}}
+    cluster = {
+        "server": "host:6443",
+        "certificate-authority-data": DATA,
+        "extensions": [{"name": "other", "extension": 1}, extension],
+    }
+    load(tmp_path, config(cluster=cluster, user=plugin(tmp_path, CREDENTIAL, provideClusterInfo=True)))
+    info = json.loads((tmp_path / "info").read_text())
+    expected = {"server": "https://host:6443", "certificate-authority-data": DATA, "config": {"audience": "us"}}
+    assert info["spec"]["cluster"] == expected
+
+
+def test_errors_of_exec_plugins_name_the_file_and_the_user(tmp_path: Path) -> None:
+    with pytest.raises(LoginError, match=r"/config: user 'u': The exec plugin '\./login' did not print"):
+        load(tmp_path, config(user=plugin(tmp_path, "nonsense")))
+    with pytest.raises(ConfigError, match=r"/config: user 'u': exec\.apiVersion is 'v1'"):
+        load(tmp_path, config(user=plugin(tmp_path, "", apiVersion="v1")))
 
 
 BROKEN = {

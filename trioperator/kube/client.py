@@ -19,7 +19,8 @@ import trio
 
 from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
 from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.credentials import Credentials, CredentialStore
+from trioperator.kube.credential_store import CredentialStore, Login, login_in_thread
+from trioperator.kube.credentials import Credentials
 from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.kube.error_response import parse_error_response
 from trioperator.kube.objects import BrokenObject, Page, parse_deep_page, parse_page
@@ -33,7 +34,7 @@ from trioperator.threads import run_in_thread
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "BrokenObject", "Client", "Page", "Params", "open_client"]
+__all__ = ["JSON_PATCH", "MERGE_PATCH", "BrokenObject", "Client", "Page", "Params", "log_in", "open_client"]
 
 _logger = get_logger(__name__)
 
@@ -69,6 +70,10 @@ class Client:
         An error that *fence* raises is raised by the request, which is not sent.
         """
         return Client(self._credentials, self._settings, fence)
+
+    async def keep_credentials(self) -> None:
+        """Renew the credentials before they expire, until cancelled."""
+        await self._credentials.serve()
 
     @property
     def settings(self) -> OperatorSettings:
@@ -307,23 +312,34 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def open_client(
-    source: Callable[[], ConnectionInfo],
-    *,
-    settings: OperatorSettings,
-    transport: httpx.AsyncBaseTransport | None = None,
+async def log_in(
+    login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
 ) -> AsyncIterator[Client]:
-    """Open a client of the API server that *source* returns; no request is sent yet.
+    """Open a client with the credentials that *login* returns, now and whenever all of them are rejected or old.
 
-    *source* is called now, and in a thread whenever its credentials are rejected, and every minute if they are stored
-    in files. All requests go through *transport*, if any; it is left open. Raises ConfigError if the connection is
-    invalid.
+    No request is sent yet. All requests go through *transport*, if any; it is left open. Run
+    :meth:`Client.keep_credentials` to renew credentials before they expire. Raises ConfigError if the connection is
+    invalid, LoginError if there are no credentials.
     """
-    credentials = CredentialStore(source, settings=settings, transport=transport)
+    credentials = CredentialStore(login, settings=settings, transport=transport)
+    await credentials.open()
     try:
         yield Client(credentials, settings)
     finally:
         await credentials.aclose()
+
+
+def open_client(
+    source: Callable[[], ConnectionInfo],
+    *,
+    settings: OperatorSettings,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> contextlib.AbstractAsyncContextManager[Client]:
+    """Open a client of the API server that *source* returns, as :func:`log_in` does.
+
+    *source* is called in a thread: now, and whenever its credentials are rejected or have expired.
+    """
+    return log_in(login_in_thread(source), settings=settings, transport=transport)
 
 
 def build_target(path: str, params: Params | None) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, read_secret
 
-__all__ = ["SERVICE_ACCOUNT", "load_connection", "load_service_account"]
+__all__ = ["SERVICE_ACCOUNT", "list_kubeconfigs", "load_connection", "load_service_account"]
 
 #: The folder in which a pod finds its service account.
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -26,17 +26,19 @@ def load_connection(
     """Load the connection from kubeconfig files, or from the service account of the pod if there are none.
 
     The files are *kubeconfig_paths*, else those in ``$KUBECONFIG``, else ``~/.kube/config``. With *kubeconfig_paths*
-    or *context* the service account is not used. Raises ConfigError if nothing is found, or what is found is invalid.
+    or *context* the service account is not used. Raises ConfigError if nothing is found, or what is found is invalid,
+    and LoginError if the exec plugin of a kubeconfig fails.
     """
     from trioperator.kube.kubeconfig import load_kubeconfig  # not needed in a pod
 
-    listed = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    defaults = listed or [os.path.join(environ.get("HOME") or "~", ".kube", "config")]
-    paths = [Path(path).expanduser() for path in (defaults if kubeconfig_paths is None else kubeconfig_paths)]
+    if kubeconfig_paths is None:
+        paths = list_kubeconfigs(environ)
+    else:
+        paths = [Path(path).expanduser() for path in kubeconfig_paths]
     info = load_kubeconfig(paths, context=context)
     if info is not None:
         return info
-    origin = " (from $KUBECONFIG)" if listed and kubeconfig_paths is None else ""
+    origin = " (from $KUBECONFIG)" if environ.get("KUBECONFIG") and kubeconfig_paths is None else ""
     problem = _describe_problem(paths, origin)
     if kubeconfig_paths is not None or context is not None:
         wanted = "cluster" if context is None else f"context {context!r}"
@@ -47,6 +49,13 @@ def load_connection(
         f"No cluster is configured: {problem}; and there is no service account in {os.fspath(service_account)}. "
         f"Set $KUBECONFIG, or run with --embedded."
     )
+
+
+def list_kubeconfigs(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Return the kubeconfig files in ``$KUBECONFIG``, else ``~/.kube/config``; they may not exist."""
+    listed = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    defaults = listed or [os.path.join(environ.get("HOME") or "~", ".kube", "config")]
+    return [Path(path).expanduser() for path in defaults]
 
 
 def _describe_problem(paths: list[Path], origin: str) -> str:

@@ -9,12 +9,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from trioperator.errors import ConfigError
+from trioperator.errors import ConfigError, LoginError
 from trioperator.kube.connection_info import ConnectionInfo, decode_pem
+from trioperator.kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
 
 __all__ = ["describe_unused", "load_kubeconfig"]
+
+# With any of these, an exec plugin or auth provider is not used.
+_CREDENTIALS: Final = frozenset({"token", "token_file", "username", "certificate_data", "certificate_path"})
+# What replaces the auth providers that client-go had.
+_AUTH_PROVIDERS: Final = {
+    "gcp": "install gke-gcloud-auth-plugin, and run `gcloud container clusters get-credentials`",
+    "azure": "install kubelogin, and run `kubelogin convert-kubeconfig`",
+    "oidc": "use an exec plugin for OIDC, such as `kubectl oidc-login`",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +82,8 @@ _Entries = dict[str, _Entry]
 def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> ConnectionInfo | None:
     """Return the connection of *context* (default: the current one), or None if all files are absent or empty.
 
-    Raises ConfigError for mistakes in the files.
+    If the user has an exec plugin, it is run. Raises ConfigError for mistakes in the files, LoginError if the plugin
+    fails.
     """
     merged: dict[str, _Entries] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
@@ -172,15 +183,31 @@ def _connect(context: _Entry, clusters: _Entries, users: _Entries) -> Connection
     if user_name is not None and user_name not in users:
         raise ConfigError(f"{context.path}: {context.where} refers to the user {user_name!r}, which is not defined.")
     user = users[user_name] if user_name is not None else _Entry(value={}, path=context.path, where="no user")
-    fields = _cluster_fields(clusters[cluster_name]) | _user_fields(user)
-    server: str = fields.pop("server")
-    if "://" not in server:
-        under_tls = fields.keys() & {"ca_path", "ca_data", "certificate_path", "certificate_data", "insecure"}
-        server = f"{'https' if under_tls else 'http'}://{server}"
+    cluster = clusters[cluster_name]
+    fields = _cluster_fields(cluster)
+    own = _user_fields(user)
+    if "://" not in fields["server"]:
+        under_tls = (fields | own).keys() & {"ca_path", "ca_data", "certificate_path", "certificate_data", "insecure"}
+        fields["server"] = f"{'https' if under_tls else 'http'}://{fields['server']}"
     try:
-        return ConnectionInfo(server=server, default_namespace=context.get_string("namespace"), **fields)
-    except ConfigError as exc:
-        raise ConfigError(f"{user.path}: {user.where}: {exc}") from exc
+        if not own.keys() & _CREDENTIALS and user.value.get("exec"):
+            own |= _run_plugin(user, describe_cluster(fields, _find_extension(cluster)))
+        return ConnectionInfo(default_namespace=context.get_string("namespace"), **fields, **own)
+    except (ConfigError, LoginError) as exc:
+        raise type(exc)(f"{user.path}: {user.where}: {exc}") from exc
+
+
+def _run_plugin(user: _Entry, cluster: Mapping[str, Any]) -> dict[str, Any]:
+    return run_exec_plugin(parse_exec_plugin(user.value["exec"], folder=user.path.absolute().parent), cluster)
+
+
+def _find_extension(cluster: _Entry) -> Any:
+    """Return what the cluster has for exec plugins, None if it has nothing."""
+    extensions = cluster.value.get("extensions")
+    for item in extensions if isinstance(extensions, list) else []:
+        if isinstance(item, dict) and item.get("name") == "client.authentication.k8s.io/exec":
+            return item.get("extension")
+    return None
 
 
 def _cluster_fields(cluster: _Entry) -> dict[str, Any]:
@@ -221,29 +248,24 @@ def _user_fields(user: _Entry) -> dict[str, Any]:
     if fields["private_key_data"] is None:
         fields["private_key_path"] = user.get_file("client-key")
     fields = _drop_none(fields)
-    if fields.keys() & {"token", "token_file", "username", "certificate_data", "certificate_path"}:
-        return fields
-    if user.value.get("exec"):
-        raise ConfigError(
-            f"{user.path}: {user.where} gets its credentials from an exec plugin, which is not supported yet: "
-            f"use a token, a client certificate, or a service account's token."
-        )
-    if user.value.get("auth-provider"):
-        return fields | {"token": _stored_token(user)}
+    if not fields.keys() & _CREDENTIALS and not user.value.get("exec") and user.value.get("auth-provider"):
+        fields["token"] = _get_stored_token(user)
     return fields
 
 
-def _stored_token(user: _Entry) -> str:
-    """Return the token that an auth provider has stored in the file."""
+def _get_stored_token(user: _Entry) -> str:
+    """Return the token that a legacy auth provider has stored in the file. Raises ConfigError if there is none."""
     provider = user.value["auth-provider"]
     config = provider.get("config") if isinstance(provider, dict) else None
     token = config.get("access-token") if isinstance(config, dict) else None
-    if not isinstance(token, str) or not token:
-        raise ConfigError(
-            f"{user.path}: {user.where} uses an auth-provider, which is not supported, "
-            f"and there is no stored access-token: use a token or a client certificate."
-        )
-    return token
+    if isinstance(token, str) and token:
+        return token
+    name = provider.get("name") if isinstance(provider, dict) else None
+    way_out = _AUTH_PROVIDERS.get(str(name), "replace it by an exec plugin")
+    raise ConfigError(
+        f"{user.path}: {user.where} uses the auth-provider {name!r}, which Kubernetes has removed, and there is no "
+        f"stored access-token: {way_out}; or use a token or a client certificate."
+    )
 
 
 def _drop_none(fields: Mapping[str, Any]) -> dict[str, Any]:
