@@ -27,7 +27,7 @@ async def test_the_indices_of_the_operator_are_those_of_the_reconciler(cluster: 
         settings=trioperator.OperatorSettings(),
         memo=None,
         scope=Scope(),
-        connect=lambda: info,
+        connection=info,
         identity="me",
     )
     indices = registry.make_indices()

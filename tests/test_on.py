@@ -28,7 +28,7 @@ from trioperator.handling.handler import (
 from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.model.resource import EVERYTHING, Resource, Selector
 
-ACTIVITIES = ("startup", "cleanup", "probe")
+ACTIVITIES = ("startup", "login", "cleanup", "probe")
 CHANGES = ("create", "resume", "update", "delete", "field")
 RESOURCES = ("event", "index", "daemon", "timer", *CHANGES)
 
@@ -74,7 +74,7 @@ def decorate(name: str, *selector: Any, **options: Any) -> Any:
 def test_an_activity_is_registered_with_its_options(name: str) -> None:
     handler = decorate(name, **IDENTITY, **RETRYING)
     assert type(handler) is ActivityHandler
-    assert handler.activity is Activity(name)
+    assert handler.activity is Activity("authentication" if name == "login" else name)
     assert handler.fn is fn
     for key, value in {**IDENTITY, **RETRYING}.items():
         assert getattr(handler, key) == value
@@ -321,7 +321,7 @@ def test_a_decorator_without_parentheses_is_rejected(registry: OperatorRegistry)
     for function in (handler, other, third, fourth):
         with pytest.raises(TypeError, match="parentheses"):
             on.create(function)
-    for activity in (on.startup, on.cleanup, on.probe):
+    for activity in (on.startup, on.login, on.cleanup, on.probe):
         with pytest.raises(
             TypeError, match=r"on\.\w+ takes no positional arguments: use the decorator with parentheses"
         ):

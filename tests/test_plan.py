@@ -13,8 +13,8 @@ def test_a_plan_handles_signals_and_has_neither_flags_nor_probes_by_default() ->
         settings=trioperator.OperatorSettings(),
         memo=None,
         scope=Scope(),
-        connect=lambda: trioperator.ConnectionInfo(server="http://embedded"),
         identity="me",
     )
     assert plan.handle_signals
+    assert plan.connection is None
     assert (plan.stop_flag, plan.ready_flag, plan.liveness_endpoint, plan.transport) == (None, None, None, None)

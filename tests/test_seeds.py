@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import functools
 import logging
 import random
@@ -123,6 +124,37 @@ def activities() -> None:
         return random.randint(0, 1_000_000)
 
 
+# ------------------------------------------------------------------------------------------------ Authentication
+
+
+def logins() -> None:
+    @kopf.on.login(retries=3)
+    def login_fn(**kwargs: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(
+            server="https://localhost",
+            ca_path="/etc/ssl/ca.crt",
+            insecure=True,
+            username="...",
+            password="...",
+            scheme="Bearer",
+            token="...",
+            certificate_path="~/.minikube/client.crt",
+            private_key_path="~/.minikube/client.key",
+            expiration=datetime.datetime(2099, 12, 31, 23, 59, 59),
+        )
+
+    @kopf.on.login()
+    async def async_login(**kwargs: Any) -> None: ...
+
+    @kopf.on.login(id="piggyback")
+    def piggyback(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_via_pykube(**kwargs) or kopf.login_via_client(**kwargs)
+
+    @kopf.on.login(id="raw")
+    def raw(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
 @pytest.mark.parametrize(
     ("declare", "expected"),
     [
@@ -149,6 +181,10 @@ def activities() -> None:
         (
             activities,
             [("startup", "startup_fn"), ("cleanup", "cleanup_fn"), ("probe", "now"), ("probe", "random")],
+        ),
+        (
+            logins,
+            [("authentication", id) for id in ("login_fn", "async_login", "piggyback", "raw")],
         ),
     ],
 )

@@ -55,6 +55,14 @@ from trioperator.kits.hierarchies import (
     label,
     remove_owner_reference,
 )
+from trioperator.kits.logins import (
+    login_via_async_client,
+    login_via_client,
+    login_via_kr8s,
+    login_via_pykube,
+    login_with_kubeconfig,
+    login_with_service_account,
+)
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import LocalObjectLogger, LogFormat, Logger, ObjectLogger, configure
 from trioperator.model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
@@ -154,6 +162,12 @@ __all__ = [
     "info",
     "label",
     "lifecycles",
+    "login_via_async_client",
+    "login_via_client",
+    "login_via_kr8s",
+    "login_via_pykube",
+    "login_with_kubeconfig",
+    "login_with_service_account",
     "none_",
     "not_",
     "on",

@@ -10,7 +10,7 @@ _LATER: Final = "is not implemented yet: see 'Not implemented yet' in docs/kopf.
 _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
 _MISSING: Final = {
     "AdmissionError": _LATER,
-    "AiohttpSession": "does not exist, as requests are sent by Trio. Pass transport= to trioperator.operator().",
+    "AiohttpSession": "does not exist, as requests are sent by Trio: return a ConnectionInfo, or pass transport=.",
     "KopfRunner": _LATER,
     "WebhookAutoServer": _LATER,
     "WebhookAutoTunnel": _LATER,
@@ -19,12 +19,6 @@ _MISSING: Final = {
     "WebhookMinikubeServer": _LATER,
     "WebhookNgrokTunnel": _LATER,
     "WebhookServer": _LATER,
-    "login": _LATER,
-    "login_via_async_client": _LATER,
-    "login_via_client": _LATER,
-    "login_via_pykube": _LATER,
-    "login_with_kubeconfig": _LATER,
-    "login_with_service_account": _LATER,
     "mutate": _LATER,
     "run_tasks": _NURSERY,
     "spawn_tasks": _NURSERY,

@@ -14,7 +14,6 @@ from trioperator.coordination.identity import make_identity
 from trioperator.errors import ConfigError
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
-from trioperator.kube.connection import load_connection
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import bound_contextvars
 from trioperator.model.memo import Memo
@@ -77,7 +76,8 @@ async def operator(
     - *peering_name*: name of the peering object, without which the operator pauses; default: "default", if it exists
     - *identity*: name of the operator for peers and leases; default: user, host, time and a random suffix
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
-    - *connection*: API server and credentials; default: those of kubectl, or of the pod's service account
+    - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
+      kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
     - *stop_flag*: Trio or threading event that stops the operator when it is set
     - *ready_flag*: Trio or threading event that the operator sets when it is ready
@@ -108,7 +108,7 @@ async def operator(
         lifecycle=lifecycle,
         scope=_make_scope(clusterwide=clusterwide, namespaces=_join(namespaces, namespace)),
         identity=identity or make_identity(),
-        connect=load_connection if connection is None else lambda: connection,
+        connection=connection,
         transport=transport,
         liveness_endpoint=liveness_endpoint,
         stop_flag=stop_flag,

@@ -4,7 +4,7 @@
 
     TrioperatorError
     ├─ ConfigError                  options, kubeconfig, settings, registration: before anything runs
-    ├─ LoginError                   no credentials that the API server accepts
+    ├─ LoginError                   no credentials, or none that the API server accepts
     ├─ ActivityError                a startup, cleanup or probe handler has failed permanently
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ PausedError                  a write of an operator that is paused

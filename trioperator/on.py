@@ -61,6 +61,7 @@ __all__ = [
     "event",
     "field",
     "index",
+    "login",
     "probe",
     "register",
     "resume",
@@ -105,6 +106,34 @@ def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     requires unknown arguments. See docs/handlers.md.
     """
     return _activity(Activity.STARTUP, fns, options)
+
+
+def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
+    """Call the function when the operator logs in: after startup, and when its credentials are rejected or expire.
+
+    ::
+
+        @trioperator.on.login(retries=3)
+        def login(**kwargs):
+            return trioperator.ConnectionInfo(server="https://example.com", token=read_token())
+
+    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
+    others (docs/arguments.md). It returns a ``ConnectionInfo``, or None if it has no credentials. With several login
+    handlers, all of them are called; the credentials with the highest ``priority`` are used until the API server
+    rejects them, then the next ones, and after the last ones all login handlers are called again. Requests wait for
+    that. If there are no login handlers, the operator logs in as kubectl does, or by the pod's service account.
+
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
+    - ``retries``: number of attempts until the handler fails; default: ``settings.execution.activity_retries``, 10
+    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
+    - ``id``: name in logs; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+
+    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
+    requires unknown arguments, and LoginError if there are no credentials. See docs/login.md.
+    """
+    return _activity(Activity.AUTHENTICATION, fns, options)
 
 
 def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
@@ -586,9 +615,10 @@ def _declare(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> N
 
 
 def _activity(activity: Activity, fns: tuple[object, ...], options: Mapping[str, Any]) -> Decorator:
-    check_parentheses(f"on.{activity}", fns)
-    known = check_options(f"on.{activity}", options, ActivityOptions)
-    retrying = parse_retry_options(f"on.{activity}", known)
+    name = "on.login" if activity is Activity.AUTHENTICATION else f"on.{activity}"
+    check_parentheses(name, fns)
+    known = check_options(name, options, ActivityOptions)
+    retrying = parse_retry_options(name, known)
 
     def register(fn: F) -> F:
         _registry(known).append(ActivityHandler(fn=fn, activity=activity, **_identity(fn, known), **retrying))

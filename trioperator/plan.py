@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
@@ -31,8 +30,8 @@ class Plan:
     settings: OperatorSettings
     memo: Any
     scope: Scope
-    connect: Callable[[], ConnectionInfo]
     identity: str
+    connection: ConnectionInfo | None = None
     lifecycle: Lifecycle | None = None
     transport: httpx.AsyncBaseTransport | None = None
     liveness_endpoint: str | None = None

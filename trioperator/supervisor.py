@@ -6,8 +6,8 @@
     ├─ signals                     first signal: stop in order; second: end at once
     ├─ watchdog                    reports functions that block the event loop
     ├─ startup activities          before anything talks to the API server
-    ├─ client                      connections and credentials
-    │  └─ support                  (stops last)    probes, peering, leadership, events
+    ├─ client                      connections and credentials: login activities
+    │  └─ support                  (stops last)    renewal of credentials, probes, peering, leadership, events
     │     └─ workers               (stops third)   reconciles of objects
     │        └─ companions         (stops second)  daemons and timers
     │           └─ intake          (stops first)   scopes: reflectors of resource kinds
@@ -38,12 +38,15 @@ from trioperator.handling.handler import Activity, ActivityHandler, Handler, Spa
 from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.handling.thread_limiter import ThreadLimiter
-from trioperator.kube.client import Client, open_client
+from trioperator.kube.client import Client, log_in
+from trioperator.kube.connection import load_connection
+from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import describe_ref, get_logger
 from trioperator.machinery import Machinery, build_machinery
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
+from trioperator.runtime.authentication import make_login
 from trioperator.runtime.cache import Memory, ObjectState
 from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.watchdog import Watchdog
@@ -127,11 +130,16 @@ class _Operator:
                 self._logger.warning("The cleanup handlers were cancelled: the grace period is over.")
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
-        plan, settings = self._plan, self._plan.settings
-        async with open_client(plan.connect, settings=settings, transport=plan.transport) as client:
+        plan = self._plan
+        async with contextlib.AsyncExitStack() as stack:
+            with self._stop.starting():
+                opening = log_in(self._make_login(), settings=plan.settings, transport=plan.transport)
+                client = await stack.enter_async_context(opening)
+            if self._stop.requested.is_set():
+                return
             elections = _make_elections(client, self._pauses, plan)
             fenced = client.fenced(self._pauses.check_write)
-            recorder = EventRecorder(fenced, settings, identity=plan.identity)
+            recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
             try:
                 with recorder.active():
                     failure = await self._serve_support(fenced, recorder, elections, task_status)
@@ -151,6 +159,7 @@ class _Operator:
         """Serve probes and take part in elections, until the operator stops or fails. Returns the error, if any."""
         failure: Exception | None = None
         async with trio.open_nursery() as support:
+            support.start_soon(client.keep_credentials, name="credentials")
             support.start_soon(recorder.serve, name="post events")
             if self._plan.liveness_endpoint:
                 await support.start(self._serve_probes, self._plan.liveness_endpoint)
@@ -329,14 +338,26 @@ class _Operator:
         handlers = self._plan.registry.activities(activity)
         if not handlers:
             return {}
-        cause = ActivityCause(
+        return await run_activity(handlers, self._make_cause(activity), self._make_invoker(), deadline=deadline)
+
+    def _make_cause(self, activity: Activity) -> ActivityCause:
+        return ActivityCause(
             activity=activity,
             settings=self._plan.settings,
             memo=self._plan.memo,
             logger=get_logger(f"trioperator.activities.{activity}"),
             indices=self._indices,
         )
-        return await run_activity(handlers, cause, self._make_invoker(), deadline=deadline)
+
+    def _make_login(self) -> Login:
+        """Return how the operator logs in: by the given connection, by login handlers, or as kubectl does."""
+        connection = self._plan.connection
+        if connection is not None:
+            return login_with(connection)
+        handlers = self._plan.registry.activities(Activity.AUTHENTICATION)
+        if handlers:
+            return make_login(handlers, self._make_cause(Activity.AUTHENTICATION), self._make_invoker())
+        return login_in_thread(load_connection)
 
     def _make_invoker(self) -> Invoker:
         execution = self._plan.settings.execution

@@ -356,4 +356,4 @@ def test_handlers_know_whether_they_have_filters(options: Any, expected: bool) -
 def test_reasons_are_strings() -> None:
     assert [f"{reason}" for reason in Reason][:4] == ["create", "update", "delete", "resume"]
     assert {"create": 1}[Reason.CREATE] == 1
-    assert {str(activity) for activity in Activity} == {"startup", "cleanup", "probe"}
+    assert {str(activity) for activity in Activity} == {"startup", "authentication", "cleanup", "probe"}

@@ -82,6 +82,7 @@ class Activity(enum.StrEnum):
     """Activities of an operator besides handling objects."""
 
     STARTUP = "startup"
+    AUTHENTICATION = "authentication"
     CLEANUP = "cleanup"
     PROBE = "probe"
 
@@ -203,7 +204,7 @@ class Handler:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivityHandler(Handler):
-    """Handler that is called when the operator starts or ends, or for a probe."""
+    """Handler that is called when the operator starts, logs in or ends, or for a probe."""
 
     activity: Activity
 

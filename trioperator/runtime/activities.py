@@ -1,4 +1,4 @@
-"""Activities: the handlers that are called at the start, at the end, and for probes."""
+"""Activities: the handlers that are called at the start, for logging in, at the end, and for probes."""
 
 from __future__ import annotations
 
