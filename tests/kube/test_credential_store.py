@@ -717,6 +717,28 @@ async def test_requests_wait_for_a_renewal_once_the_credentials_have_expired(
     assert vault.tokens == ["t200"]
 
 
+async def test_requests_go_on_with_old_files_during_a_renewal(
+    autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    expiration = wall_now() + datetime.timedelta(seconds=100)
+    vault = Vault(ConnectionInfo(server="http://cluster", token_file=path, expiration=expiration))
+    vault.good = {"one", "two"}
+    async with (
+        log_in(vault, settings=settings, transport=vault.memory) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.keep_credentials)
+        vault.release = trio.Event()
+        await trio.sleep(85)  # the renewal is under way, and the files are older than a minute
+        path.write_text("two")
+        with trio.fail_after(1):
+            await client.get("/x")
+        nursery.cancel_scope.cancel()
+    assert vault.tokens == ["one"]
+
+
 async def test_a_renewal_that_fails_is_tried_again(
     autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
