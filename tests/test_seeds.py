@@ -471,7 +471,7 @@ SETTINGS: list[tuple[str, str, Any]] = [
     ("peering", "mandatory", True),
     ("peering", "standalone", True),
     ("peering", "stealth", True),
-    ("admission", "server", object()),
+    ("admission", "server", kopf.WebhookServer()),
     ("admission", "managed", "auto.kopf.dev"),
     ("queueing", "error_delays", [10, 20, 30]),
     ("batching", "error_delays", [10, 20, 30]),

@@ -11,6 +11,7 @@ from trioperator._version import __version__
 from trioperator.app import operator, run
 from trioperator.errors import (
     ActivityError,
+    AdmissionError,
     ApiError,
     ConfigError,
     ConnectionLostError,
@@ -18,11 +19,13 @@ from trioperator.errors import (
     HandlerTimeoutError,
     LoginError,
     PermanentError,
+    ReviewError,
     TemporaryError,
     TrioperatorError,
     UserCodeError,
 )
 from trioperator.handling import lifecycles
+from trioperator.handling.admission import Headers, Operation, SSLPeer, UserInfo
 from trioperator.handling.diffbase import (
     AnnotationsDiffBaseStorage,
     DiffBaseStorage,
@@ -46,6 +49,12 @@ from trioperator.handling.stopping import AsyncDaemonStopped as AsyncDaemonStopp
 from trioperator.handling.stopping import DaemonStopped, DaemonStoppingReason
 from trioperator.handling.stopping import SyncDaemonStopped as SyncDaemonStopperChecker
 from trioperator.handling.subhandlers import execute
+from trioperator.handling.webhook_configuration import (
+    WebhookClientConfig,
+    WebhookClientConfigService,
+    WebhookFn,
+    WebhookServerProtocol,
+)
 from trioperator.kits.events import event, exception, info, warn
 from trioperator.kits.hierarchies import (
     adjust_namespace,
@@ -80,12 +89,19 @@ from trioperator.model.references import (
 from trioperator.model.resource import EVERYTHING, Resource
 from trioperator.on import daemon, index, register, subhandler, timer
 from trioperator.settings import OperatorSettings
+from trioperator.web.admission_server import (
+    WebhookDockerDesktopServer,
+    WebhookK3dServer,
+    WebhookMinikubeServer,
+    WebhookServer,
+)
 
 __all__ = [
     "ABSENT",
     "EVERYTHING",
     "PRESENT",
     "ActivityError",
+    "AdmissionError",
     "Annotations",
     "AnnotationsDiffBaseStorage",
     "AnnotationsProgressStorage",
@@ -108,6 +124,7 @@ __all__ = [
     "HandlerId",
     "HandlerRetriesError",
     "HandlerTimeoutError",
+    "Headers",
     "Index",
     "Labels",
     "LocalObjectLogger",
@@ -120,6 +137,7 @@ __all__ = [
     "MultiProgressStorage",
     "ObjectLogger",
     "ObjectReference",
+    "Operation",
     "OperatorRegistry",
     "OperatorSettings",
     "OwnerReference",
@@ -132,6 +150,8 @@ __all__ = [
     "RawEventType",
     "Reason",
     "Resource",
+    "ReviewError",
+    "SSLPeer",
     "SmartProgressStorage",
     "Spec",
     "Status",
@@ -142,6 +162,15 @@ __all__ = [
     "TemporaryError",
     "TrioperatorError",
     "UserCodeError",
+    "UserInfo",
+    "WebhookClientConfig",
+    "WebhookClientConfigService",
+    "WebhookDockerDesktopServer",
+    "WebhookFn",
+    "WebhookK3dServer",
+    "WebhookMinikubeServer",
+    "WebhookServer",
+    "WebhookServerProtocol",
     "__version__",
     "adjust_namespace",
     "adopt",

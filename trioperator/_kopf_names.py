@@ -9,20 +9,13 @@ __all__ = ["explain_missing"]
 _LATER: Final = "is not implemented yet: see 'Not implemented yet' in docs/kopf.md."
 _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
 _MISSING: Final = {
-    "AdmissionError": _LATER,
     "AiohttpSession": "does not exist, as requests are sent by Trio: return a ConnectionInfo, or pass transport=.",
     "KopfRunner": _LATER,
     "WebhookAutoServer": _LATER,
     "WebhookAutoTunnel": _LATER,
-    "WebhookDockerDesktopServer": _LATER,
-    "WebhookK3dServer": _LATER,
-    "WebhookMinikubeServer": _LATER,
     "WebhookNgrokTunnel": _LATER,
-    "WebhookServer": _LATER,
-    "mutate": _LATER,
     "run_tasks": _NURSERY,
     "spawn_tasks": _NURSERY,
-    "validate": _LATER,
 }
 
 

@@ -6,6 +6,7 @@
     ├─ ConfigError                  options, kubeconfig, settings, registration: before anything runs
     ├─ LoginError                   no credentials, or none that the API server accepts
     ├─ ActivityError                a startup, cleanup or probe handler has failed permanently
+    ├─ ReviewError                  an admission review that cannot be answered
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ PausedError                  a write of an operator that is paused
     ├─ DataFileError                the data file of an embedded cluster cannot be written
@@ -23,6 +24,7 @@
        ├─ TemporaryError            retry the handler after a delay
        │  └─ UnfinishedSubhandlersError   some of its sub-handlers are unfinished
        └─ PermanentError            do not retry the handler
+          ├─ AdmissionError         deny the write that is reviewed
           ├─ HandlerTimeoutError    the handler's ``timeout=`` has passed
           └─ HandlerRetriesError    the handler's ``retries=`` are used up
 """
@@ -35,6 +37,7 @@ from typing import Any
 
 __all__ = [
     "ActivityError",
+    "AdmissionError",
     "ApiError",
     "ConfigError",
     "ConflictError",
@@ -50,6 +53,7 @@ __all__ = [
     "NotFoundError",
     "PausedError",
     "PermanentError",
+    "ReviewError",
     "ServerError",
     "TemporaryError",
     "TooManyRequestsError",
@@ -81,6 +85,14 @@ class ActivityError(TrioperatorError):
     def __init__(self, *args: object, failures: Mapping[str, BaseException] | None = None) -> None:
         super().__init__(*args)
         self.failures: Mapping[str, BaseException] = failures or {}
+
+
+class ReviewError(TrioperatorError):
+    """Raised to webhook servers when an admission review cannot be answered; ``status`` is the HTTP status code."""
+
+    def __init__(self, message: str, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ConnectionLostError(TrioperatorError):
@@ -229,6 +241,23 @@ class UnfinishedSubhandlersError(TemporaryError):
 
 class PermanentError(HandlerError):
     """Raised by handlers to fail without further retries for this cause."""
+
+
+class AdmissionError(PermanentError):
+    """Raised by admission handlers to deny a write: *message* and *code* (400 to 599) are the response.
+
+    Raises TypeError or ValueError for a wrong code.
+    """
+
+    code: int = 500  # also for subclasses that do not call this __init__()
+
+    def __init__(self, message: object = "", code: int = 500) -> None:
+        if isinstance(code, bool) or not isinstance(code, int):
+            raise TypeError(f"AdmissionError has code={code!r}: it must be an HTTP status code.")
+        if not 400 <= code < 600:
+            raise ValueError(f"AdmissionError has code={code!r}: it must be from 400 to 599.")
+        super().__init__(message)
+        self.code = code
 
 
 class HandlerTimeoutError(PermanentError):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
 import msgspec
 import trio
 
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
 from trioperator.handling.indexing import Indices
-from trioperator.handling.invoke import Invoker
+from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.progress import SmartProgressStorage
+from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.kube.client import Client
 from trioperator.model.keyed_digest import FieldDigests
 from trioperator.plan import Plan
+from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.causes import CauseFactory, Essences
 from trioperator.runtime.daemons.loops import DaemonLoops
 from trioperator.runtime.daemons.manager import DaemonManager
@@ -23,8 +30,13 @@ from trioperator.runtime.patching.pending import PendingPatches
 from trioperator.runtime.progress.progress import Progress
 from trioperator.runtime.progress.records import Records
 from trioperator.runtime.reconciler import Reconciler
+from trioperator.web.admission import Reviewer
+from trioperator.web.admission_service import Admission
 
-__all__ = ["Machinery", "build_machinery"]
+__all__ = ["Machinery", "build_admission", "build_machinery"]
+
+# Threads for sync admission handlers: as many as there are connections, so that slow reviews do not hold up others.
+_REVIEW_THREADS: Final = 1000
 
 
 class Machinery(msgspec.Struct, frozen=True, eq=False):
@@ -57,3 +69,24 @@ def build_machinery(
         executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
     )
     return Machinery(reconciler, indexing, daemons)
+
+
+def build_admission(
+    plan: Plan,
+    client: Client,
+    indices: Indices,
+    running: MutableMapping[Attempt, RunningCall],
+    *,
+    find: Callable[[str], ObjectState | None],
+) -> Admission:
+    """Build the admission control of an operator. *find* returns the state of a watched object by its uid."""
+
+    def find_memo(uid: str | None) -> Callable[[], Any]:
+        state = None if uid is None else find(uid)
+        return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
+
+    settings = plan.settings
+    limiter = ThreadLimiter(_REVIEW_THREADS)
+    invoker = Invoker(limiter=limiter, backoff=settings.execution.default_backoff, running=running)
+    reviewer = Reviewer(plan.registry.admission_handlers(), invoker, indices=indices, find_memo=find_memo)
+    return Admission(client, settings.admission, reviewer)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, Unpack
 
+from trioperator.handling.admission import AdmissionHandler, WebhookType
+from trioperator.handling.admission_options import MutateOptions, ValidateOptions, parse_admission_options
 from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
@@ -62,6 +64,7 @@ __all__ = [
     "field",
     "index",
     "login",
+    "mutate",
     "probe",
     "register",
     "resume",
@@ -70,6 +73,7 @@ __all__ = [
     "this",
     "timer",
     "update",
+    "validate",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -529,6 +533,81 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     return register
 
 
+def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
+    """Call the function before an object is stored or deleted: it may deny that, and warn the client.
+
+    ::
+
+        @trioperator.on.validate("example.com", "v1", "widgets", operations=["CREATE", "UPDATE"])
+        def check_size(spec, warnings, **_):
+            if spec["size"] > 10:
+                raise trioperator.AdmissionError("The size must be 10 at most.", code=400)
+            warnings.append("Sizes will be limited to 5.")
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``warnings``, ``operation`` and
+    others (docs/arguments.md). There are no retries: an error denies the write.
+
+    - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
+    - ``subresource``: subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object
+    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: False
+    - ``side_effects``: whether the function has side effects, but in dry runs; default: False
+    - ``ignore_failures``: whether writes pass if the function fails or cannot be reached; default: False
+    - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
+    - ``namespace_selector``, ``match_conditions``, ``match_policy``: as in webhook configurations; the conditions are a
+      dict from names to CEL expressions
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments, or ``settings.admission.server`` is not set. See docs/admission.md.
+    """
+    known = check_options("on.validate", options, ValidateOptions)
+    return _admission("on.validate", selector, known, type=WebhookType.VALIDATING)
+
+
+def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
+    """Call the function before an object is stored: it may change the object through ``patch``, deny it, or warn.
+
+    ::
+
+        @trioperator.on.mutate("example.com", "v1", "widgets")
+        def set_defaults(spec, patch, **_):
+            if "size" not in spec:
+                patch.spec["size"] = 1
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``patch``, ``operation`` and
+    others (docs/arguments.md). There are no retries: an error denies the write.
+
+    - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
+      but ``"DELETE"``, which must be named alone
+    - ``subresource``: subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object
+    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: False
+    - ``side_effects``: whether the function has side effects, but in dry runs; default: False
+    - ``ignore_failures``: whether writes pass if the function fails or cannot be reached; default: False
+    - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
+    - ``namespace_selector``, ``match_conditions``, ``match_policy``: as in webhook configurations; the conditions are a
+      dict from names to CEL expressions
+    - ``reinvocation_policy``: ``"Never"``, or ``"IfNeeded"`` to be called again after changes by others
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments, or ``settings.admission.server`` is not set. See docs/admission.md.
+    """
+    known = check_options("on.mutate", options, MutateOptions)
+    return _admission("on.mutate", selector, known, type=WebhookType.MUTATING)
+
+
 def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
     """Declare the function as a sub-handler of the running change handler, with its own retries and progress.
 
@@ -622,6 +701,18 @@ def _activity(activity: Activity, fns: tuple[object, ...], options: Mapping[str,
 
     def register(fn: F) -> F:
         _registry(known).append(ActivityHandler(fn=fn, activity=activity, **_identity(fn, known), **retrying))
+        return fn
+
+    return register
+
+
+def _admission(name: str, selector: tuple[Any, ...], options: Mapping[str, Any], *, type: WebhookType) -> Decorator:
+    restrictions = parse_selection(name, selector, options)
+    reviewing = parse_admission_options(name, options)
+
+    def register(fn: F) -> F:
+        handler = AdmissionHandler(fn=fn, type=type, **_identity(fn, options), **restrictions, **reviewing)
+        _registry(options).append(handler)
         return fn
 
     return register

@@ -7,7 +7,7 @@
     ├─ watchdog                    reports functions that block the event loop
     ├─ startup activities          before anything talks to the API server
     ├─ client                      connections and credentials: login activities
-    │  └─ support                  (stops last)    renewal of credentials, probes, peering, leadership, events
+    │  └─ support                  (stops last)    renewal of credentials, probes, webhooks, elections, events
     │     └─ workers               (stops third)   reconciles of objects
     │        └─ companions         (stops second)  daemons and timers
     │           └─ intake          (stops first)   scopes: reflectors of resource kinds
@@ -42,7 +42,7 @@ from trioperator.kube.client import Client, log_in
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import describe_ref, get_logger
-from trioperator.machinery import Machinery, build_machinery
+from trioperator.machinery import Machinery, build_admission, build_machinery
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
@@ -54,6 +54,7 @@ from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
 from trioperator.shutdown import Awaited, Shutdown, report_awaited
 from trioperator.signals import HINT, handle_signals
+from trioperator.web.admission_service import Admission, check_admission
 
 __all__ = ["Flag", "Plan", "supervise"]
 
@@ -108,6 +109,7 @@ class _Operator:
         self._workers_until = self._daemons_until = math.inf
         self._pauses = Pauses()
         self._memories: dict[str, Memory] = {}
+        self._admission: Admission | None = None
         self._announced = False
         self._paused_for: str | None = None
 
@@ -131,6 +133,8 @@ class _Operator:
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         plan = self._plan
+        if plan.registry.admission_handlers():
+            check_admission(plan.settings.admission)
         async with contextlib.AsyncExitStack() as stack:
             with self._stop.starting():
                 opening = log_in(self._make_login(), settings=plan.settings, transport=plan.transport)
@@ -140,10 +144,14 @@ class _Operator:
             elections = _make_elections(client, self._pauses, plan)
             fenced = client.fenced(self._pauses.check_write)
             recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
+            if plan.registry.admission_handlers():
+                self._admission = build_admission(plan, client, self._indices, self._running, find=self._find_state)
             try:
                 with recorder.active():
                     failure = await self._serve_support(fenced, recorder, elections, task_status)
             finally:
+                if self._admission is not None:
+                    await self._admission.release()
                 for election in elections:
                     await election.release()
         if failure is not None:
@@ -164,6 +172,8 @@ class _Operator:
             if self._plan.liveness_endpoint:
                 await support.start(self._serve_probes, self._plan.liveness_endpoint)
             with self._stop.starting():
+                if self._admission is not None:
+                    await support.start(self._admission.serve)
                 for election in elections:
                     await support.start(election.serve)
             while failure is None and not self._stop.requested.is_set():
@@ -171,6 +181,8 @@ class _Operator:
                 if failure is not None and not self._stop.requested.is_set():
                     await self._back_off(failure)  # after a pause, the API server is not there just now
                     failure = None
+            if self._admission is not None:
+                await self._admission.release()  # while its webhooks are still served
             await recorder.flush(self._stop.remaining)
             support.cancel_scope.cancel(reason="the operator is stopping")
         return failure
@@ -208,6 +220,8 @@ class _Operator:
             async with trio.open_nursery() as intake:
                 with self._stop.starting():
                     await intake.start(watches.serve)
+                    if self._admission is not None:
+                        await self._admission.wait_configured()
                     restarting = False
                     self._announce(task_status)
                 await self._activate(watches)
@@ -263,6 +277,7 @@ class _Operator:
     def _problems(self) -> Sequence[str]:
         """What a ready operator does not handle, in one sentence each."""
         problems = () if self._watches is None else self._watches.problems
+        problems += () if self._admission is None else self._admission.problems
         if len(problems) <= _MAX_PROBLEMS:
             return problems
         return (*problems[:_MAX_PROBLEMS], f"And {len(problems) - _MAX_PROBLEMS} more.")
@@ -279,8 +294,12 @@ class _Operator:
             indexing=machinery.indexing,
             daemons=machinery.daemons,
             memories=self._memories,
+            on_resources=None if self._admission is None else self._admission.update_resources,
         )
         return self._watches
+
+    def _find_state(self, uid: str) -> ObjectState | None:
+        return None if self._watches is None else self._watches.find(uid)
 
     def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
         """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile."""

@@ -46,7 +46,7 @@ from trioperator.settings.rules import Rule, Section, setting
             [trioperator.AnnotationsDiffBaseStorage()],
             [trioperator.AnnotationsDiffBaseStorage, trioperator.AnnotationsProgressStorage(), None],
         ),
-        (rules.ANYTHING, [None, object(), 5], []),
+        (rules.WEBHOOK_SERVER, [trioperator.WebhookServer(), print], [None, trioperator.WebhookServer, 5]),
     ],
     ids=lambda value: value.expected[:25] if isinstance(value, Rule) else "",
 )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypedDict
 
+from trioperator.handling.admission import ADMISSION_KWARGS
 from trioperator.handling.cause import ACTIVITY_KWARGS, CHANGE_KWARGS, DAEMON_KWARGS, EVENT_KWARGS, INDEX_KWARGS
 from trioperator.handling.filters import MetaFilterToken
 from trioperator.handling.handler import ErrorsMode, is_async, suggest
@@ -296,7 +297,9 @@ def check_not_async(name: str, option: str, fn: Any) -> None:
 
 
 # What handlers declare, and selectors of resources do not: their one argument has any other name.
-_HANDLER_KWARGS: Final = (ACTIVITY_KWARGS | CHANGE_KWARGS | DAEMON_KWARGS | EVENT_KWARGS | INDEX_KWARGS) - {"resource"}
+_HANDLER_KWARGS: Final = (
+    ACTIVITY_KWARGS | CHANGE_KWARGS | DAEMON_KWARGS | EVENT_KWARGS | INDEX_KWARGS | ADMISSION_KWARGS
+) - {"resource"}
 
 
 def _check_selecting(name: str, fn: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from trioperator.errors import ConfigError, UserCodeError
+from trioperator.handling.admission import ADMISSION_KWARGS, AdmissionCause, AdmissionHandler, reviews
 from trioperator.handling.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
@@ -51,6 +52,7 @@ __all__ = [
     "handler_identity",
     "prematches_any",
     "requires_finalizer",
+    "select_admission_handlers",
     "select_event_handlers",
     "select_handlers",
     "select_index_handlers",
@@ -122,8 +124,14 @@ class OperatorRegistry:
         return _deduplicated(found)
 
     def resource_handlers(self) -> tuple[ResourceHandler, ...]:
-        """Return all handlers of objects."""
-        return tuple(h for h in self._handlers if isinstance(h, ResourceHandler))
+        """Return all handlers of objects that are watched."""
+        return tuple(
+            h for h in self._handlers if isinstance(h, ResourceHandler) and not isinstance(h, AdmissionHandler)
+        )
+
+    def admission_handlers(self) -> tuple[AdmissionHandler, ...]:
+        """Return the handlers of admission reviews, in the order of their declaration."""
+        return tuple(h for h in self._handlers if isinstance(h, AdmissionHandler))
 
     def selectors(self) -> frozenset[Selector]:
         """Return the selectors of all handlers of objects."""
@@ -136,10 +144,12 @@ class OperatorRegistry:
     def check(self) -> None:
         """Check that all handlers and filters can be called with the available keyword arguments.
 
-        Raises ConfigError with all handlers and filters that cannot, and their unknown arguments.
+        Raises ConfigError with all handlers and filters that cannot, and their unknown arguments; also if a validating
+        and a mutating handler have the same id.
         """
         indices = frozenset(self.make_indices())
         problems = [problem for handler in self._handlers for problem in _find_problems(handler, indices)]
+        problems += _find_shared_ids(self.admission_handlers())
         if problems:
             raise ConfigError(" ".join(problems))
 
@@ -166,6 +176,8 @@ def _available_kwargs(handler: Handler) -> frozenset[str]:
         return EVENT_KWARGS
     if isinstance(handler, IndexHandler):
         return INDEX_KWARGS
+    if isinstance(handler, AdmissionHandler):
+        return ADMISSION_KWARGS
     return DAEMON_KWARGS if isinstance(handler, SpawningHandler) else ACTIVITY_KWARGS
 
 
@@ -195,6 +207,13 @@ def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[Ev
     return _deduplicated(h for h in handlers.events if _safely_matches(h, cause))
 
 
+def select_admission_handlers(
+    handlers: Iterable[AdmissionHandler], cause: AdmissionCause
+) -> tuple[AdmissionHandler, ...]:
+    """Return those of *handlers* that review a write, each function once for an id. Raises UserCodeError."""
+    return _deduplicated(h for h in handlers if reviews(h, cause.operation, cause.subresource) and matches(h, cause))
+
+
 def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeHandler, ...]:
     """Return the handlers of a detected change, in the order of their declaration, each function once for an id."""
     return select_change_handlers(handlers.changes, cause)
@@ -213,6 +232,17 @@ def prematches_any(handlers: KindHandlers, cause: ChangeCause) -> bool:
 def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
     """Return whether the object needs the finalizer, for mandatory delete handlers."""
     return any(prematches(h, cause) for h in handlers.mandatory_deletes)
+
+
+def _find_shared_ids(handlers: Iterable[AdmissionHandler]) -> Iterator[str]:
+    """Yield ids of validating and of mutating handlers: an id is the address of one webhook."""
+    types: dict[str, AdmissionHandler] = {}
+    for handler in handlers:
+        if types.setdefault(handler.id, handler).type is not handler.type:
+            yield (
+                f"There are on.validate and on.mutate handlers with the id {handler.id!r}, which is the address of the"
+                " webhook: pass id=... to one of the decorators."
+            )
 
 
 def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:

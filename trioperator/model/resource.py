@@ -253,11 +253,11 @@ class Selection:
     problem: str | None = None
 
 
-def select_resources(selector: Selector, resources: Collection[Resource]) -> Selection:
+def select_resources(selector: Selector, resources: Collection[Resource], *, watched: bool = True) -> Selection:
     """Return the resource kinds that a selector matches.
 
     A specific selector that matches several kinds prefers the core group; if it is still ambiguous, it selects none.
-    Kinds that cannot be listed and watched are excluded.
+    Kinds that cannot be listed and watched are excluded, unless they need not be *watched*.
     """
     found = frozenset(resource for resource in resources if selector.matches(resource))
     if selector.is_specific and len({(r.group, r.plural) for r in found}) > 1:
@@ -268,8 +268,8 @@ def select_resources(selector: Selector, resources: Collection[Resource]) -> Sel
         found = core
     if not found:
         return Selection(problem=f"The resource {selector} does not exist yet, and is served as soon as it does.")
-    watched = frozenset(resource for resource in found if {"list", "watch"} <= resource.verbs)
-    if watched != found:
-        names = ", ".join(sorted(str(resource) for resource in found - watched))
-        return Selection(watched, f"These resources cannot be listed or watched, and are not served: {names}.")
+    able = frozenset(resource for resource in found if {"list", "watch"} <= resource.verbs)
+    if watched and able != found:
+        names = ", ".join(sorted(str(resource) for resource in found - able))
+        return Selection(able, f"These resources cannot be listed or watched, and are not served: {names}.")
     return Selection(found)

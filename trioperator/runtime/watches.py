@@ -8,7 +8,7 @@ watches are kept warm: objects are listed, watched and indexed, but not handled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 import trio
@@ -27,7 +27,7 @@ from trioperator.model.crd import name_of_crd, resources_of_crd
 from trioperator.model.fields import FieldPath, parse_field
 from trioperator.model.resource import Resource, Selection, Selector, select_resources
 from trioperator.pulse import Pulse
-from trioperator.runtime.cache import Kind, Memory, ObjectCache, Queue
+from trioperator.runtime.cache import Kind, Memory, ObjectCache, ObjectState, Queue
 from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.index_gate import IndexGate
 from trioperator.runtime.indexing import Indexing
@@ -62,6 +62,7 @@ class WatchManager:
     """Starts and stops the watches of resource kinds, as handlers ask for them and the cluster has them.
 
     Objects are held until :meth:`activate`. *memories* are those of the manager before, if the operator was paused.
+    *on_resources* gets the resource kinds of the cluster when they are known, and whenever they have changed.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class WatchManager:
         indexing: Indexing,
         daemons: DaemonManager,
         memories: dict[str, Memory] | None = None,
+        on_resources: Callable[[Collection[Resource]], None] | None = None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -88,6 +90,8 @@ class WatchManager:
         self._gate = IndexGate(indexing)
         self._handlers = registry.resource_handlers()
         self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
+        self._reviewed = tuple(dict.fromkeys(h.selector for h in registry.admission_handlers()))
+        self._on_resources = on_resources
         self._logger = get_logger("trioperator.runtime.watches")
         self._discovered: frozenset[Resource] = frozenset()
         self._defined: set[tuple[str, str]] = set()
@@ -100,7 +104,7 @@ class WatchManager:
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled. It has started when every kind is listed, or cannot be for now."""
-        if not self._selectors:
+        if not self._selectors and not self._reviewed:
             self._logger.warning("%s Nothing is watched. Have the files with the handlers been loaded?", NO_HANDLERS)
             task_status.started()
             return
@@ -128,6 +132,11 @@ class WatchManager:
         """Let objects be handled."""
         self._gate.activate()
 
+    def find(self, uid: str) -> ObjectState | None:
+        """Return the cached state of an object, if it is watched."""
+        found = (watch.cache.objects.get(uid) for watch in self._watches.values())
+        return next((state for state in found if state is not None), None)
+
     def remember(self) -> dict[str, Memory]:
         """Return what is remembered of the objects while the operator is paused, by their keys in the caches."""
         caches = [watch.cache for watch in self._watches.values()]
@@ -153,7 +162,7 @@ class WatchManager:
     @property
     def _groups(self) -> frozenset[str] | None:
         """The API groups that must be known: all of them if any selector names none."""
-        groups = [selector.group for selector in self._selectors]
+        groups = [selector.group for selector in (*self._selectors, *self._reviewed)]
         if any(group is None for group in groups):
             return None
         return frozenset(group for group in groups if group is not None) | {"", "apiextensions.k8s.io"}
@@ -200,7 +209,7 @@ class WatchManager:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is not handled for now, in one sentence each; empty if all is well."""
-        if not self._selectors:
+        if not self._selectors and not self._reviewed:
             return (NO_HANDLERS,)
         found = [f"Not all handlers of {selector} are called." for selector in self._problems]
         for path, reflector in self._observers.items():
@@ -271,6 +280,8 @@ class WatchManager:
     def _adjust(self, intake: trio.Nursery) -> None:
         """Stop the watches that are not wanted any more, and start those that are missing."""
         self._changed.clear()
+        if self._on_resources is not None:
+            self._on_resources(self._resources())
         targets = self._targets()
         for key in set(self._watches) - set(targets):
             self._logger.debug("Watching %s ends.", key)

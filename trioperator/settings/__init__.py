@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
 from trioperator.settings.posting import PostingSettings
 from trioperator.settings.rules import (
-    ANYTHING,
     BOOLEAN,
     COUNT,
     DELAYS,
@@ -28,6 +27,7 @@ from trioperator.settings.rules import (
     SECONDS,
     TEXT,
     TIMEOUT,
+    WEBHOOK_SERVER,
     Rule,
     Section,
     setting,
@@ -144,20 +144,21 @@ class ScanningSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class AdmissionSettings(Section):
-    """Settings of admission webhooks: see docs/settings.md. They have no effect yet.
+    """Settings of admission webhooks: see docs/settings.md and docs/admission.md.
 
-    - ``server`` (default None): server or tunnel that receives the requests
+    - ``server`` (default None): server or tunnel that receives the reviews, such as ``WebhookServer()``
     - ``managed`` (default None): name of the webhook configurations that the operator manages
     """
 
     _path: ClassVar[str] = "settings.admission"
 
-    server: Any = setting(None, ANYTHING)
-    """Server or tunnel that receives the admission requests; default: None. It has no effect yet."""
+    server: Any = setting(None, WEBHOOK_SERVER.or_none())
+    """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Needed if there are
+    ``on.validate`` or ``on.mutate`` handlers."""
 
     managed: str | None = setting(None, TEXT.or_none())
-    """Name of the webhook configurations that the operator manages; default: None, it manages none. It has no effect
-    yet."""
+    """Name of the webhook configurations that the operator manages, a domain name such as "hooks.example.com"; default:
+    None, it manages none."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -331,7 +332,7 @@ class OperatorSettings(Section):
     - ``leadership``: leader election by a Lease
     - ``peering``: peering with other operators
     - ``posting``: Kubernetes Events
-    - ``admission``: no effect yet
+    - ``admission``: admission webhooks
 
     Assigning an invalid value raises ConfigError, an unknown name AttributeError. All times are in seconds. See
     docs/settings.md.

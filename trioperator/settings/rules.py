@@ -13,7 +13,6 @@ from trioperator.errors import ConfigError
 from trioperator.model.fields import FieldPath, parse_field
 
 __all__ = [
-    "ANYTHING",
     "BOOLEAN",
     "COUNT",
     "DELAYS",
@@ -28,6 +27,7 @@ __all__ = [
     "SECONDS",
     "TEXT",
     "TIMEOUT",
+    "WEBHOOK_SERVER",
     "Rule",
     "Section",
     "setting",
@@ -138,7 +138,10 @@ DIGESTED_FIELDS = Rule(
     _is_digested_fields,
     _with_secrets,
 )
-ANYTHING = Rule("anything", lambda value: True)
+WEBHOOK_SERVER = Rule(
+    "a webhook server such as WebhookServer(), or an async generator function",
+    lambda value: callable(value) and not isinstance(value, type),
+)
 
 
 def setting(default: Any, rule: Rule, *, secret: bool = False) -> Any:

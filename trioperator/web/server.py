@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 import hypercorn
@@ -29,9 +31,10 @@ from hypercorn.utils import parse_socket_addr
 
 from trioperator.backoff import Backoff
 from trioperator.logs import get_logger
+from trioperator.pulse import Pulse
 from trioperator.web.endpoint import Endpoint, open_sockets
 
-__all__ = ["AsgiApp", "serve_app"]
+__all__ = ["AsgiApp", "ServerOptions", "serve_app"]
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
@@ -62,36 +65,70 @@ _ACCEPTORS: Final = 16
 _RESTART: Final = Backoff(initial=1.0, maximum=60.0)
 
 
+# Seconds for a TLS handshake.
+_HANDSHAKE: Final = 10.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Limits of a server, and its certificate. Times are in seconds.
+
+    A connection is closed after ``lifetime``, which is ``renewed`` by each request if that is set, and when it is
+    ``idle`` (default: 5). Beyond so many ``connections``, the one without a request for the longest time is closed.
+    Requests in progress may take ``drain`` more when the server ends. With ``make_context``, which is called for each
+    connection, connections use TLS.
+    """
+
+    lifetime: float = _LIFETIME
+    renewed: bool = False
+    idle: float | None = None
+    connections: int = _MAX_CONNECTIONS
+    drain: float = 0.0
+    make_context: Callable[[], ssl.SSLContext] | None = None
+
+
+_DEFAULTS: Final = ServerOptions()
+
+
 async def serve_app(
     app: AsgiApp,
     endpoint: Endpoint,
     *,
-    lifetime: float = _LIFETIME,
+    options: ServerOptions = _DEFAULTS,
+    sockets: Sequence[socket.socket] = (),
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve *app* at *endpoint*; started once it is listening, with the actual port as the value.
 
-    Each connection is closed after *lifetime* seconds. Guarantees: no client and no error of *app* ends the server; it
-    ends within two seconds of its cancellation; requests in progress are answered with HTTP 500. The application gets
-    no lifespan events. Raises ConfigError if it cannot listen.
+    *sockets* that listen there already are used, and stay open. Guarantees: no client and no error of *app* ends the
+    server; it ends within two seconds of its cancellation, or those of ``options.drain`` more; requests in progress are
+    answered with HTTP 500. The application gets no lifespan events. Raises ConfigError if it cannot listen.
     """
-    endpoint, sockets = await open_sockets(endpoint)
+    endpoint, opened = await _listen(endpoint, sockets)
     with contextlib.ExitStack() as stack:
-        for sock in sockets:
+        for sock in opened:
             stack.enter_context(sock)
-        connections = _Connections(app, lifetime)
+        connections = _Connections(app, options)
         async with trio.open_nursery() as nursery:
             try:
                 handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
+                connections.shield()
                 task_status.started(endpoint)
-                await _accept(endpoint, sockets, connections.serve, handlers)
+                reopen = functools.partial(_listen, endpoint, sockets)
+                await _accept(endpoint, opened, reopen, connections.serve, handlers)
             finally:
                 await connections.stop()
+
+
+async def _listen(endpoint: Endpoint, given: Sequence[socket.socket]) -> tuple[Endpoint, list[socket.socket]]:
+    """Return copies of the given sockets; without any, listen."""
+    return (endpoint, [sock.dup() for sock in given]) if given else await open_sockets(endpoint)
 
 
 async def _accept(
     endpoint: Endpoint,
     sockets: list[socket.socket],
+    reopen: Callable[[], Awaitable[tuple[Endpoint, list[socket.socket]]]],
     handle: Callable[[trio.SocketStream], Awaitable[None]],
     handlers: trio.Nursery,
 ) -> None:
@@ -102,7 +139,7 @@ async def _accept(
         started_at = trio.current_time()
         try:
             if failures:
-                _, sockets = await open_sockets(endpoint)
+                _, sockets = await reopen()
             copies = [sock.dup() for sock in sockets for _ in range(_ACCEPTORS)]
             for sock in sockets:
                 sock.close()
@@ -117,17 +154,18 @@ async def _accept(
 class _Connections:
     """All connections of a server: each in a guard and with a limited life, and a limited number of them."""
 
-    def __init__(self, app: AsgiApp, lifetime: float) -> None:
+    def __init__(self, app: AsgiApp, options: ServerOptions) -> None:
         self._stopping = trio.Event()
-        wrapped: Any = _cancel_requests_when(self._stopping, app)  # Hypercorn's types of ASGI messages are more precise
-        self._app = ASGIWrapper(wrapped)
-        self._lifetime = lifetime
-        self._config = _build_config()
+        self._app = _cancel_requests_when(self._stopping, app)
+        self._options = options
+        self._config = _build_config(options)
         self._context = WorkerContext(None)
         self._logger = get_logger(__name__)
         # Requests in progress are to be answered when the server is cancelled.
-        self._limit = trio.CancelScope(shield=True)
-        self._open: dict[trio.CancelScope, None] = {}  # oldest first
+        self._limit = trio.CancelScope()
+        self._open: dict[trio.CancelScope, None] = {}  # the one without a request for the longest time first
+        self._requests = 0  # in progress
+        self._drained = Pulse()
 
     async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Open the nursery of the connections; return once the server is stopped and all connections are closed."""
@@ -136,30 +174,89 @@ class _Connections:
                 task_status.started(nursery)
                 await self._stopping.wait()
 
+    def shield(self) -> None:
+        """Shield the connections from cancellation: from now on, :meth:`stop` ends them."""
+        self._limit.shield = True
+
     async def stop(self) -> None:
         """Answer requests in progress, close idle connections, and cancel the others after a grace period."""
+        with trio.move_on_after(self._options.drain, shield=True):
+            await self._context.terminated.set()
+            while self._requests:
+                await self._drained.wait()
         self._stopping.set()
         self._limit.deadline = trio.current_time() + _GRACE
         await self._context.terminated.set()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; its errors end here."""
-        transport: Any = stream  # Hypercorn's type is that of TLS streams
-        if len(self._open) >= _MAX_CONNECTIONS:
+        if len(self._open) >= self._options.connections:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel(reason="there are too many connections")
-        with trio.move_on_after(self._lifetime) as scope:
+        with trio.move_on_after(self._options.lifetime) as scope:
             self._open[scope] = None
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_close_when_cancelled, stream)
-                    await _Http1Server(self._app, self._config, self._context, ConnectionState({}), transport)
+                    transport: Any = await self._secure(stream)  # Hypercorn's type is that of TLS streams
+                    wrapped: Any = self._make_app(scope, getattr(transport, "peer", None))
+                    await _Http1Server(
+                        ASGIWrapper(wrapped), self._config, self._context, ConnectionState({}), transport
+                    )
                     nursery.cancel_scope.cancel(reason="the connection is closed")
             except* Exception as errors:
                 self._logger.debug("A connection has failed.", exc_info=errors)
             finally:
                 self._open.pop(scope, None)
+
+    async def _secure(self, stream: trio.SocketStream) -> trio.SocketStream | _TlsConnection:
+        """Return the stream of a connection, after the TLS handshake if there is TLS."""
+        if self._options.make_context is None:
+            return stream
+        tls = trio.SSLStream(stream, self._options.make_context(), server_side=True, https_compatible=True)
+        with trio.fail_after(_HANDSHAKE):
+            await tls.do_handshake()
+        return _TlsConnection(tls)
+
+    def _make_app(self, connection: trio.CancelScope, peer: Mapping[str, Any] | None) -> AsgiApp:
+        """Return the application for one connection: it counts its requests, and knows the client's certificate."""
+
+        async def run(scope: _Message, receive: _Receive, send: _Send) -> None:
+            if self._options.renewed and connection in self._open:
+                connection.deadline = trio.current_time() + self._options.lifetime
+                self._open[connection] = self._open.pop(connection)
+            scope["extensions"] = {**(scope.get("extensions") or {}), "trioperator.peer": peer}
+            self._requests += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._requests -= 1
+                self._drained.set()
+
+        return run
+
+
+class _TlsConnection:
+    """A TLS stream as Hypercorn wants it for connections without TLS. ``peer`` is the client's certificate."""
+
+    def __init__(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
+        self._stream = stream
+        self.socket = stream.transport_stream.socket
+        self.peer: Mapping[str, Any] | None = stream.getpeercert() or None
+
+    async def send_all(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def send_eof(self) -> None:
+        """Do nothing: TLS has no half-closed connections."""
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class _UnsupportedRequestError(Exception):
@@ -259,10 +356,10 @@ async def _close_when_cancelled(stream: trio.SocketStream) -> None:
         stream.socket.close()
 
 
-def _build_config() -> hypercorn.Config:
+def _build_config(options: ServerOptions) -> hypercorn.Config:
     config = hypercorn.Config()
     config.h11_max_incomplete_size = 16 * 1024
-    config.keep_alive_timeout = _IDLE
+    config.keep_alive_timeout = _IDLE if options.idle is None else options.idle
     config.include_server_header = False
     # With loggers given, Hypercorn configures none of its own. Access logging costs a copy of the environment for each
     # request, whether the record is emitted or not.

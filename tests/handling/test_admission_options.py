@@ -1,0 +1,103 @@
+"""Tests for :mod:`trioperator.handling.admission_options`, through the decorators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trioperator import on
+from trioperator.handling.admission import AdmissionHandler, WebhookType
+from trioperator.handling.registry import OperatorRegistry
+
+
+def fn(**_: Any) -> None: ...
+
+
+def decorate(name: str, **options: Any) -> AdmissionHandler:
+    registry = OperatorRegistry()
+    assert getattr(on, name)("widgets", registry=registry, **options)(fn) is fn
+    (handler,) = registry.admission_handlers()
+    assert registry.resource_handlers() == ()  # nothing is watched for it
+    return handler
+
+
+@pytest.mark.parametrize("name", ["validate", "mutate"])
+def test_without_options_the_defaults_apply(name: str) -> None:
+    handler = decorate(name)
+    assert handler.type is {"validate": WebhookType.VALIDATING, "mutate": WebhookType.MUTATING}[name]
+    assert (handler.id, handler.operations, handler.subresource) == ("fn", frozenset(), None)
+    assert handler.review_timeout == 30
+    assert (handler.persistent, handler.side_effects, handler.ignore_failures) == (False, False, False)
+    assert str(handler) == "Webhook 'fn'"
+
+
+def test_all_options_reach_the_handler() -> None:
+    handler = decorate(
+        "mutate",
+        id="my-id",
+        operations=["CREATE", "UPDATE"],
+        subresource="status",
+        persistent=True,
+        side_effects=True,
+        ignore_failures=True,
+        timeout=5,
+        namespace_selector={"matchLabels": {"a": "b"}},
+        match_conditions={"small": "object.spec.size < 5"},
+        match_policy="Exact",
+        reinvocation_policy="IfNeeded",
+        labels={"x": "y"},
+        field="spec.size",
+    )
+    assert (handler.id, handler.field, handler.labels) == ("my-id/spec.size", ("spec", "size"), {"x": "y"})
+    assert handler.operations == {"CREATE", "UPDATE"}
+    assert (handler.subresource, handler.review_timeout) == ("status", 5)
+    assert (handler.persistent, handler.side_effects, handler.ignore_failures) == (True, True, True)
+    assert handler.namespace_selector == {"matchLabels": {"a": "b"}}
+    assert handler.match_conditions == {"small": "object.spec.size < 5"}
+    assert (handler.match_policy, handler.reinvocation_policy) == ("Exact", "IfNeeded")
+
+
+@pytest.mark.parametrize(
+    ("options", "operations"),
+    [
+        ({"operation": "DELETE"}, {"DELETE"}),
+        ({"operations": "DELETE"}, {"DELETE"}),
+        ({"operation": "*"}, set()),
+        ({"operations": None, "operation": None}, set()),
+        ({"operations": []}, set()),
+    ],
+)
+def test_one_operation_or_several_can_be_named(options: dict[str, Any], operations: set[str]) -> None:
+    assert decorate("validate", **options).operations == operations
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"operation": "PATCH"}, "the operation 'PATCH': known ones are CONNECT, CREATE, DELETE, UPDATE"),
+        ({"operation": "CREATE", "operations": ["CREATE"]}, "use one or the other"),
+        ({"subresource": 5}, "must be a string such as 'status'"),
+        ({"persistent": "yes"}, "must be True or False"),
+        ({"timeout": 31}, "from 1 to 30"),
+        ({"timeout": 0.5}, "from 1 to 30"),
+        ({"namespace_selector": "x"}, "must be a mapping"),
+        ({"match_conditions": ["x"]}, "must be a mapping"),
+        ({"match_policy": "Some"}, "'Equivalent' or 'Exact'"),
+        ({"reinvocation_policy": "Always"}, "'Never' or 'IfNeeded'"),
+    ],
+)
+def test_a_wrong_option_is_rejected_by_the_decorator(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        decorate("mutate", **options)
+
+
+@pytest.mark.parametrize("option", ["errors", "retries", "backoff"])
+def test_there_are_no_options_for_retries(option: str) -> None:
+    with pytest.raises(TypeError, match=f"on.validate has no option {option}"):
+        decorate("validate", **{option: None})
+
+
+def test_only_mutating_handlers_are_reinvoked() -> None:
+    with pytest.raises(TypeError, match="no option reinvocation_policy"):
+        decorate("validate", reinvocation_policy="IfNeeded")

@@ -1,0 +1,143 @@
+"""Tests for :mod:`trioperator.web.admission_configurations`: what an operator writes, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+import trioperator
+from tests.web.admission import MANAGED, operating, sleeping_server
+from trioperator.apiserver import Cluster
+from trioperator.handling.webhook_configuration import WebhookFn
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+KINDS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+GROUP = "admissionregistration.k8s.io"
+
+
+def make_registry(*names: str, **options: Any) -> trioperator.OperatorRegistry:
+    """Return a registry with handlers such as ``"validate:fn"``."""
+    registry = trioperator.OperatorRegistry()
+    for name in names:
+        decorator, _, id = name.partition(":")
+
+        async def handle(**_: Any) -> None: ...
+
+        getattr(trioperator.on, decorator)("widgets", id=id, registry=registry, **options)(handle)
+    return registry
+
+
+async def stored(cluster: Cluster) -> list[list[str] | None]:
+    """Return the names of the webhooks in both configurations; None for one that does not exist."""
+    found = [await cluster.find(kind, MANAGED) for kind in KINDS]
+    return [
+        None if each is None else [hook["name"].removesuffix(f".{MANAGED}") for hook in each.get("webhooks", [])]
+        for each in found
+    ]
+
+
+def count_writes(cluster: Cluster) -> int:
+    return len([r for r in cluster.requests if r.method in ("POST", "PATCH", "PUT") and GROUP in r.path])
+
+
+async def test_only_persistent_webhooks_outlive_the_operator(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one")
+    trioperator.on.validate("widgets", id="two", persistent=True, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert await stored(cluster) == [["one", "two"], None]
+    assert await stored(cluster) == [["two"], None]
+
+
+async def test_stray_persistent_webhooks_are_removed_by_the_next_operator(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    before = make_registry("validate:gone", "mutate:gone-too", persistent=True)
+    async with operating(cluster, before, server=sleeping_server([])):
+        pass
+    assert await stored(cluster) == [["gone"], ["gone-too"]]
+    async with operating(cluster, make_registry("validate:new"), server=sleeping_server([])):
+        assert await stored(cluster) == [["new"], []]
+    assert await stored(cluster) == [[], []]
+
+
+async def test_configurations_are_written_only_when_they_differ(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one", "mutate:two", persistent=True, labels={"a": "b"}, timeout=5)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert count_writes(cluster) == 2
+    async with operating(cluster, registry, server=sleeping_server([])):
+        await trio.sleep(1000)
+    assert count_writes(cluster) == 2
+
+
+async def test_a_new_address_of_the_server_is_written(cluster: Cluster, autojump_clock: object) -> None:
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        for number in (1, 2):
+            yield {"url": f"https://host{number}.test"}
+            await trio.sleep(10)
+        await trio.sleep_forever()
+
+    async with operating(cluster, make_registry("validate:one"), server=serve):
+        await trio.sleep(5)
+        (hook,) = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert hook["clientConfig"]["url"] == "https://host1.test/one"
+        await trio.sleep(10)
+        (hook,) = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert hook["clientConfig"]["url"] == "https://host2.test/one"
+
+
+async def test_a_kind_that_is_created_later_gets_its_webhook_then(cluster: Cluster, autojump_clock: object) -> None:
+    registry = trioperator.OperatorRegistry()
+    trioperator.on.validate("example.com", "gadgets", id="check", registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert await stored(cluster) == [None, None]
+        from tests.runtime.conftest import PLAIN_CRD
+
+        await cluster.apply(PLAIN_CRD)
+        await trio.sleep(10)
+        assert await stored(cluster) == [["check"], None]
+
+
+async def test_what_others_have_written_meanwhile_is_left_to_them(cluster: Cluster, autojump_clock: object) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([])) as operator:
+        (hook,) = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        theirs = {**hook, "clientConfig": {"url": "https://other.test/one"}}
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [theirs]})
+        operator.stop.set()
+    assert await stored(cluster) == [["one"], None]
+
+
+async def test_without_a_managed_name_nothing_is_written(cluster: Cluster, autojump_clock: object) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([]), managed=None):
+        await trio.sleep(10)
+    assert count_writes(cluster) == 0
+
+
+async def test_what_cannot_be_written_is_tried_again_and_a_problem_of_a_ready_operator(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    plan = FaultPlan()
+    plan.add(Fault.answer(403, b'{"kind":"Status","code":403,"message":"no"}'), method="POST", times=3)
+    transport = FaultyTransport(cluster.transport(), plan)
+    registry = make_registry("validate:one")
+    async with operating(cluster, registry, server=sleeping_server([]), transport=transport):
+        assert await stored(cluster) == [None, None]
+        await trio.sleep(100)
+        assert await stored(cluster) == [["one"], None]
+    assert "It does not handle everything: The webhook configurations are not up to date." in caplog.text
+    assert caplog.text.count("The webhook configurations cannot be written; retrying in ") == 3
+
+
+async def test_an_operator_that_may_not_read_configurations_writes_them(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.answer(403, b'{"kind":"Status","code":403,"message":"no"}'), method="GET", path=GROUP + "/v1/")
+    transport = FaultyTransport(cluster.transport(), plan)
+    for names in (["validate:one"], ["validate:two"]):
+        async with operating(cluster, make_registry(*names), server=sleeping_server([]), transport=transport):
+            assert await stored(cluster) == [[names[0].partition(":")[2]], None]
+        assert await stored(cluster) == [[], None]

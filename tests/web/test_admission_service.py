@@ -1,0 +1,147 @@
+"""Tests for :mod:`trioperator.web.admission_service`: operators with admission handlers, over real TLS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+import trioperator
+from tests.web.admission import MANAGED, deny, operating, sleeping_server, widget
+from trioperator.apiserver import Cluster
+from trioperator.errors import ConfigError
+from trioperator.handling.webhook_configuration import WebhookFn
+
+
+@pytest.fixture
+def registry() -> trioperator.OperatorRegistry:
+    return trioperator.OperatorRegistry()
+
+
+async def test_writes_are_denied_changed_and_warned_about_by_the_api_server(
+    cluster: Cluster, registry: trioperator.OperatorRegistry
+) -> None:
+    @trioperator.on.validate("widgets", id="check_size", registry=registry)
+    async def check_size(spec: Any, warnings: list[str]) -> None:
+        if spec["size"] > 10:
+            raise trioperator.AdmissionError("The size must be 10 at most.", code=400)
+        warnings.append("Sizes will be limited to 5.")
+
+    @trioperator.on.mutate("widgets", registry=registry)
+    def set_color(spec: Any, patch: trioperator.Patch) -> None:
+        patch.spec["color"] = "red"
+        patch.spec["junk"] = None
+
+    async with operating(cluster, registry):
+        error = await deny(cluster, size=11)
+        assert error is not None
+        assert error.status == 400
+        expected = f'admission webhook "check-size.{MANAGED}" denied the request: The size must be 10 at most.'
+        assert error.message.endswith(expected)
+        async with cluster.client() as client:
+            url = "/apis/example.com/v1/namespaces/default/widgets"
+            response = await client.post(url, json=widget("w", size=10, junk=1))
+        assert response.headers["warning"] == '299 - "Sizes will be limited to 5."'
+        assert (await cluster.get("widgets", "w"))["spec"] == {"size": 10, "color": "red"}
+    assert await deny(cluster, size=11) is not None  # it exists
+    await cluster.create(widget("other", size=11))
+    for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        assert (await cluster.get(kind, MANAGED)).get("webhooks", []) == []
+
+
+async def test_admission_handlers_need_a_server(cluster: Cluster, registry: trioperator.OperatorRegistry) -> None:
+    @trioperator.on.validate("widgets", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"^Admission handlers exist, but no admission server/tunnel is configured"):
+        await trioperator.operator(registry=registry, transport=cluster.transport(), handle_signals=False)
+
+
+async def test_the_managed_name_must_be_a_domain(cluster: Cluster, registry: trioperator.OperatorRegistry) -> None:
+    @trioperator.on.validate("widgets", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    with pytest.RaisesGroup(pytest.RaisesExc(ConfigError, match="must be a domain name with a dot")):
+        async with operating(cluster, registry, managed="hooks"):
+            pass
+
+
+@pytest.mark.parametrize("managed", [None, MANAGED])
+async def test_a_server_that_ends_ends_the_operator(
+    managed: str | None, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        yield {"url": "https://nowhere.test"}
+        await trio.sleep(10)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(ConfigError, match="^The admission server has ended")):
+        async with operating(cluster, registry, server=serve, managed=managed):
+            await trio.sleep(20)
+
+
+async def test_what_is_no_async_generator_function_is_explained(
+    cluster: Cluster, registry: trioperator.OperatorRegistry
+) -> None:
+    @trioperator.on.validate("widgets", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    with pytest.RaisesGroup(pytest.RaisesExc(ConfigError, match="must be an async generator function")):
+        async with operating(cluster, registry, server=lambda fn: 5):
+            pass
+
+
+async def test_a_server_may_be_a_context_manager(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    class Server:
+        def __init__(self) -> None:
+            self.steps: list[str] = []
+
+        async def __aenter__(self) -> None:
+            self.steps.append("enter")
+
+        async def __aexit__(self, *_: object) -> None:
+            self.steps.append("exit")
+
+        async def __call__(self, fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+            self.steps.append("serve")
+            yield {"url": "https://nowhere.test"}
+            await trio.sleep_forever()
+
+    @trioperator.on.validate("widgets", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    server = Server()
+    async with operating(cluster, registry, server=server):
+        assert server.steps == ["enter", "serve"]
+    assert server.steps == ["enter", "serve", "exit"]
+
+
+async def test_a_standby_answers_reviews(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    from tests.web.admission import make_review
+
+    @trioperator.on.validate("widgets", registry=registry)
+    async def check(**_: Any) -> None:
+        raise trioperator.AdmissionError("no", code=418)
+
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled = True
+    settings.leadership.name, settings.leadership.namespace = "lease", "default"
+    other = trioperator.OperatorSettings()
+    other.leadership.enabled = True
+    other.leadership.name, other.leadership.namespace = "lease", "default"
+    fns: list[WebhookFn] = []
+    async with (
+        operating(cluster, registry, server=sleeping_server(fns), settings=settings),
+        operating(cluster, registry, server=sleeping_server(fns), settings=other),
+    ):
+        for fn in fns:
+            response = (await fn(make_review(), webhook=next(iter(registry)).id))["response"]
+            assert response["status"] == {"message": "no", "code": 418}

@@ -1,0 +1,56 @@
+"""Tests for :mod:`trioperator.web.certificates`."""
+
+from __future__ import annotations
+
+import pathlib
+import ssl
+
+import pytest
+
+from trioperator.errors import ConfigError
+from trioperator.web.certificates import build_certificate, make_context, read_files
+
+
+def names_of(chain: bytes) -> list[str]:
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(chain)
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in found]
+
+
+def test_a_certificate_is_for_names_and_addresses_but_not_for_wildcards() -> None:
+    chain, _, _ = build_certificate(["hooks.ns.svc", "0.0.0.0", "::", "127.0.0.1", "[::1]", "hooks.ns.svc"])
+    assert names_of(chain) == ["hooks.ns.svc", "127.0.0.1", "::1"]
+
+
+def test_without_any_name_it_is_for_this_machine() -> None:
+    assert names_of(build_certificate(["0.0.0.0"])[0]) == ["localhost"]
+
+
+@pytest.mark.parametrize("password", [None, "secret"])
+def test_the_certificate_and_its_key_can_be_loaded(password: str | None) -> None:
+    chain, key, authority = build_certificate(["localhost"], password)
+    assert (b"ENCRYPTED" in key) is (password is not None)
+    assert isinstance(make_context(chain, key, password), ssl.SSLContext)
+    ssl.create_default_context(cadata=authority.decode())
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_an_encrypted_key_needs_its_password(password: str | None) -> None:
+    chain, key, _ = build_certificate(["localhost"], "secret")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        make_context(chain, key, password)
+
+
+def test_a_key_of_another_certificate_is_rejected() -> None:
+    one, other = build_certificate(["localhost"]), build_certificate(["localhost"])
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        make_context(one[0], other[1])
+
+
+async def test_files_are_read(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    assert await read_files([str(tmp_path / "a"), None]) == (b"x", None)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        await read_files([str(tmp_path / "b")])

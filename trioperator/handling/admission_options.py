@@ -1,0 +1,75 @@
+"""Options of ``on.validate`` and ``on.mutate``, and their validation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from trioperator.handling.admission import DEFAULT_TIMEOUT, OPERATIONS, Operation
+from trioperator.handling.options import EventOptions
+
+__all__ = ["MutateOptions", "ValidateOptions", "parse_admission_options"]
+
+
+class ValidateOptions(EventOptions, total=False):
+    """Options of ``validate``.
+
+    ``operation`` and ``operations`` are those that are reviewed (default: all), ``subresource`` is reviewed in place of
+    the object, or with ``"*"`` besides it. ``persistent`` webhooks outlive the operator. ``side_effects`` declares
+    side effects but in dry runs, ``ignore_failures`` lets writes pass if the handler fails or is unreachable.
+    ``timeout`` is in seconds. ``namespace_selector``, ``match_conditions`` (CEL expressions by their names) and
+    ``match_policy`` are those of Kubernetes.
+    """
+
+    operation: Operation | None
+    operations: Collection[Operation] | None
+    subresource: str | None
+    persistent: bool | None
+    side_effects: bool | None
+    ignore_failures: bool | None
+    timeout: int | None
+    namespace_selector: Mapping[str, Any] | None
+    match_conditions: Mapping[str, str] | None
+    match_policy: Literal["Equivalent", "Exact"] | None
+
+
+class MutateOptions(ValidateOptions, total=False):
+    """Options of ``mutate``: with ``reinvocation_policy="IfNeeded"``, it may be called again after other webhooks."""
+
+    reinvocation_policy: Literal["Never", "IfNeeded"] | None
+
+
+def parse_admission_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate and return the options that only admission handlers have."""
+    parsed: dict[str, Any] = {"operations": _parse_operations(name, options), "subresource": options.get("subresource")}
+    if not isinstance(parsed["subresource"], str | None):
+        raise TypeError(f"{name} has subresource={parsed['subresource']!r}: it must be a string such as 'status'.")
+    for key in ("persistent", "side_effects", "ignore_failures"):
+        if not isinstance(options.get(key), bool | None):
+            raise TypeError(f"{name} has {key}={options[key]!r}: it must be True or False.")
+        parsed[key] = bool(options.get(key))
+    timeout = DEFAULT_TIMEOUT if options.get("timeout") is None else options["timeout"]
+    if isinstance(timeout, bool) or not isinstance(timeout, int) or not 1 <= timeout <= 30:
+        raise ValueError(f"{name} has timeout={timeout!r}: it must be a whole number of seconds from 1 to 30.")
+    parsed["review_timeout"] = timeout
+    for key in ("namespace_selector", "match_conditions"):
+        if not isinstance(options.get(key), Mapping | None):
+            raise TypeError(f"{name} has {key}={options[key]!r}: it must be a mapping.")
+        parsed[key] = dict(options.get(key) or {})
+    for key, known in (("match_policy", ("Equivalent", "Exact")), ("reinvocation_policy", ("Never", "IfNeeded"))):
+        wanted = options.get(key)
+        if wanted not in (None, *known):
+            raise ValueError(f"{name} has {key}={wanted!r}: it must be {known[0]!r} or {known[1]!r}.")
+        parsed[key] = wanted or known[0]
+    return parsed
+
+
+def _parse_operations(name: str, options: Mapping[str, Any]) -> frozenset[str]:
+    one, several = options.get("operation"), options.get("operations")
+    if one is not None and several is not None:
+        raise TypeError(f"{name} has both operation=... and operations=...: use one or the other.")
+    wanted = [one] if one is not None else [several] if isinstance(several, str) else list(several or ())
+    for operation in wanted:
+        if operation not in OPERATIONS and operation != "*":
+            raise ValueError(f"{name} has the operation {operation!r}: known ones are {', '.join(sorted(OPERATIONS))}.")
+    return frozenset() if "*" in wanted else frozenset(wanted)

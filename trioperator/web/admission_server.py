@@ -1,0 +1,258 @@
+"""Webhook servers: an HTTPS endpoint on this machine, and variants for clusters that reach it by another name."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+import trio
+
+from trioperator.errors import ConfigError
+from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
+from trioperator.logs import get_logger
+from trioperator.web.certificates import build_certificate, make_context, read_files
+from trioperator.web.endpoint import Endpoint, open_sockets
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = [
+    "WebhookDockerDesktopServer",
+    "WebhookK3dServer",
+    "WebhookMinikubeServer",
+    "WebhookServer",
+]
+
+_Files = tuple[bytes | None, ...]
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class WebhookServer:
+    """Webhook server on this machine: HTTPS with its own CA and certificate, unless a certificate is given.
+
+    ::
+
+        @trioperator.on.startup()
+        def configure(settings, **_):
+            settings.admission.server = trioperator.WebhookServer(addr="0.0.0.0", port=9443, host="hooks.ns.svc")
+            settings.admission.managed = "hooks.example.com"
+
+    - ``addr``, ``port``: where to listen; default: localhost, and any free port
+    - ``path``: path of all webhooks; default: none
+    - ``host``: host name in the URLs of webhooks and in the certificate; default: ``addr``
+    - ``certfile``, ``pkeyfile``, ``password``: certificate with its chain, and private key, in PEM
+    - ``cafile``, ``cadata``: CA for the webhook configurations; default: the CA of the server's own certificate, or
+      with ``certfile`` those that API servers trust
+    - ``cadump``: file to which the CA is written
+    - ``extra_sans``: more host names and addresses for the server's own certificate
+    - ``verify_cafile``, ``verify_capath``, ``verify_cadata``, ``verify_mode``: CA of client certificates, and whether
+      clients need one (``ssl.CERT_REQUIRED``); default mode: ``ssl.CERT_OPTIONAL`` if there is a CA
+    - ``context``: TLS context in place of all that
+    - ``insecure``: HTTP without TLS, which API servers do not support
+    - ``file_check_interval``: seconds between checks whether files have changed; default: 60
+
+    See docs/admission.md.
+    """
+
+    DEFAULT_HOST: ClassVar[str | None] = None
+    DEFAULT_ADDR: ClassVar[str] = "localhost"
+
+    addr: str | None = None
+    port: int | None = None
+    path: str | None = None
+    host: str | None = None
+    cadata: bytes | None = None
+    cafile: str | os.PathLike[str] | None = None
+    cadump: str | os.PathLike[str] | None = None
+    context: ssl.SSLContext | None = None
+    insecure: bool = False
+    certfile: str | os.PathLike[str] | None = None
+    pkeyfile: str | os.PathLike[str] | None = None
+    password: str | None = None
+    extra_sans: Iterable[str] = ()
+    verify_mode: ssl.VerifyMode | None = None
+    verify_cafile: str | os.PathLike[str] | None = None
+    verify_capath: str | os.PathLike[str] | None = None
+    verify_cadata: str | bytes | None = None
+    file_check_interval: float = 60
+
+    def __post_init__(self) -> None:
+        self.extra_sans = tuple([self.extra_sans] if isinstance(self.extra_sans, str) else self.extra_sans)
+        if self.port is not None and not 0 <= self.port < 65_536:
+            raise ConfigError(f"The port of the webhook server is {self.port!r}: it must be from 0 to 65535.")
+        if self.cafile is not None and self.cadata is not None:
+            raise ConfigError("The webhook server has both cafile=... and cadata=...: use one or the other.")
+        if self.pkeyfile is not None and self.certfile is None:
+            raise ConfigError("The webhook server has pkeyfile=... without certfile=..., the certificate of the key.")
+
+    @staticmethod
+    def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:
+        """Return a certificate for host names and addresses, followed by its CA, and its private key, in PEM."""
+        chain, key, authority = build_certificate(hostnames, password)
+        return chain + authority, key
+
+    async def __call__(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
+        """Serve reviews by *fn*; yield the address now, and again whenever the CA has changed."""
+        tls = None if self.insecure else await _TlsFiles.load(self)
+        endpoint, sockets = await open_sockets(self._endpoint)
+        with contextlib.ExitStack() as stack:
+            for sock in sockets:
+                stack.enter_context(sock)
+            while True:
+                authority = None if tls is None else tls.authority
+                if authority is not None and self.cadump is not None:
+                    await trio.Path(self.cadump).write_bytes(authority)
+                yield self._make_client_config(endpoint, authority)
+                await self._serve(fn, endpoint, sockets=sockets, tls=tls)
+
+    async def _serve(
+        self, fn: WebhookFn, endpoint: Endpoint, *, sockets: list[socket.socket], tls: _TlsFiles | None
+    ) -> None:
+        """Serve reviews until the CA has changed."""
+        from trioperator.web.admission_app import AdmissionApp
+        from trioperator.web.server import ServerOptions, serve_app
+
+        # Reviews take 30 seconds at most, and connections are kept as long as API servers use them.
+        options = ServerOptions(lifetime=90, idle=60, connections=1000, renewed=True, drain=2)
+        if tls is not None:
+            options = dataclasses.replace(options, make_context=lambda: tls.context)
+        app = AdmissionApp(fn, self.path or "")
+        async with trio.open_nursery() as nursery:
+            serve = functools.partial(serve_app, app, endpoint, options=options, sockets=sockets)
+            await nursery.start(serve, name="webhook server")
+            if tls is None:
+                await trio.sleep_forever()
+            else:
+                await tls.wait_for_authority()
+            nursery.cancel_scope.cancel(reason="the CA of the webhooks has changed")
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        addr = self.DEFAULT_ADDR if self.addr is None else self.addr
+        return Endpoint(host=addr, port=self.port or 0, path=f"/{(self.path or '').strip('/')}")
+
+    @property
+    def url_host(self) -> str:
+        """The host in the URLs of webhooks."""
+        if self.host or self.DEFAULT_HOST:
+            return self.host or self.DEFAULT_HOST or ""
+        return "localhost" if self.addr in (None, "", "0.0.0.0", "::") else str(self.addr)
+
+    def _make_client_config(self, endpoint: Endpoint, authority: bytes | None) -> WebhookClientConfig:
+        url = str(dataclasses.replace(endpoint, host=self.url_host)).rstrip("/")
+        config = WebhookClientConfig(url=url if self.insecure else url.replace("http://", "https://", 1))
+        if authority is not None:
+            config["caBundle"] = base64.b64encode(authority).decode("ascii")
+        get_logger("trioperator.web.admission").debug("The webhook server listens at %s", endpoint)
+        return config
+
+
+class _TlsFiles:
+    """The TLS context of a server and the CA for its clients, which follow their files."""
+
+    def __init__(self, server: WebhookServer) -> None:
+        self._server = server
+        self._made: tuple[bytes, bytes, bytes] | None = None
+        self._digest = b""
+        self.context: ssl.SSLContext
+        self.authority: bytes | None
+
+    @classmethod
+    async def load(cls, server: WebhookServer) -> _TlsFiles:
+        """Read all files, and make what is not given. Raises ConfigError."""
+        loaded = cls(server)
+        if server.certfile is None and server.context is None:
+            hosts = [server.url_host, server.addr or "localhost", *server.extra_sans]
+            if loaded._is_local:
+                hosts += ["localhost", "127.0.0.1", "::1"]
+            loaded._made = await trio.to_thread.run_sync(build_certificate, hosts)
+        loaded._take(await loaded._read())
+        return loaded
+
+    @property
+    def _is_local(self) -> bool:
+        return self._server.url_host in ("localhost", "127.0.0.1", "::1")
+
+    async def wait_for_authority(self) -> None:
+        """Take over changed files, until the CA for clients has changed."""
+        logger = get_logger("trioperator.web.admission")
+        before = self.authority
+        while self.authority == before:
+            await trio.sleep(self._server.file_check_interval)
+            try:
+                files = await self._read()
+                if _digest(files) != self._digest:
+                    self._take(files)
+                    logger.info("The certificates of the webhook server have been reloaded.")
+            except ConfigError as error:  # perhaps one of the files is written just now
+                logger.warning("The certificates of the webhook server are not reloaded yet: %s", error)
+
+    async def _read(self) -> _Files:
+        server = self._server
+        paths = (server.certfile, server.pkeyfile, server.cafile, server.verify_cafile)
+        return await read_files(None if path is None else os.fspath(path) for path in paths)
+
+    def _take(self, files: _Files) -> None:
+        """Make the context and the CA of these contents. Raises ConfigError, and changes nothing then."""
+        chain, key, authority, verify = files
+        authority = self._server.cadata if authority is None else authority
+        if self._made is not None:
+            # A CA without a certificate by it can only be that of clients; the server's own is needed as well.
+            verify = authority if verify is None and self._server.verify_cadata is None else verify
+            chain, key, own = self._made
+            authority = own if authority is None else own + authority
+        context = self._server.context
+        if context is None:
+            assert chain is not None
+            context = make_context(chain, key, None if self._made else self._server.password)
+            self._load_verification(context, verify)
+        self.context, self.authority, self._digest = context, authority, _digest(files)
+
+    def _load_verification(self, context: ssl.SSLContext, verify: bytes | None) -> None:
+        """Let the context verify client certificates, if there is a CA for them."""
+        server = self._server
+        given = [part for part in (verify, server.verify_cadata) if part]
+        if given or server.verify_capath is not None:
+            try:
+                data = [part.decode("ascii") if isinstance(part, bytes) else part for part in given]
+                context.load_verify_locations(capath=server.verify_capath, cadata="\n".join(data) or None)
+            except (ssl.SSLError, OSError, ValueError) as error:
+                raise ConfigError(f"The CA of client certificates cannot be loaded: {error}") from error
+            context.verify_mode = ssl.CERT_OPTIONAL
+        if server.verify_mode is not None:
+            context.verify_mode = server.verify_mode
+
+
+def _digest(files: _Files) -> bytes:
+    return hashlib.sha256(b"\0".join(hashlib.sha256(part or b"").digest() for part in files)).digest()
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class WebhookK3dServer(WebhookServer):
+    """Webhook server for K3d clusters on this machine, which reach it as ``host.k3d.internal``."""
+
+    DEFAULT_HOST: ClassVar[str | None] = "host.k3d.internal"
+    DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class WebhookMinikubeServer(WebhookServer):
+    """Webhook server for Minikube on this machine, which reaches it as ``host.minikube.internal``."""
+
+    DEFAULT_HOST: ClassVar[str | None] = "host.minikube.internal"
+    DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class WebhookDockerDesktopServer(WebhookServer):
+    """Webhook server for the Kubernetes of Docker Desktop, which reaches it as ``host.docker.internal``."""
+
+    DEFAULT_HOST: ClassVar[str | None] = "host.docker.internal"
+    DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"

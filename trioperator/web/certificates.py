@@ -1,0 +1,89 @@
+"""Certificates of webhook servers: made here, or read from files that may be replaced at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import ssl
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import trio
+
+from trioperator.errors import ConfigError
+
+__all__ = ["build_certificate", "load_chain", "make_context", "read_files"]
+
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes, bytes]:
+    """Return a certificate for the host names and addresses, its private key, and its CA, all in PEM.
+
+    The key is encrypted by the *password*, if there is one. The CA is made for this certificate; its key is dropped.
+    """
+    import trustme
+    from cryptography.hazmat.primitives import serialization
+
+    hosts = list(dict.fromkeys(_normalize(host) for host in hostnames if host not in _WILDCARDS))
+    authority = trustme.CA(organization_name="trioperator", organization_unit_name="admission webhooks")
+    names = [host for host in hosts if not _is_address(host)]
+    made = authority.issue_cert(*hosts or ["localhost"], common_name=(names or hosts or ["localhost"])[0][:64])
+    key = made.private_key_pem.bytes()
+    if password is not None:
+        loaded = serialization.load_pem_private_key(key, None)
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        key = loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    chain = b"".join(part.bytes() for part in made.cert_chain_pems)
+    return chain, key, authority.cert_pem.bytes()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _normalize(host: str) -> str:
+    host = host.strip("[]")
+    return str(ipaddress.ip_address(host)) if _is_address(host) else host
+
+
+def make_context(chain: bytes, key: bytes | None, password: str | None = None) -> ssl.SSLContext:
+    """Return the TLS context of a server with a certificate. Raises ConfigError if they do not fit each other."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_chain(context, chain, key, password=password)
+    return context
+
+
+def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes | None, *, password: str | None = None) -> None:
+    """Load a certificate chain and its key into a TLS context, which only reads files."""
+    with _temporary_file(chain if key is None else chain + b"\n" + key) as path:
+        try:
+            context.load_cert_chain(path, password=password or (lambda: ""))
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(f"The certificate and the private key cannot be loaded: {error}") from error
+
+
+@contextlib.contextmanager
+def _temporary_file(content: bytes) -> Iterator[str]:
+    with tempfile.NamedTemporaryFile(prefix="trioperator-") as file:  # which only this user may read
+        file.write(content)
+        file.flush()
+        yield file.name
+
+
+async def read_files(paths: Iterable[str | None]) -> tuple[bytes | None, ...]:
+    """Return the contents of files; None for those without a path. Raises ConfigError if one cannot be read."""
+    contents: list[bytes | None] = []
+    for path in paths:
+        try:
+            contents.append(None if path is None else await trio.Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigError(f"The file {path!r} cannot be read: {error.strerror or error}.") from error
+    return tuple(contents)
