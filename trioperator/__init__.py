@@ -90,6 +90,7 @@ from trioperator.model.resource import EVERYTHING, Resource
 from trioperator.on import daemon, index, register, subhandler, timer
 from trioperator.settings import OperatorSettings
 from trioperator.web.admission_server import (
+    WebhookAutoServer,
     WebhookDockerDesktopServer,
     WebhookK3dServer,
     WebhookMinikubeServer,
@@ -163,6 +164,7 @@ __all__ = [
     "TrioperatorError",
     "UserCodeError",
     "UserInfo",
+    "WebhookAutoServer",
     "WebhookClientConfig",
     "WebhookClientConfigService",
     "WebhookDockerDesktopServer",

@@ -122,6 +122,26 @@ async def test_a_server_may_be_a_context_manager(
     assert server.steps == ["enter", "serve", "exit"]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "host"),
+    [
+        ({"name": "minikube", "labels": {"minikube.k8s.io/name": "minikube"}}, "host.minikube.internal"),
+        ({"name": "docker-desktop"}, "host.docker.internal"),
+        ({"name": "other"}, "localhost"),
+    ],
+)
+async def test_the_automatic_server_recognizes_the_cluster(
+    metadata: dict[str, Any], host: str, cluster: Cluster, registry: trioperator.OperatorRegistry
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    await cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    async with operating(cluster, registry, server=trioperator.WebhookAutoServer()):
+        (hook,) = (await cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
+        assert hook["clientConfig"]["url"].startswith(f"https://{host}:")
+
+
 async def test_a_standby_answers_reviews(
     cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
-from trioperator.errors import ConfigError
+from trioperator.errors import ApiError, ConfigError
 from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
 from trioperator.logs import get_logger
 from trioperator.web.certificates import build_certificate, make_context, read_files
@@ -23,7 +23,10 @@ from trioperator.web.endpoint import Endpoint, open_sockets
 if TYPE_CHECKING:
     import socket
 
+    from trioperator.kube.client import Client
+
 __all__ = [
+    "WebhookAutoServer",
     "WebhookDockerDesktopServer",
     "WebhookK3dServer",
     "WebhookMinikubeServer",
@@ -256,3 +259,37 @@ class WebhookDockerDesktopServer(WebhookServer):
 
     DEFAULT_HOST: ClassVar[str | None] = "host.docker.internal"
     DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class WebhookAutoServer(WebhookServer):
+    """Webhook server that recognizes K3d, Minikube and Docker Desktop, and else is a plain :class:`WebhookServer`.
+
+    It asks the API server for its version and, if that is allowed, for the nodes. It never opens a tunnel.
+    """
+
+    async def inspect_cluster(self, client: Client) -> None:
+        """Find out by which host name the cluster reaches this machine, unless ``host`` is given."""
+        kind = None if self.host else await _recognize(client)
+        if kind is not None:
+            self.host = kind.DEFAULT_HOST
+            self.addr = kind.DEFAULT_ADDR if self.addr is None else self.addr
+            get_logger("trioperator.web.admission").info("The cluster is recognized: using %s.", kind.__name__)
+
+
+async def _recognize(client: Client) -> type[WebhookServer] | None:
+    """Return the class of servers for the cluster; None if it is of no known kind."""
+    try:
+        if "k3s" in str((await client.get("/version")).get("gitVersion")):
+            return WebhookK3dServer
+        nodes = (await client.get("/api/v1/nodes", {"limit": 5})).get("items") or []
+    except ApiError as error:
+        get_logger("trioperator.web.admission").debug("The cluster is not recognized: %s", error)
+        return None
+    for node in nodes:
+        metadata = node.get("metadata") or {}
+        if "minikube.k8s.io/name" in (metadata.get("labels") or {}):
+            return WebhookMinikubeServer
+        if metadata.get("name") == "docker-desktop":
+            return WebhookDockerDesktopServer
+    return None
