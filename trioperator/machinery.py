@@ -10,6 +10,9 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from trioperator.coordination.leadership import Leadership
+from trioperator.coordination.pauses import Pauses
+from trioperator.coordination.peerings import Peerings
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
 from trioperator.handling.indexing import Indices
@@ -33,7 +36,7 @@ from trioperator.runtime.reconciler import Reconciler
 from trioperator.web.admission import Reviewer
 from trioperator.web.admission_service import Admission
 
-__all__ = ["Machinery", "build_admission", "build_machinery"]
+__all__ = ["Machinery", "build_admission", "build_machinery", "make_elections"]
 
 # Threads for sync admission handlers: as many as there are connections, so that slow reviews do not hold up others.
 _REVIEW_THREADS: Final = 1000
@@ -90,3 +93,15 @@ def build_admission(
     invoker = Invoker(limiter=limiter, backoff=settings.execution.default_backoff, running=running)
     reviewer = Reviewer(plan.registry.admission_handlers(), invoker, indices=indices, find_memo=find_memo)
     return Admission(client, settings.admission, reviewer)
+
+
+def make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:
+    """Return what pauses and resumes the operator."""
+    settings = plan.settings
+    elections: list[Leadership | Peerings] = []
+    if settings.leadership.enabled:
+        settings.leadership.check()
+        elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))
+    if plan.registry.resource_handlers() and not settings.peering.standalone:
+        elections.append(Peerings(client, pauses, scope=plan.scope, settings=settings, identity=plan.identity))
+    return elections

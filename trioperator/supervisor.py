@@ -42,7 +42,7 @@ from trioperator.kube.client import Client, log_in
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import describe_ref, get_logger
-from trioperator.machinery import Machinery, build_admission, build_machinery
+from trioperator.machinery import Machinery, build_admission, build_machinery, make_elections
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
@@ -141,7 +141,7 @@ class _Operator:
                 client = await stack.enter_async_context(opening)
             if self._stop.requested.is_set():
                 return
-            elections = _make_elections(client, self._pauses, plan)
+            elections = make_elections(client, self._pauses, plan)
             fenced = client.fenced(self._pauses.check_write)
             recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
             if plan.registry.admission_handlers():
@@ -382,18 +382,6 @@ class _Operator:
         execution = self._plan.settings.execution
         limiter = ThreadLimiter(execution.max_workers)
         return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self._running)
-
-
-def _make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:
-    """Return what pauses and resumes the operator."""
-    settings = plan.settings
-    elections: list[Leadership | Peerings] = []
-    if settings.leadership.enabled:
-        settings.leadership.check()
-        elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))
-    if plan.registry.resource_handlers() and not settings.peering.standalone:
-        elections.append(Peerings(client, pauses, scope=plan.scope, settings=settings, identity=plan.identity))
-    return elections
 
 
 async def _serve_flag(flag: Flag, stop: Shutdown) -> None:
