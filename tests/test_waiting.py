@@ -17,6 +17,7 @@ MODULES: Final = [
 # Shields without a deadline, and what limits them instead.
 SHIELDS: Final = {
     "trioperator.shutdown.Shutdown.__init__": "the supervisor sets the deadline when it enters the scope",
+    "trioperator.web.server": "`stop` sets the deadline of the connections, and is called when the server is cancelled",
     "trioperator.threads.run_in_nursery_thread": "cancelling the nursery abandons the thread, which ends the wait",
 }
 
@@ -39,6 +40,8 @@ SLEEPS: Final = {
     "trioperator.signals.end_process_after.end": "the time until the process is ended",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
+    "trioperator.web.admission_server.WebhookServer._serve": "for its cancellation",
+    "trioperator.web.admission_server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
     "trioperator.web.server._accept": "backoff after the server has failed",
     "trioperator.web.server._close_when_cancelled": "for its cancellation",
 }
@@ -52,6 +55,7 @@ TIMEOUTS: Final = {
     "trioperator.runtime.progress.saver.Saver._serve": "the progress is due to be stored",
     "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
     "trioperator.runtime.workqueue.WorkQueue.serve_due": "an item is due",
+    "trioperator.web.admission_configurations.WebhookConfigurations.serve": "backoff after a failed write",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})

@@ -136,6 +136,10 @@ def _end_process(message: str) -> None:
             sys.stderr.flush()
         said.release()
 
-    _thread.start_new_thread(say, ())
-    said.acquire(timeout=_LAST_WORDS)
+    try:
+        _thread.start_new_thread(say, ())
+    except RuntimeError:  # since Python 3.12, an interpreter that exits starts no threads
+        os.write(2, f"{message}\n".encode())
+    else:
+        said.acquire(timeout=_LAST_WORDS)
     os._exit(INTERRUPTED)

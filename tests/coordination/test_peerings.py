@@ -89,3 +89,19 @@ async def test_an_operator_stops_while_it_waits_for_a_mandatory_peering(autojump
             await settle(5)
             stop()
     assert cleaned == [True]
+
+
+async def test_peerings_that_must_not_be_listed_are_warned_of_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(), peering(), widget()):
+        await cluster.apply(manifest)
+    operator, plan = Operator(cluster), FaultPlan()
+    plan.add(Fault.status(403), resource="clusterkopfpeerings")
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(3600)
+        assert operator.running == {"w"}
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "clusterkopfpeerings" in warning
+    assert "Other operators are not noticed until then" in warning

@@ -149,7 +149,7 @@ async def test_a_response_that_is_nested_too_deeply_fails_one_reconcile_only(
         await settle(1)
     assert handled[0] == "bad"
     assert handled[-1] == "z"
-    assert "The object was patched, and cannot be read" in caplog.text
+    assert "The response about bad cannot be read" in caplog.text
 
 
 async def test_deep_annotations_of_the_operator_count_as_absent(

@@ -16,7 +16,7 @@ from trioperator.kube.client import Client
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource
 from trioperator.pulse import Pulse
-from trioperator.runtime.reflector import Reflector
+from trioperator.runtime.reflector import Observer, Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.settings import OperatorSettings
 
@@ -58,7 +58,7 @@ class Peerings:
             return
         async with trio.open_nursery() as nursery:
             if self._has_patterns and not self._settings.scanning.disabled:
-                reflector = Reflector(self._client, _NAMESPACES, self._namespaces, settings=self._settings)
+                reflector = self._make_reflector(_NAMESPACES, self._namespaces)
                 nursery.start_soon(reflector.serve, name=f"observe {_NAMESPACES} for peering")
             with trio.move_on_after(_PATIENCE):
                 await self._adjust(nursery, resource)
@@ -123,9 +123,19 @@ class Peerings:
         )
         scope = trio.CancelScope()
         self._peerings[namespace] = peering, scope
-        reflector = Reflector(self._client, peering.path, peering, settings=self._settings)
+        reflector = self._make_reflector(peering.path, peering)
         nursery.start_soon(self._serve, peering, reflector, scope, name=f"take part in the {peering}")
         return reflector
+
+    def _make_reflector(self, path: str, observer: Observer) -> Reflector:
+        return Reflector(
+            self._client,
+            path,
+            observer,
+            settings=self._settings,
+            consequence="Other operators are not noticed until then",
+            can_do_without=True,
+        )
 
     @staticmethod
     async def _serve(peering: Peering, reflector: Reflector, scope: trio.CancelScope) -> None:
