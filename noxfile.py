@@ -61,7 +61,8 @@ def layers(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Does it do what the tests say? Unit, property, virtual-time and process tests."""
     session.install("-e", ".[test]")
-    default = ["tests", "--ignore=tests/examples", "-m", "not e2e"]
+    # Sockets, threads and processes take part: what fails is asked once more, and the summary tells ("1 rerun").
+    default = ["tests", "--ignore=tests/examples", "-m", "not e2e", "--reruns=1", "-raR"]
     session.run("python", "-m", "pytest", *(session.posargs or default))
 
 

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 
 import trio
@@ -61,34 +62,33 @@ class Attack:
                 for number in range(connections):
                     nursery.start_soon(self._attack, random.Random(f"{self.seed}-{number}"))
                 while True:
-                    await self._probe()
+                    await trio.to_thread.run_sync(self._probe)
                     await trio.sleep(_INTERVAL)
-        await self._probe()
+        await trio.to_thread.run_sync(self._probe)
 
     async def _attack(self, rng: random.Random) -> None:
         while True:
+            await trio.sleep(rng.expovariate(2))
             with contextlib.suppress(OSError, trio.BrokenResourceError):
                 async with await trio.open_tcp_stream(self.endpoint.host, self.endpoint.port) as stream:
                     self.sent += 1
                     await _misuse(stream, rng)
-            await trio.sleep(rng.expovariate(2))
 
-    async def _probe(self) -> None:
-        """Send a proper probe on a connection of its own."""
-        began = trio.current_time()
+    def _probe(self) -> None:
+        """Send a proper probe on a connection of its own; in a thread, so that the attackers' work does not count."""
+        began = time.monotonic()
         response = b""
         try:
-            with trio.move_on_after(self.patience):
-                async with await trio.open_tcp_stream(self.endpoint.host, self.endpoint.port) as stream:
-                    await stream.send_all(_PROBE % self.endpoint.path.encode())
-                    async for data in stream:
-                        response += data
-        except (OSError, trio.BrokenResourceError) as error:
-            self.problems.append(f"a probe failed: {error}")
+            with socket.create_connection((self.endpoint.host, self.endpoint.port), self.patience) as sock:
+                sock.sendall(_PROBE % self.endpoint.path.encode())
+                while data := sock.recv(65_536):
+                    response += data
+        except OSError as error:
+            self.problems.append(f"a probe failed after {time.monotonic() - began:.2f} s: {error}")
             return
-        latency = trio.current_time() - began
+        latency = time.monotonic() - began
         self.latencies.append(latency)
-        if not response.startswith(b"HTTP/1.1 200 "):
+        if latency > self.patience or not response.startswith(b"HTTP/1.1 200 "):
             self.problems.append(f"a probe was answered by {response[:60]!r} after {latency:.2f} s")
 
 
