@@ -593,7 +593,16 @@ def test_the_help_of_a_decorator_names_all_its_options(name: str) -> None:
 
 
 def test_all_decorators_are_public() -> None:
-    assert set(on.__all__) == {*ACTIVITIES, *RESOURCES, "mutate", "register", "subhandler", "this", "validate"}
+    assert set(on.__all__) == {
+        *ACTIVITIES,
+        *RESOURCES,
+        "convert",
+        "mutate",
+        "register",
+        "subhandler",
+        "this",
+        "validate",
+    }
     assert on.__all__ == sorted(on.__all__)
 
 

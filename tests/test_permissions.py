@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -461,6 +462,35 @@ def test_the_status_of_peering_objects_is_patched_where_it_is_a_subresource() ->
         "clusterkopfpeerings/status mine": "patch",
         "widgets": "list watch",
     }
+
+
+def test_admission_handlers_need_their_configurations_if_these_are_managed() -> None:
+    registry = trioperator.OperatorRegistry()
+    on.validate("widgets", registry=registry)(nothing)
+    declared, unmanaged = registry.webhook_handlers(), Requirements(scanning=False, events=False)
+    assert list_permissions(declared, KINDS, unmanaged).cluster == ()
+    found = list_permissions(declared, KINDS, msgspec.structs.replace(unmanaged, managed="hooks.example.com"))
+    group, names, verbs = "admissionregistration.k8s.io", frozenset({"hooks.example.com"}), frozenset({"get", "patch"})
+    assert found.cluster == tuple(
+        rule
+        for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        for rule in (Rule(group, resource, frozenset({"create"})), Rule(group, resource, verbs, names))
+    )
+
+
+def test_conversion_handlers_need_their_crds_if_these_are_managed() -> None:
+    registry = trioperator.OperatorRegistry()
+    for name in ("widgets", "example.com/gadgets"):
+        on.convert(*name.split("/"), from_="v1", to="v2", registry=registry)(nothing)
+        on.convert(*name.split("/"), from_="v2", to="v1", registry=registry)(nothing)
+    declared, unmanaged = registry.webhook_handlers(), Requirements(scanning=False, events=False)
+    assert list_permissions(declared, KINDS, unmanaged).cluster == ()
+    found = list_permissions(declared, KINDS, msgspec.structs.replace(unmanaged, conversions=True)).cluster
+    assert [(rule.group, rule.resource) for rule in found] == 2 * [
+        ("apiextensions.k8s.io", "customresourcedefinitions")
+    ]
+    assert [set(rule.names) for rule in found] == [{"gadgets.example.com"}, {"widgets.example.com"}]
+    assert {rule.verbs for rule in found} == {frozenset({"get", "patch"})}
 
 
 def test_an_operator_without_handlers_needs_its_lease_only() -> None:

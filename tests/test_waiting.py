@@ -55,7 +55,7 @@ TIMEOUTS: Final = {
     "trioperator.runtime.progress.saver.Saver._serve": "the progress is due to be stored",
     "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
     "trioperator.runtime.workqueue.WorkQueue.serve_due": "an item is due",
-    "trioperator.web.admission_configurations.WebhookConfigurations.serve": "backoff after a failed write",
+    "trioperator.web.managed.ManagedObjects.serve": "backoff after a failed write",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})

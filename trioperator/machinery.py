@@ -35,10 +35,11 @@ from trioperator.runtime.progress.records import Records
 from trioperator.runtime.reconciler import Reconciler
 from trioperator.web.admission import Reviewer
 from trioperator.web.admission_service import Admission
+from trioperator.web.conversion import Converter
 
 __all__ = ["Machinery", "build_admission", "build_machinery", "make_elections"]
 
-# Threads for sync admission handlers: as many as there are connections, so that slow reviews do not hold up others.
+# Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
 _REVIEW_THREADS: Final = 1000
 
 
@@ -82,7 +83,7 @@ def build_admission(
     *,
     find: Callable[[str], ObjectState | None],
 ) -> Admission:
-    """Build the admission control of an operator. *find* returns the state of a watched object by its uid."""
+    """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
 
     def find_memo(uid: str | None) -> Callable[[], Any]:
         state = None if uid is None else find(uid)
@@ -92,7 +93,8 @@ def build_admission(
     limiter = ThreadLimiter(_REVIEW_THREADS)
     invoker = Invoker(limiter=limiter, backoff=settings.execution.default_backoff, running=running)
     reviewer = Reviewer(plan.registry.admission_handlers(), invoker, indices=indices, find_memo=find_memo)
-    return Admission(client, settings.admission, reviewer)
+    converter = Converter(plan.registry.conversion_handlers(), invoker, indices=indices, find_memo=find_memo)
+    return Admission(client, settings.admission, reviewer, converter)
 
 
 def make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:

@@ -16,7 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, Unpack
 
 from trioperator.handling.admission import AdmissionHandler, WebhookType
-from trioperator.handling.admission_options import MutateOptions, ValidateOptions, parse_admission_options
+from trioperator.handling.admission_options import (
+    ConvertOptions,
+    MutateOptions,
+    ValidateOptions,
+    parse_admission_options,
+    parse_conversion_options,
+)
+from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
@@ -57,6 +64,7 @@ from trioperator.model.fields import parse_field
 
 __all__ = [
     "cleanup",
+    "convert",
     "create",
     "daemon",
     "delete",
@@ -606,6 +614,41 @@ def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
     """
     known = check_options("on.mutate", options, MutateOptions)
     return _admission("on.mutate", selector, known, type=WebhookType.MUTATING)
+
+
+def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
+    """Call the function to convert custom objects from one version of their CRD to another one.
+
+    ::
+
+        @trioperator.on.convert("example.com", "widgets", from_="v1", to="v2")
+        def v1_to_v2(spec, patch, **_):
+            patch.spec["width"], _, patch.spec["height"] = spec["size"].partition("x")
+            patch.spec["size"] = None
+
+    Positional arguments select a resource kind without a version: ``"widgets"`` or ``"example.com", "widgets"``
+    (docs/selectors.md). The function is sync or async, and declares the arguments that it needs: ``body``, ``spec``,
+    ``patch`` and others (docs/arguments.md). It changes the object through ``patch``, or returns the converted object.
+    Of the metadata, only labels and annotations may change. An error fails the request that needs the conversion.
+    Other versions are reached by the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects
+    are also converted from ``v1`` to ``v3``. Declare both directions.
+
+    - ``from_``, ``to``: versions such as ``"v1"``; both are required
+    - ``id``: name in logs; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments, or ``settings.admission.server`` is not set. See docs/conversion.md.
+    """
+    known = check_options("on.convert", options, ConvertOptions)
+    restrictions = parse_conversion_options("on.convert", selector, known)
+
+    def register(fn: F) -> F:
+        _registry(known).append(ConversionHandler(fn=fn, **_identity(fn, known), **restrictions))
+        return fn
+
+    return register
 
 
 def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:

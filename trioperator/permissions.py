@@ -15,6 +15,8 @@ import msgspec
 
 from trioperator.errors import ConfigError
 from trioperator.handling import guard
+from trioperator.handling.admission import AdmissionHandler
+from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, ResourceHandler, SpawningHandler, unwrap
 from trioperator.model.resource import EVERYTHING, Resource, Selector, select_resources
 from trioperator.runtime.scope import Scope
@@ -25,6 +27,8 @@ _API: Final = "rbac.authorization.k8s.io"
 # The order in which roles are usually written.
 _VERBS: Final = ("get", "list", "watch", "create", "update", "patch")
 _WATCHED: Final = frozenset({"list", "watch"})
+_WEBHOOKS: Final = "admissionregistration.k8s.io"
+_CRDS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 # Where Kubernetes Events about cluster-scoped objects are.
 _DEFAULT_NAMESPACE: Final = "default"
 
@@ -50,7 +54,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """Options of an operator that its permissions depend on.
 
     ``scanning`` is for watching CRDs and namespaces, ``events`` for posting Kubernetes Events. ``peering`` is the kind
-    and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any.
+    and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any. ``managed``
+    is the name of the managed webhook configurations, ``conversions`` is for managed conversions of CRDs.
     """
 
     scope: Scope = Scope()
@@ -58,6 +63,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = True
     peering: tuple[Resource, str] | None = None
     lease: tuple[str, str] | None = None
+    managed: str | None = None
+    conversions: bool = False
 
     @property
     def namespaces(self) -> frozenset[str] | None:
@@ -81,7 +88,7 @@ def list_permissions(
     """List the permissions of an operator with these handlers, in a cluster with these resource kinds.
 
     Raises ConfigError for a selector of a kind that is not among them if it does not say enough, and UserCodeError if a
-    selector function fails.
+    selector function fails. *handlers* are those of objects, of admission and of conversions.
     """
     collected = _Collected(requirements.namespaces)
     problems: dict[str, None] = {}
@@ -90,6 +97,9 @@ def list_permissions(
         kinds, problem = _find_kinds(handler.selector, resources, restricted=collected.namespaces is not None)
         if problem is not None:
             problems[problem] = None
+        if isinstance(handler, AdmissionHandler | ConversionHandler):
+            collected.add(_rules_of_webhooks(handler, kinds, requirements), namespaced=False)
+            continue
         for kind in kinds:
             collected.add(_rules_of(handler, kind), namespaced=kind.namespaced)
             has_cluster_kinds = has_cluster_kinds or not kind.namespaced
@@ -126,7 +136,7 @@ def _add_operator(collected: _Collected, requirements: Requirements, *, has_clus
     """Add what the operator itself needs, whatever its handlers are."""
     scope = requirements.scope
     if requirements.scanning:
-        collected.add([Rule("apiextensions.k8s.io", "customresourcedefinitions", _WATCHED)], namespaced=False)
+        collected.add([Rule(*_CRDS, _WATCHED)], namespaced=False)
         if not scope.clusterwide and not scope.is_exact:
             collected.add([Rule("", "namespaces", _WATCHED)], namespaced=False)
     if requirements.events:
@@ -192,6 +202,22 @@ def _rules_of(handler: ResourceHandler, kind: Resource) -> list[Rule]:
     rules = [Rule(kind.group, kind.plural, frozenset(verbs & kind.verbs))]
     if has_status and (takes_patch or returns or isinstance(handler, ChangeHandler)):  # results of its sub-handlers
         rules.append(Rule(kind.group, f"{kind.plural}/status", frozenset({"patch"})))
+    return rules
+
+
+def _rules_of_webhooks(
+    handler: AdmissionHandler | ConversionHandler, kinds: Collection[Resource], requirements: Requirements
+) -> list[Rule]:
+    """Return the rules for what the operator manages on behalf of a handler that is called through a webhook."""
+    verbs = frozenset({"get", "patch"})
+    if isinstance(handler, ConversionHandler):
+        names = {f"{kind.plural}.{kind.group}" for kind in kinds if kind.plural != "*"}
+        return [Rule(*_CRDS, verbs, frozenset({name})) for name in sorted(names) if requirements.conversions]
+    rules: list[Rule] = []
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        if requirements.managed is not None:
+            rules.append(Rule(_WEBHOOKS, plural, frozenset({"create"})))  # the name of what is created is not checked
+            rules.append(Rule(_WEBHOOKS, plural, verbs, frozenset({requirements.managed})))
     return rules
 
 

@@ -133,8 +133,9 @@ class _Operator:
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         plan = self._plan
-        if plan.registry.admission_handlers():
-            check_admission(plan.settings.admission)
+        if plan.registry.webhook_handlers():
+            what = "Admission" if plan.registry.admission_handlers() else "Conversion"
+            check_admission(plan.settings.admission, what=what)
         async with contextlib.AsyncExitStack() as stack:
             with self._stop.starting():
                 opening = log_in(self._make_login(), settings=plan.settings, transport=plan.transport)
@@ -144,7 +145,7 @@ class _Operator:
             elections = make_elections(client, self._pauses, plan)
             fenced = client.fenced(self._pauses.check_write)
             recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
-            if plan.registry.admission_handlers():
+            if plan.registry.webhook_handlers():
                 self._admission = build_admission(plan, client, self._indices, self._running, find=self._find_state)
             try:
                 with recorder.active():
@@ -294,7 +295,7 @@ class _Operator:
             indexing=machinery.indexing,
             daemons=machinery.daemons,
             memories=self._memories,
-            on_resources=None if self._admission is None else self._admission.update_resources,
+            webhooks=self._admission,
         )
         return self._watches
 

@@ -32,6 +32,15 @@ def create_fn(**_):
     pass
 """
 
+WEBHOOKS = """
+import trioperator
+
+@trioperator.on.validate("widgets")
+@trioperator.on.convert("widgets", from_="v1", to="v2")
+def handle(**_):
+    pass
+"""
+
 
 @pytest.fixture
 def app(tmp_path: pathlib.Path) -> str:
@@ -97,6 +106,22 @@ def test_options_remove_and_add_rules(invoke: Invoke, app: str) -> None:
     assert granted(roles[0]) == granted(roles[2]) == {"widgets": "list watch patch", "widgets/status": "patch"}
     assert granted(roles[4]) == {"leases": "create", "leases trioperator": "get update"}
     assert roles[5]["subjects"] == [{"kind": "ServiceAccount", "name": "robot", "namespace": "ops"}]
+
+
+def test_webhooks_need_what_is_managed(invoke: Invoke, app: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / app).write_text(WEBHOOKS)
+    options = ("--embedded", "--apply", "crds.yaml", "--no-events", "--standalone", app)
+    [role] = load(invoke("rbac", *options))
+    assert granted(role) == {"customresourcedefinitions": "list watch"}
+    [role] = load(invoke("rbac", "--managed", "hooks.example.com", "--managed-conversions", *options))
+    assert granted(role) == {
+        "customresourcedefinitions": "list watch",
+        "customresourcedefinitions widgets.example.com": "get patch",
+        "mutatingwebhookconfigurations": "create",
+        "validatingwebhookconfigurations": "create",
+        "mutatingwebhookconfigurations hooks.example.com": "get patch",
+        "validatingwebhookconfigurations hooks.example.com": "get patch",
+    }
 
 
 def test_patterns_of_namespaces_lead_to_a_cluster_role(invoke: Invoke, app: str) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from trioperator import on
+from trioperator.errors import ConfigError
 from trioperator.handling.admission import AdmissionHandler, WebhookType
+from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.registry import OperatorRegistry
 
 
@@ -101,3 +103,55 @@ def test_there_are_no_options_for_retries(option: str) -> None:
 def test_only_mutating_handlers_are_reinvoked() -> None:
     with pytest.raises(TypeError, match="no option reinvocation_policy"):
         decorate("validate", reinvocation_policy="IfNeeded")
+
+
+def convert(*selector: Any, **options: Any) -> ConversionHandler:
+    registry = OperatorRegistry()
+    assert on.convert(*selector, registry=registry, **options)(fn) is fn
+    (handler,) = registry.conversion_handlers()
+    assert (registry.resource_handlers(), registry.admission_handlers()) == ((), ())
+    assert registry.webhook_handlers() == (handler,)
+    return handler
+
+
+def test_conversions_have_a_selector_and_two_versions() -> None:
+    handler = convert("example.com", "widgets", from_="v1", to="v2", id="my-id", param=5)
+    assert (handler.from_version, handler.to_version, handler.id, handler.param) == ("v1", "v2", "my-id", 5)
+    assert (str(handler.selector), str(handler)) == ("example.com/widgets", "Conversion 'my-id'")
+
+
+@pytest.mark.parametrize(
+    ("selector", "options", "error", "match"),
+    [
+        (("widgets",), {"to": "v2"}, TypeError, "on.convert has from_=None: it must be a version such as 'v1'"),
+        (("widgets",), {"from_": "v1", "to": 2}, TypeError, "on.convert has to=2: it must be a version"),
+        (("widgets",), {"from_": "example.com/v1", "to": "v2"}, TypeError, "from_='example.com/v1'"),
+        (("widgets",), {"from_": "v1", "to": "v1"}, ValueError, "has the version 'v1' in both"),
+        (("example.com", "v1", "widgets"), {"from_": "v1", "to": "v2"}, TypeError, "selects the version 'v1'"),
+        (("widgets",), {"from_": "v1", "to": "v2", "labels": {}}, TypeError, "on.convert has no option labels"),
+        ((), {"from_": "v1", "to": "v2"}, TypeError, "exactly one name"),
+    ],
+)
+def test_invalid_options_of_conversions_are_rejected(
+    selector: Any, options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        convert(*selector, **options)
+
+
+def test_two_conversions_between_the_same_versions_are_rejected() -> None:
+    registry = OperatorRegistry()
+    for name in ("one", "two"):
+        on.convert("widgets", from_="v1", to="v2", id=name, registry=registry)(fn)
+    on.convert("widgets", from_="v2", to="v1", registry=registry)(fn)
+    with pytest.raises(ConfigError) as caught:
+        registry.check()
+    expected = "Conversion 'one' and Conversion 'two' both convert widgets from v1 to v2: one of them is too many."
+    assert str(caught.value) == expected
+
+
+def test_conversions_must_not_require_unknown_arguments() -> None:
+    registry = OperatorRegistry()
+    on.convert("widgets", from_="v1", to="v2", registry=registry)(lambda diff: None)
+    with pytest.raises(ConfigError, match="requires arguments that do not exist: diff"):
+        registry.check()

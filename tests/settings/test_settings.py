@@ -63,7 +63,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "error_delays": (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610),
     },
     "scanning": {"disabled": False},
-    "admission": {"server": None, "managed": None},
+    "admission": {"server": None, "managed": None, "managed_conversions": False},
     "execution": {
         "blocking_limit": 1.0,
         "default_backoff": 60,

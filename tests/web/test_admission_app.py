@@ -11,7 +11,7 @@ import trio
 
 from tests.web.admission import make_review
 from trioperator.errors import ReviewError
-from trioperator.web.admission_app import MAX_BODY, AdmissionApp
+from trioperator.web.admission_app import MAX_BODY, MAX_CONVERSION, AdmissionApp
 
 REVIEW = msgspec.json.encode(make_review())
 
@@ -95,6 +95,13 @@ async def test_the_size_of_a_body_is_limited() -> None:
     fn = Fn()
     assert (await ask(fn, b'"' + bytes(MAX_BODY - 1), b'"'))[0] == 413
     assert (await ask(fn, b'"' + b"x" * (MAX_BODY - 2), b'"'))[0] == 200
+    assert len(fn.calls) == 1
+
+
+async def test_conversions_may_be_larger() -> None:
+    fn = Fn()
+    assert (await ask(fn, b'"' + b"x" * MAX_BODY, b'"', path="/hooks/convert"))[0] == 200
+    assert (await ask(fn, b'"' + bytes(MAX_CONVERSION - 1), b'"', path="/hooks/convert"))[0] == 413
     assert len(fn.calls) == 1
 
 

@@ -38,6 +38,8 @@ class RbacOptions:
     lease: tuple[str, str] | None = None
     scanning: bool = True
     events: bool = True
+    managed: str | None = None
+    conversions: bool = False
     name: str = "trioperator"
     account: tuple[str, str] | None = None
     manifests: tuple[str, ...] | None = None
@@ -84,6 +86,20 @@ Scanning: TypeAlias = Annotated[
 Events: TypeAlias = Annotated[
     bool, _option("--events/--no-events", env="EVENTS", help="Without Kubernetes Events: settings.posting.enabled.")
 ]
+Managed: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--managed", env="MANAGED", metavar="NAME", help="With webhook configurations: settings.admission.managed."
+    ),
+]
+Conversions: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--managed-conversions",
+        env="MANAGED_CONVERSIONS",
+        help="With conversions of CRDs: settings.admission.managed_conversions.",
+    ),
+]
 Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the roles.")]
 ServiceAccount: TypeAlias = Annotated[
     str | None,
@@ -114,6 +130,8 @@ def rbac(
     lease: LeaseName = "trioperator",
     scanning: Scanning = True,
     events: Events = True,
+    managed: Managed = None,
+    conversions: Conversions = False,
     name: Name = "trioperator",
     service_account: ServiceAccount = None,
     embedded: Embedded = False,
@@ -136,6 +154,8 @@ def rbac(
         lease=_parse_lease(lease, account) if leader_elect else None,
         scanning=scanning,
         events=events,
+        managed=managed,
+        conversions=conversions,
         name=name,
         account=account,
         manifests=tuple(manifests or ()) if embedded else None,
@@ -180,7 +200,8 @@ def _print_roles(options: RbacOptions) -> None:
         registry.check()
         resources = trio.run(_discover, options.manifests)
         requirements, problems = _make_requirements(options, resources)
-        permissions = list_permissions(registry.resource_handlers(), resources, requirements)
+        handlers = (*registry.resource_handlers(), *registry.webhook_handlers())
+        permissions = list_permissions(handlers, resources, requirements)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, logger)) from None
     for problem in (*problems, *permissions.problems):
@@ -232,6 +253,8 @@ def _make_requirements(options: RbacOptions, resources: Collection[Resource]) ->
         events=options.events,
         peering=None if kind is None else (kind, options.peering or _DEFAULT_PEERING),
         lease=options.lease,
+        managed=options.managed,
+        conversions=options.conversions,
     )
     return requirements, problems
 

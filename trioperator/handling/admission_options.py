@@ -1,14 +1,15 @@
-"""Options of ``on.validate`` and ``on.mutate``, and their validation. Pure."""
+"""Options of ``on.validate``, ``on.mutate`` and ``on.convert``, and their validation. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Required
 
 from trioperator.handling.admission import DEFAULT_TIMEOUT, OPERATIONS, Operation
-from trioperator.handling.options import EventOptions
+from trioperator.handling.options import EventOptions, IdentityOptions, SelectorOptions
+from trioperator.model.resource import Selector
 
-__all__ = ["MutateOptions", "ValidateOptions", "parse_admission_options"]
+__all__ = ["ConvertOptions", "MutateOptions", "ValidateOptions", "parse_admission_options", "parse_conversion_options"]
 
 
 class ValidateOptions(EventOptions, total=False):
@@ -37,6 +38,19 @@ class MutateOptions(ValidateOptions, total=False):
     """Options of ``mutate``: with ``reinvocation_policy="IfNeeded"``, it may be called again after other webhooks."""
 
     reinvocation_policy: Literal["Never", "IfNeeded"] | None
+
+
+class ConvertOptions(IdentityOptions, total=False):
+    """Options of ``convert``: objects of the version ``from_`` are converted to the version ``to``."""
+
+    from_: Required[str]
+    to: Required[str]
+    group: str | None
+    kind: str | None
+    plural: str | None
+    singular: str | None
+    shortcut: str | None
+    category: str | None
 
 
 def parse_admission_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,3 +87,17 @@ def _parse_operations(name: str, options: Mapping[str, Any]) -> frozenset[str]:
         if operation not in OPERATIONS and operation != "*":
             raise ValueError(f"{name} has the operation {operation!r}: known ones are {', '.join(sorted(OPERATIONS))}.")
     return frozenset() if "*" in wanted else frozenset(wanted)
+
+
+def parse_conversion_options(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate and return the selector and the versions of a conversion handler."""
+    for key in ("from_", "to"):
+        if not isinstance(options.get(key), str) or not options[key] or "/" in options[key]:
+            raise TypeError(f"{name} has {key}={options.get(key)!r}: it must be a version such as 'v1'.")
+    if options["from_"] == options["to"]:
+        raise ValueError(f"{name} has the version {options['to']!r} in both from_=... and to=....")
+    keywords = {key: options[key] for key in SelectorOptions.__annotations__ if key in options}
+    parsed = Selector.parse(*selector, **keywords)
+    if parsed.version is not None:
+        raise TypeError(f"{name} selects the version {parsed.version!r}: pass versions as from_=... and to=... only.")
+    return {"selector": parsed, "from_version": options["from_"], "to_version": options["to"]}

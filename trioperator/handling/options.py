@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from trioperator.handling.admission import ADMISSION_KWARGS
 from trioperator.handling.cause import ACTIVITY_KWARGS, CHANGE_KWARGS, DAEMON_KWARGS, EVENT_KWARGS, INDEX_KWARGS
+from trioperator.handling.conversion import CONVERSION_KWARGS
 from trioperator.handling.filters import MetaFilterToken
 from trioperator.handling.handler import ErrorsMode, is_async, suggest
 from trioperator.handling.registry import OperatorRegistry
@@ -298,7 +299,7 @@ def check_not_async(name: str, option: str, fn: Any) -> None:
 
 # What handlers declare, and selectors of resources do not: their one argument has any other name.
 _HANDLER_KWARGS: Final = (
-    ACTIVITY_KWARGS | CHANGE_KWARGS | DAEMON_KWARGS | EVENT_KWARGS | INDEX_KWARGS | ADMISSION_KWARGS
+    ACTIVITY_KWARGS | CHANGE_KWARGS | DAEMON_KWARGS | EVENT_KWARGS | INDEX_KWARGS | ADMISSION_KWARGS | CONVERSION_KWARGS
 ) - {"resource"}
 
 

@@ -25,6 +25,7 @@ from trioperator.handling.cause import (
     EventCause,
     ObjectCause,
 )
+from trioperator.handling.conversion import CONVERSION_KWARGS, ConversionHandler
 from trioperator.handling.filters import callbacks, field_paths, matches, prematches
 from trioperator.handling.handler import (
     Activity,
@@ -125,13 +126,20 @@ class OperatorRegistry:
 
     def resource_handlers(self) -> tuple[ResourceHandler, ...]:
         """Return all handlers of objects that are watched."""
-        return tuple(
-            h for h in self._handlers if isinstance(h, ResourceHandler) and not isinstance(h, AdmissionHandler)
-        )
+        called = (AdmissionHandler, ConversionHandler)
+        return tuple(h for h in self._handlers if isinstance(h, ResourceHandler) and not isinstance(h, called))
 
     def admission_handlers(self) -> tuple[AdmissionHandler, ...]:
         """Return the handlers of admission reviews, in the order of their declaration."""
         return tuple(h for h in self._handlers if isinstance(h, AdmissionHandler))
+
+    def conversion_handlers(self) -> tuple[ConversionHandler, ...]:
+        """Return the handlers of conversion reviews, in the order of their declaration."""
+        return tuple(h for h in self._handlers if isinstance(h, ConversionHandler))
+
+    def webhook_handlers(self) -> tuple[AdmissionHandler | ConversionHandler, ...]:
+        """Return all handlers that the API server calls through webhooks."""
+        return (*self.admission_handlers(), *self.conversion_handlers())
 
     def selectors(self) -> frozenset[Selector]:
         """Return the selectors of all handlers of objects."""
@@ -145,11 +153,12 @@ class OperatorRegistry:
         """Check that all handlers and filters can be called with the available keyword arguments.
 
         Raises ConfigError with all handlers and filters that cannot, and their unknown arguments; also if a validating
-        and a mutating handler have the same id.
+        and a mutating handler have the same id, or several conversions the same versions.
         """
         indices = frozenset(self.make_indices())
         problems = [problem for handler in self._handlers for problem in _find_problems(handler, indices)]
         problems += _find_shared_ids(self.admission_handlers())
+        problems += _find_shared_versions(self.conversion_handlers())
         if problems:
             raise ConfigError(" ".join(problems))
 
@@ -178,6 +187,8 @@ def _available_kwargs(handler: Handler) -> frozenset[str]:
         return INDEX_KWARGS
     if isinstance(handler, AdmissionHandler):
         return ADMISSION_KWARGS
+    if isinstance(handler, ConversionHandler):
+        return CONVERSION_KWARGS
     return DAEMON_KWARGS if isinstance(handler, SpawningHandler) else ACTIVITY_KWARGS
 
 
@@ -242,6 +253,18 @@ def _find_shared_ids(handlers: Iterable[AdmissionHandler]) -> Iterator[str]:
             yield (
                 f"There are on.validate and on.mutate handlers with the id {handler.id!r}, which is the address of the"
                 " webhook: pass id=... to one of the decorators."
+            )
+
+
+def _find_shared_versions(handlers: Iterable[ConversionHandler]) -> Iterator[str]:
+    """Yield conversions of which only the first one would ever be used."""
+    steps: dict[tuple[Selector, str, str], ConversionHandler] = {}
+    for handler in handlers:
+        first = steps.setdefault((handler.selector, handler.from_version, handler.to_version), handler)
+        if first is not handler:
+            yield (
+                f"{first} and {handler} both convert {handler.selector} from {handler.from_version} to"
+                f" {handler.to_version}: one of them is too many."
             )
 
 

@@ -19,15 +19,20 @@ from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
 
 __all__ = [
+    "CONVERSION_PATH",
     "HandlersOfResources",
     "WebhookClientConfig",
     "WebhookClientConfigService",
     "WebhookFn",
     "WebhookServerProtocol",
+    "build_conversion_strategy",
     "build_webhooks",
     "is_webhook_suffix",
     "make_segments",
 ]
+
+#: The last part of the path of the conversion webhook.
+CONVERSION_PATH: Final = "convert"
 
 _MAX_SEGMENT: Final = 150
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -56,10 +61,10 @@ class WebhookClientConfig(TypedDict, total=False):
 
 
 class WebhookFn(Protocol):
-    """Function that a webhook server calls for each admission review, and whose result is the response.
+    """Function that a webhook server calls for each review, and whose result is the response.
 
-    *webhook* is the id of the handler, which is the last part of the URL; without it, all handlers are called. Raises
-    ReviewError if the review cannot be answered.
+    The review is an AdmissionReview or a ConversionReview. *webhook* is the id of the handler, which is the last part
+    of the URL; without it, all handlers are called. Raises ReviewError if the review cannot be answered.
     """
 
     async def __call__(
@@ -70,7 +75,7 @@ class WebhookFn(Protocol):
         headers: Headers | None = None,
         sslpeer: SSLPeer | None = None,
     ) -> JsonObject:
-        """Return the response to an admission review."""
+        """Return the response to a review."""
         ...
 
 
@@ -117,6 +122,12 @@ def build_webhooks(
         }
         for name, group in groups.items()
     ]
+
+
+def build_conversion_strategy(client_config: Mapping[str, Any]) -> JsonObject:
+    """Return the ``spec.conversion`` of CRDs whose objects are converted at the address."""
+    address = _make_client_config(client_config, CONVERSION_PATH, segment=CONVERSION_PATH)
+    return {"strategy": "Webhook", "webhook": {"clientConfig": address, "conversionReviewVersions": ["v1"]}}
 
 
 def _make_options(group: Sequence[AdmissionHandler]) -> JsonObject:

@@ -8,8 +8,8 @@ watches are kept warm: objects are listed, watched and indexed, but not handled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -36,7 +36,7 @@ from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.settings import OperatorSettings
 
-__all__ = ["WatchManager"]
+__all__ = ["WatchManager", "Webhooks"]
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMESPACES = "/api/v1/namespaces"
@@ -44,6 +44,16 @@ _NAMESPACES = "/api/v1/namespaces"
 _PATIENCE = 5.0
 # Between discoveries of API groups whose servers are not available.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
+
+
+class Webhooks(Protocol):
+    """What serves the webhooks of the operator, as far as watches are concerned."""
+
+    def update_resources(self, resources: Collection[Resource], /) -> None:
+        """Take the resource kinds of the cluster."""
+
+    async def wait_configured(self) -> None:
+        """Wait until the webhooks are configured in the cluster, or cannot be."""
 
 
 class _Watch:
@@ -62,7 +72,7 @@ class WatchManager:
     """Starts and stops the watches of resource kinds, as handlers ask for them and the cluster has them.
 
     Objects are held until :meth:`activate`. *memories* are those of the manager before, if the operator was paused.
-    *on_resources* gets the resource kinds of the cluster when they are known, and whenever they have changed.
+    *webhooks* get the resource kinds of the cluster when they are known, and whenever they have changed.
     """
 
     def __init__(
@@ -77,7 +87,7 @@ class WatchManager:
         indexing: Indexing,
         daemons: DaemonManager,
         memories: dict[str, Memory] | None = None,
-        on_resources: Callable[[Collection[Resource]], None] | None = None,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -90,8 +100,8 @@ class WatchManager:
         self._gate = IndexGate(indexing)
         self._handlers = registry.resource_handlers()
         self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
-        self._reviewed = tuple(dict.fromkeys(h.selector for h in registry.admission_handlers()))
-        self._on_resources = on_resources
+        self._reviewed = tuple(dict.fromkeys(h.selector for h in registry.webhook_handlers()))
+        self._webhooks = webhooks
         self._logger = get_logger("trioperator.runtime.watches")
         self._discovered: frozenset[Resource] = frozenset()
         self._defined: set[tuple[str, str]] = set()
@@ -119,6 +129,7 @@ class WatchManager:
                 self._logger.warning("Namespaces are not watched. %s", unserved)
             for problem in self._unmatched() if self._namespaces.complete else ():
                 self._logger.warning("%s Namespaces are watched as soon as they are created.", problem)
+            await self._prepare_webhooks()
             self._adjust(intake)
             self._warn_of_digested_fields()
             await self._wait_for_lists()
@@ -127,6 +138,13 @@ class WatchManager:
             while True:
                 await self._changed.wait()
                 self._adjust(intake)
+
+    async def _prepare_webhooks(self) -> None:
+        """Wait until webhooks are configured, but not for ever: the API server may need conversions to list objects."""
+        if self._webhooks is not None:
+            self._webhooks.update_resources(self._resources())
+            with trio.move_on_after(_PATIENCE):
+                await self._webhooks.wait_configured()
 
     def activate(self) -> None:
         """Let objects be handled."""
@@ -280,8 +298,8 @@ class WatchManager:
     def _adjust(self, intake: trio.Nursery) -> None:
         """Stop the watches that are not wanted any more, and start those that are missing."""
         self._changed.clear()
-        if self._on_resources is not None:
-            self._on_resources(self._resources())
+        if self._webhooks is not None:
+            self._webhooks.update_resources(self._resources())
         targets = self._targets()
         for key in set(self._watches) - set(targets):
             self._logger.debug("Watching %s ends.", key)

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from trioperator.settings.admission import AdmissionSettings
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
 from trioperator.settings.posting import PostingSettings
 from trioperator.settings.rules import (
@@ -27,7 +28,6 @@ from trioperator.settings.rules import (
     SECONDS,
     TEXT,
     TIMEOUT,
-    WEBHOOK_SERVER,
     Rule,
     Section,
     setting,
@@ -140,25 +140,6 @@ class ScanningSettings(Section):
     disabled: bool = setting(False, BOOLEAN)
     """Whether namespaces and CRDs are not watched: resource kinds are discovered only on start, and of namespaces only
     those that are named exactly are served; default: False."""
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class AdmissionSettings(Section):
-    """Settings of admission webhooks: see docs/settings.md and docs/admission.md.
-
-    - ``server`` (default None): server or tunnel that receives the reviews, such as ``WebhookServer()``
-    - ``managed`` (default None): name of the webhook configurations that the operator manages
-    """
-
-    _path: ClassVar[str] = "settings.admission"
-
-    server: Any = setting(None, WEBHOOK_SERVER.or_none())
-    """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Needed if there are
-    ``on.validate`` or ``on.mutate`` handlers."""
-
-    managed: str | None = setting(None, TEXT.or_none())
-    """Name of the webhook configurations that the operator manages, a domain name such as "hooks.example.com"; default:
-    None, it manages none."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -332,7 +313,7 @@ class OperatorSettings(Section):
     - ``leadership``: leader election by a Lease
     - ``peering``: peering with other operators
     - ``posting``: Kubernetes Events
-    - ``admission``: admission webhooks
+    - ``admission``: admission and conversion webhooks
 
     Assigning an invalid value raises ConfigError, an unknown name AttributeError. All times are in seconds. See
     docs/settings.md.

@@ -1,4 +1,4 @@
-"""The endpoint of admission reviews: an ASGI application. Bodies, their size and their time are limited."""
+"""The endpoint of reviews: an ASGI application. Bodies, their size and their time are limited."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import msgspec
 import trio
 
 from trioperator.errors import ReviewError
-from trioperator.handling.webhook_configuration import WebhookFn
+from trioperator.handling.webhook_configuration import CONVERSION_PATH, WebhookFn
 from trioperator.logs import get_logger
 
-__all__ = ["MAX_BODY", "AdmissionApp"]
+__all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp"]
 
 #: Bytes of a review: as much as an API server accepts in a request.
 MAX_BODY: Final = 3 * 1024 * 1024
+#: Bytes of a conversion, which may be that of many objects.
+MAX_CONVERSION: Final = 32 * 1024 * 1024
 # Seconds for receiving a review.
 _BODY_TIMEOUT: Final = 10.0
 # Share of the time of a review after which it is answered: before the API server gives up.
@@ -50,7 +52,8 @@ class AdmissionApp:
         """Answer one request."""
         try:
             webhook = self._route(scope)
-            body = await _receive_body(receive)
+            limit = MAX_CONVERSION if webhook == CONVERSION_PATH else MAX_BODY
+            body = await _receive_body(receive, limit)
             status, content = 200, await self._review(scope, body, webhook)
         except _RejectedError as error:
             self._logger.debug("A request was rejected: HTTP %d: %s", error.status, error)
@@ -68,7 +71,7 @@ class AdmissionApp:
         if path != self._path and not path.startswith(f"{self._path}/"):
             raise _RejectedError(404, "There are no webhooks at this path.")
         if scope["method"] != "POST":
-            raise _RejectedError(405, "Admission reviews are sent by POST.")
+            raise _RejectedError(405, "Reviews are sent by POST.")
         return path[len(self._path) + 1 :] or None
 
     async def _review(self, scope: _Message, body: bytes, webhook: str | None) -> bytes:
@@ -86,7 +89,7 @@ class AdmissionApp:
         raise _RejectedError(504, "The review takes longer than the client waits.")
 
 
-async def _receive_body(receive: _Receive) -> bytes:
+async def _receive_body(receive: _Receive, limit: int) -> bytes:
     """Return the body of a request. The rest of a large one is read and dropped, so that the client sees the answer."""
     parts: list[bytes] = []
     size = 0
@@ -96,12 +99,12 @@ async def _receive_body(receive: _Receive) -> bytes:
             if message["type"] == "http.disconnect":
                 raise _RejectedError(400, "The client has disconnected.")
             size += len(message.get("body", b""))
-            if size <= MAX_BODY:
+            if size <= limit:
                 parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 break
-    if size > MAX_BODY:
-        raise _RejectedError(413, f"The body is larger than {MAX_BODY} bytes.")
+    if size > limit:
+        raise _RejectedError(413, f"The body is larger than {limit} bytes.")
     if scope.cancelled_caught:
         raise _RejectedError(408, f"The body is not complete after {_BODY_TIMEOUT:g} seconds.")
     return b"".join(parts)

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import trio
-
-from trioperator.backoff import Backoff
-from trioperator.errors import (
-    ApiError,
-    ConflictError,
-    ConnectionLostError,
-    ForbiddenError,
-    NotFoundError,
-    TrioperatorError,
-)
+from trioperator.errors import ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 from trioperator.handling.admission import WebhookType
 from trioperator.handling.webhook_configuration import HandlersOfResources, build_webhooks
 from trioperator.kube.client import Client
-from trioperator.logs import get_logger
 from trioperator.model.jsontypes import JsonObject
-from trioperator.pulse import Pulse
+from trioperator.web.managed import ManagedObjects
 
 __all__ = ["WebhookConfigurations"]
 
@@ -30,22 +19,17 @@ _KINDS: Final = {
     WebhookType.VALIDATING: "ValidatingWebhookConfiguration",
     WebhookType.MUTATING: "MutatingWebhookConfiguration",
 }
-_BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
 
 
-class WebhookConfigurations:
+class WebhookConfigurations(ManagedObjects):
     """The validating and the mutating configuration of one name, as far as the operator manages them."""
 
     def __init__(self, client: Client, name: str) -> None:
-        self._client = client
+        super().__init__(client, "webhook configurations")
         self._name = name
-        self._logger = get_logger("trioperator.web.admission")
         self._handlers: HandlersOfResources | None = None
         self._address: Mapping[str, Any] | None = None
-        self._changed = Pulse()
         self._written: dict[WebhookType, list[JsonObject]] = {}
-        self.tried = trio.Event()
-        self.problem: str | None = None
 
     def update(self, *, handlers: HandlersOfResources | None = None, address: Mapping[str, Any] | None = None) -> None:
         """Take the handlers with their resources, or the address of the server; both must be known to write."""
@@ -53,23 +37,6 @@ class WebhookConfigurations:
         self._address = self._address if address is None else address
         if self._handlers is not None and self._address is not None:
             self._changed.set()
-
-    async def serve(self) -> None:
-        """Write the configurations whenever something has changed, until cancelled."""
-        failures = 0
-        while True:
-            with trio.move_on_after(_BACKOFF.delay(failures)) if failures else trio.CancelScope():
-                await self._changed.wait()
-            try:
-                await self._write()
-            except (ApiError, ConnectionLostError) as error:
-                failures += 1
-                self.problem = "The webhook configurations are not up to date."
-                delay = _BACKOFF.delay(failures)
-                self._logger.error("The webhook configurations cannot be written; retrying in %g s: %s", delay, error)
-            else:
-                failures, self.problem = 0, None
-            self.tried.set()
 
     async def release(self) -> None:
         """Remove all webhooks but the persistent ones from the configurations, unless others have changed them."""

@@ -1,4 +1,4 @@
-"""Admission control of an operator: the webhook server, the reviews by handlers, and the managed configurations."""
+"""Webhooks of an operator: their server, the reviews by handlers, and what is managed in the cluster for them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import Any, Final
 import trio
 
 from trioperator.errors import ConfigError
+from trioperator.handling.admission import Headers, SSLPeer
+from trioperator.handling.conversion_review import is_conversion
 from trioperator.handling.webhook_configuration import is_webhook_suffix
 from trioperator.kube.client import Client
 from trioperator.logs import get_logger
+from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
 from trioperator.settings import AdmissionSettings
 from trioperator.web.admission import Reviewer
 from trioperator.web.admission_configurations import WebhookConfigurations
+from trioperator.web.conversion import Converter
+from trioperator.web.conversion_definitions import ConversionDefinitions
+from trioperator.web.managed import ManagedObjects
 
 __all__ = ["Admission", "check_admission"]
 
@@ -23,11 +29,11 @@ __all__ = ["Admission", "check_admission"]
 _RELEASE_TIMEOUT: Final = 5.0
 
 
-def check_admission(settings: AdmissionSettings) -> None:
-    """Check the settings of an operator with admission handlers. Raises ConfigError."""
+def check_admission(settings: AdmissionSettings, *, what: str = "Admission") -> None:
+    """Check the settings of an operator with admission or conversion handlers. Raises ConfigError."""
     if settings.server is None:
         raise ConfigError(
-            "Admission handlers exist, but no admission server/tunnel is configured: set settings.admission.server in a"
+            f"{what} handlers exist, but no admission server/tunnel is configured: set settings.admission.server in a"
             " startup handler, for example to trioperator.WebhookServer()."
         )
     if settings.managed is not None and not is_webhook_suffix(settings.managed):
@@ -38,21 +44,38 @@ def check_admission(settings: AdmissionSettings) -> None:
 
 
 class Admission:
-    """The webhook server of an operator, with its managed configurations if there are any."""
+    """The webhook server of an operator, with its managed configurations and conversions if there are any."""
 
-    def __init__(self, client: Client, settings: AdmissionSettings, reviewer: Reviewer) -> None:
+    def __init__(self, client: Client, settings: AdmissionSettings, reviewer: Reviewer, converter: Converter) -> None:
         self._client = client
         self._server = settings.server
         self._reviewer = reviewer
+        self._converter = converter
         self._logger = get_logger("trioperator.web.admission")
         self._configurations = None if settings.managed is None else WebhookConfigurations(client, settings.managed)
+        self._definitions = ConversionDefinitions(client) if settings.managed_conversions else None
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve reviews until cancelled. Started when the server has its first address. Raises what the server does."""
         async with trio.open_nursery() as nursery:
             if self._configurations is not None:
                 nursery.start_soon(self._configurations.serve, name="webhook configurations")
+            if self._definitions is not None:
+                nursery.start_soon(self._definitions.serve, name="conversions of CRDs")
             await self._serve_reviews(task_status.started)
+
+    async def __call__(
+        self,
+        request: Mapping[str, Any],
+        *,
+        webhook: str | None = None,
+        headers: Headers | None = None,
+        sslpeer: SSLPeer | None = None,
+    ) -> JsonObject:
+        """Answer a review; a :class:`WebhookFn`."""
+        if is_conversion(request):
+            return await self._converter(request, headers=headers, sslpeer=sslpeer)
+        return await self._reviewer(request, webhook=webhook, headers=headers, sslpeer=sslpeer)
 
     async def _serve_reviews(self, started: Callable[[], None]) -> None:
         has_started = False
@@ -61,7 +84,7 @@ class Admission:
                 await stack.enter_async_context(self._server)
             if hasattr(self._server, "inspect_cluster"):
                 await self._server.inspect_cluster(self._client)
-            addresses = self._server(self._reviewer)
+            addresses = self._server(self)
             if not hasattr(addresses, "__aiter__"):
                 text = "must be an async generator function, or a callable that returns an async iterator"
                 raise ConfigError(f"settings.admission.server {text}, not {self._server!r}.")
@@ -77,25 +100,30 @@ class Admission:
     def _take_address(self, address: Mapping[str, Any]) -> None:
         where = address.get("url") or address.get("service")
         self._logger.info("Serving admission webhooks at %s", where)
-        if self._configurations is not None:
-            self._configurations.update(address=address)
+        for managed in (self._configurations, self._definitions):
+            if managed is not None:
+                managed.update(address=address)
 
     def update_resources(self, resources: Collection[Resource]) -> None:
         """Take the resource kinds of the cluster, whenever they change."""
-        changed = self._reviewer.update_resources(resources)
-        if changed and self._configurations is not None:
+        if self._reviewer.update_resources(resources) and self._configurations is not None:
             self._configurations.update(handlers=self._reviewer.by_handler)
+        if self._converter.update_resources(resources) and self._definitions is not None:
+            self._definitions.update(definitions=self._converter.by_definition)
 
     async def wait_configured(self) -> None:
-        """Wait until the managed configurations have been written once, or could not be."""
+        """Wait until all that is managed has been written once, or could not be."""
         if self._configurations is not None and self._reviewer.by_handler:
             await self._configurations.tried.wait()
+        if self._definitions is not None and self._converter.by_definition:
+            await self._definitions.tried.wait()
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What does not work for now, in one sentence each."""
-        problem = None if self._configurations is None else self._configurations.problem
-        return () if problem is None else (problem,)
+        managed: tuple[ManagedObjects | None, ...] = (self._configurations, self._definitions)
+        problems = tuple(each.problem for each in managed if each is not None and each.problem is not None)
+        return (*problems, *self._converter.problems)
 
     async def release(self) -> None:
         """Remove the webhooks of the operator from the managed configurations, within seconds."""

@@ -1,0 +1,156 @@
+"""Conversion handlers on a real control plane: three versions of a CRD, and the migration of stored objects."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from tests.program import Program
+
+GROUP = "conversion.kopf.dev"
+NAME = f"boxes.{GROUP}"
+OPERATOR = f"""
+import trioperator as kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.admission.server = kopf.WebhookServer(addr='127.0.0.1')
+    settings.admission.managed_conversions = True
+
+@kopf.on.convert('{GROUP}', 'boxes', from_='v1', to='v2')
+def v1_to_v2(spec, patch, **_):
+    width, _, height = spec['size'].partition('x')
+    patch.spec.update(size=None, width=int(width), height=int(height))
+    patch.meta.labels['converted'] = 'yes'
+
+@kopf.on.convert('{GROUP}', 'boxes', from_='v2', to='v1')
+async def v2_to_v1(body, spec, **_):
+    if spec['width'] > 100:
+        raise kopf.PermanentError('It is too wide for v1.')
+    return {{**body, 'spec': {{'size': f"{{spec['width']}}x{{spec['height']}}"}}}}
+
+@kopf.on.convert('{GROUP}', 'boxes', from_='v2', to='v3')
+def v2_to_v3(spec, patch, **_):
+    patch.spec.update(width=None, height=None, dimensions=[spec['width'], spec['height']])
+
+@kopf.on.convert('{GROUP}', 'boxes', from_='v3', to='v2')
+def v3_to_v2(spec, patch, **_):
+    width, height = spec['dimensions']
+    patch.spec.update(width=width, height=height, dimensions=None)
+
+@kopf.on.event('{GROUP}', 'v3', 'boxes')
+def seen(type, name, spec, logger, **_):
+    logger.info(f"seen {{name}} {{spec['dimensions']}}")
+"""
+NUMBER = {"type": "integer"}
+PROPERTIES: dict[str, Any] = {
+    "v1": {"size": {"type": "string"}},
+    "v2": {"width": NUMBER, "height": NUMBER},
+    "v3": {"dimensions": {"type": "array", "items": NUMBER}},
+}
+
+
+def definition(*versions: str, storage: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": NAME},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"kind": "Box", "plural": "boxes", "singular": "box"},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": version == storage,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "properties": {"spec": {"type": "object", "properties": PROPERTIES[version]}},
+                        }
+                    },
+                }
+                for version in versions
+            ],
+        },
+    }
+
+
+def box(name: str, version: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": "Box",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+@pytest.fixture
+def plane(controlplane: ControlPlane) -> Iterator[ControlPlane]:
+    """Yield the control plane with boxes, and remove them without the webhook."""
+    controlplane.apply(definition("v1", storage="v1"))
+    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{NAME}")
+    yield controlplane
+    controlplane.kubectl("patch", "crd", NAME, "--type=merge", "-p", '{"spec":{"conversion":null}}', check=False)
+    controlplane.kubectl("delete", "crd", NAME, "--wait=false", check=False)
+
+
+def wait_for(plane: ControlPlane, version: str, name: str) -> dict[str, Any]:
+    """Return an object when the API server converts it: it takes up changes of a CRD with a delay."""
+    deadline = time.monotonic() + 30
+    while True:
+        found = plane.kubectl("get", f"boxes.{version}.{GROUP}", name, "-o", "json", check=False)
+        if found:
+            obj: dict[str, Any] = json.loads(found)
+            return obj
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_objects_are_converted_and_migrated_to_another_storage_version(
+    plane: ControlPlane, start_operator: Callable[..., Program]
+) -> None:
+    plane.apply(box("old", "v1", size="3x4"))
+    plane.apply(definition("v1", "v2", "v3", storage="v1"))
+    operator = start_operator(OPERATOR)
+    assert "seen old [3, 4]" in operator.wait_for("seen old")
+    conversion = plane.get("crd", NAME)["spec"]["conversion"]
+    assert conversion["strategy"] == "Webhook"
+
+    # In both directions, with the metadata kept.
+    plane.apply(box("new", "v3", dimensions=[5, 6]))
+    for name, size in (("old", "3x4"), ("new", "5x6")):
+        objects = {version: wait_for(plane, version, name) for version in PROPERTIES}
+        width, height = map(int, size.split("x"))
+        assert [obj["spec"] for obj in objects.values()] == [
+            {"size": size},
+            {"width": width, "height": height},
+            {"dimensions": [width, height]},
+        ]
+        assert len({obj["metadata"]["uid"] for obj in objects.values()}) == 1
+        assert objects["v3"]["metadata"]["labels"] == {"converted": "yes"}
+    order = [item["metadata"]["name"] for item in plane.get(f"boxes.v3.{GROUP}")["items"]]
+    assert order == ["new", "old"]
+
+    # Failures are responses of the API server.
+    wide = json.dumps(box("wide", "v3", dimensions=[500, 6]))
+    with pytest.raises(AssertionError, match=r"conversion webhook for .* failed: Box default/wide cannot be converted"):
+        plane.kubectl("create", "-f", "-", input=wide)
+
+    # Another storage version: all objects are written, and the old version goes.
+    plane.apply(definition("v1", "v2", "v3", storage="v3"))
+    plane.kubectl("replace", "-f", "-", input=json.dumps(plane.get(f"boxes.v3.{GROUP}")))
+    status = '{"status":{"storedVersions":["v3"]}}'
+    plane.kubectl("patch", "crd", NAME, "--subresource=status", "--type=merge", "-p", status)
+    plane.apply(definition("v2", "v3", storage="v3"))
+    assert plane.get("crd", NAME)["spec"]["conversion"] == conversion  # which applying a manifest does not change
+    assert wait_for(plane, "v2", "old")["spec"] == {"width": 3, "height": 4}
+    assert operator.stop() == 0
+    assert plane.get("crd", NAME)["spec"]["conversion"] == conversion
+    assert wait_for(plane, "v3", "old")["spec"] == {"dimensions": [3, 4]}  # as it is stored: without the webhook

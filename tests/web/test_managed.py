@@ -1,0 +1,52 @@
+"""Tests for :mod:`trioperator.web.managed`."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trioperator.apiserver import Cluster
+from trioperator.errors import ConnectionLostError
+from trioperator.kube.client import open_client
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.settings import OperatorSettings
+from trioperator.web.managed import ManagedObjects
+
+
+class Things(ManagedObjects):
+    """Things whose writing fails a few times."""
+
+    failures = 0
+    times: tuple[float, ...] = ()
+
+    def change(self) -> None:
+        self._changed.set()
+
+    async def _write(self) -> None:
+        self.times = (*self.times, trio.current_time())
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ConnectionLostError("It is gone.")
+
+
+async def test_things_are_written_when_they_have_changed_and_again_after_errors(
+    autojump_clock: MockClock, cluster: Cluster, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    info, began = ConnectionInfo(server="http://embedded"), trio.current_time()
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=cluster.transport()) as client:
+        things = Things(client, "things")
+        nursery.start_soon(things.serve)
+        await trio.sleep(100)
+        assert (things.times, things.tried.is_set()) == ((), False)
+        things.failures = 2
+        things.change()
+        await wait_all_tasks_blocked()
+        assert (things.tried.is_set(), things.problem) == (True, "The things are not up to date.")
+        await trio.sleep(1000)
+        assert (len(things.times), things.problem) == (3, None)
+        assert 105 <= things.times[1] - began < things.times[2] - began
+        things.change()
+        await wait_all_tasks_blocked()
+        assert len(things.times) == 4
+    assert caplog.text.count("The things cannot be written; retrying in ") == 2

@@ -1,0 +1,34 @@
+"""Settings of admission and conversion webhooks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from trioperator.settings.rules import BOOLEAN, TEXT, WEBHOOK_SERVER, Section, setting
+
+__all__ = ["AdmissionSettings"]
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class AdmissionSettings(Section):
+    """Settings of admission and conversion webhooks: see docs/settings.md, docs/admission.md and docs/conversion.md.
+
+    - ``server`` (default None): server or tunnel that receives the reviews, such as ``WebhookServer()``
+    - ``managed`` (default None): name of the webhook configurations that the operator manages
+    - ``managed_conversions`` (default False): whether the operator manages ``spec.conversion`` of CRDs
+    """
+
+    _path: ClassVar[str] = "settings.admission"
+
+    server: Any = setting(None, WEBHOOK_SERVER.or_none())  # noqa: RUF009 -- the call makes a dataclass field
+    """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Needed if there are
+    ``on.validate``, ``on.mutate`` or ``on.convert`` handlers."""
+
+    managed: str | None = setting(None, TEXT.or_none())
+    """Name of the webhook configurations that the operator manages, a domain name such as "hooks.example.com"; default:
+    None, it manages none."""
+
+    managed_conversions: bool = setting(False, BOOLEAN)
+    """Whether the operator writes ``spec.conversion`` of the CRDs that its ``on.convert`` handlers are for; default:
+    False, it does not change CRDs."""

@@ -1,0 +1,55 @@
+"""What an operator keeps up to date in the cluster for its webhooks: written when it changes, with retries."""
+
+from __future__ import annotations
+
+import abc
+from typing import Final
+
+import trio
+
+from trioperator.backoff import Backoff
+from trioperator.errors import ApiError, ConnectionLostError
+from trioperator.kube.client import Client
+from trioperator.logs import get_logger
+from trioperator.pulse import Pulse
+
+__all__ = ["ManagedObjects"]
+
+_BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
+
+
+class ManagedObjects(abc.ABC):
+    """Objects in the cluster that are written whenever something has changed; *title* names them in logs.
+
+    ``tried`` is set when they have been written once, or could not be. ``problem`` is a sentence if they are not up to
+    date.
+    """
+
+    def __init__(self, client: Client, title: str) -> None:
+        self._client = client
+        self._title = title
+        self._logger = get_logger("trioperator.web.admission")
+        self._changed = Pulse()
+        self.tried = trio.Event()
+        self.problem: str | None = None
+
+    async def serve(self) -> None:
+        """Write the objects whenever something has changed, until cancelled."""
+        failures = 0
+        while True:
+            with trio.move_on_after(_BACKOFF.delay(failures)) if failures else trio.CancelScope():
+                await self._changed.wait()
+            try:
+                await self._write()
+            except (ApiError, ConnectionLostError) as error:
+                failures += 1
+                self.problem = f"The {self._title} are not up to date."
+                delay = _BACKOFF.delay(failures)
+                self._logger.error("The %s cannot be written; retrying in %g s: %s", self._title, delay, error)
+            else:
+                failures, self.problem = 0, None
+            self.tried.set()
+
+    @abc.abstractmethod
+    async def _write(self) -> None:
+        """Write what differs from what is stored. Raises ApiError and ConnectionLostError."""
