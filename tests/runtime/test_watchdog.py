@@ -274,3 +274,22 @@ async def test_an_asyncio_run_in_an_async_handler_is_reported(
 
     await run(bench, blocker)
     assert functions(reports(caplog)[0])[0] == "create"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_handler_that_blocks_fails_where_that_is_wanted(
+    fails: bool, bench: Bench, blocker: Blocker, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.settings.execution.blocking_fails = fails
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        blocker.block()
+
+    caplog.set_level(logging.INFO)
+    await run(bench, blocker)
+    failed = (
+        "Handler 'create' failed permanently: Handler 'create' has blocked the event loop for more than 0.1 seconds."
+    )
+    assert (failed in caplog.text) is fails
+    assert ("Handler 'create' succeeded" in caplog.text) is not fails

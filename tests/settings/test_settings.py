@@ -20,7 +20,7 @@ from trioperator.settings import ExecutionSettings, OperatorSettings, QueueingSe
 
 # Kopf's names and defaults, those of the project's own where they differ, and the project's additions.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "process": {"grace": 25.0},
+    "process": {"grace": 25.0, "unresponsive_limit": 30.0},
     "posting": {
         "enabled": True,
         "loggers": True,
@@ -66,6 +66,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "admission": {"server": None, "managed": None, "managed_conversions": False},
     "execution": {
         "blocking_limit": 1.0,
+        "blocking_fails": False,
         "default_backoff": 60,
         "activity_retries": 10,
         "executor": None,

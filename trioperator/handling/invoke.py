@@ -97,6 +97,13 @@ class Invoker:
         self._limiter = limiter
         self._backoff = backoff
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
+        self._blocking: dict[Attempt, float] = {}
+
+    def fail_for_blocking(self, attempt: Attempt, limit: float) -> None:
+        """Let an attempt in progress fail for blocking the event loop. Called by the watchdog, in its thread."""
+        self._blocking[attempt] = limit
+        if attempt not in self.running:  # it has just ended
+            self._blocking.pop(attempt, None)
 
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """Make one attempt of *handler* and return its outcome.
@@ -118,6 +125,8 @@ class Invoker:
         self.running[attempt] = RunningCall(handler, logger)
         try:
             result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
+            if self._blocking:
+                self._check_blocking(handler, attempt)
             if attempt.patch is not None:
                 check_storable(attempt.patch, result)
         except BaseException as raised:
@@ -127,9 +136,16 @@ class Invoker:
             return outcome
         finally:
             del self.running[attempt]
+            if self._blocking:
+                self._blocking.pop(attempt, None)
         log = logger.debug if handler.is_routine and not attempt.retry else logger.info
         log("%s succeeded.", handler)
         return Outcome(final=True, result=result)
+
+    def _check_blocking(self, handler: Handler, attempt: Attempt) -> None:
+        limit = self._blocking.pop(attempt, None)
+        if limit is not None:
+            raise PermanentError(f"{handler} has blocked the event loop for more than {limit:g} seconds.")
 
     def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
         """Return the outcome of an attempt that has raised, and log it; None for what must be raised further."""

@@ -7,11 +7,12 @@ frames of its stack.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -37,10 +38,14 @@ _RECONCILE: Final = Reconciler.reconcile.__code__
 
 
 class _Work(msgspec.Struct, frozen=True, eq=False):
-    """What a task does: the user's function, None if it is at none, and the logger of the object."""
+    """What a task does: the user's function, None if it is at none, and the logger of the object.
+
+    ``fail`` lets the handler fail for blocking, if it is one.
+    """
 
     what: str | None
     logger: Logger
+    fail: Callable[[float], None] | None = None
 
 
 class Watchdog:
@@ -106,6 +111,8 @@ class Watchdog:
             if beat.answered is None:  # else the frames may be those of something else
                 beat.work = work
                 _report(work, frames, limit)
+                if work.fail is not None and self._settings.execution.blocking_fails:
+                    work.fail(limit)
 
 
 def _pause(limit: float | None) -> float:
@@ -205,7 +212,9 @@ def _find_work(frames: list[types.FrameType], logger: Logger) -> _Work:
     what: str | None = None
     for frame in frames:
         if frame.f_code is _INVOKE:
-            return _Work(what or str(frame.f_locals["handler"]), frame.f_locals["logger"])
+            values = frame.f_locals
+            fail = functools.partial(values["self"].fail_for_blocking, values["attempt"])
+            return _Work(what or str(values["handler"]), values["logger"], fail)
         if frame.f_code is _GUARD:
             what = guard.name_of(frame.f_locals["what"], frame.f_locals["subject"])
         elif frame.f_code is _RECONCILE:

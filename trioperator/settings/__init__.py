@@ -60,12 +60,17 @@ class ProcessSettings(Section):
     """Settings of the operator's process: see docs/settings.md.
 
     - ``grace`` (seconds, default 25): limit for stopping
+    - ``unresponsive_limit`` (seconds, default 30): how long the event loop may be blocked until ``/livez`` fails
     """
 
     _path: ClassVar[str] = "settings.process"
 
     grace: float = setting(25.0, SECONDS)
     """Seconds that stopping may take in all; default: 25. By default, Kubernetes kills a pod after 30 seconds."""
+
+    unresponsive_limit: float | None = setting(30.0, TIMEOUT.or_none())
+    """Seconds for which the event loop may be blocked until ``/livez`` fails, so that Kubernetes restarts the pod;
+    default: 30. None: it does not fail for that. Kopf has no such probe."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -150,6 +155,7 @@ class ExecutionSettings(Section):
     - ``activity_retries`` (default 10): attempts of startup and cleanup handlers; None: no limit
     - ``max_workers`` (default 64): threads for sync handlers
     - ``blocking_limit`` (seconds, default 1): how long a function may block the event loop before it is reported
+    - ``blocking_fails`` (default False): whether a handler that blocks the event loop for that long fails permanently
     - ``executor`` (default None): Kopf's thread pool, whose size becomes ``max_workers``
     """
 
@@ -168,6 +174,10 @@ class ExecutionSettings(Section):
     blocking_limit: float | None = setting(1.0, TIMEOUT.or_none())
     """Seconds for which a function may block the event loop before it is reported in the log, with its stack; default:
     1 (Kopf: none). None: it is not reported."""
+
+    blocking_fails: bool = setting(False, BOOLEAN)
+    """Whether an async handler fails permanently if it has blocked the event loop for ``blocking_limit``; default:
+    False (Kopf: none). For tests, and for operators that must not be late."""
 
     executor: Executor | None = setting(None, EXECUTOR.or_none())
     """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size; the threads are Trio's."""
