@@ -49,6 +49,7 @@ class Uncopyable:
         ({"namespaces": "default"}, TypeError, "Pass namespaces as a list, such as ['default']."),
         ({"namespaces": re.compile("a.*")}, TypeError, "Pass namespaces as a list"),
         ({"liveness_endpoint": "nonsense"}, ConfigError, "nonsense"),
+        ({"health_endpoint": "nonsense"}, ConfigError, "nonsense"),
         ({"lifecycle": "asap"}, TypeError, "A lifecycle must be a sync function"),
         ({"memo": Uncopyable()}, ConfigError, "uncopyable cannot be copied: ValueError('only one')"),
     ],

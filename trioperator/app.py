@@ -44,6 +44,7 @@ async def operator(
     peering_name: str | None = None,
     identity: str | None = None,
     liveness_endpoint: str | None = None,
+    health_endpoint: str | None = None,
     connection: ConnectionInfo | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     stop_flag: Flag | None = None,
@@ -76,6 +77,8 @@ async def operator(
     - *peering_name*: name of the peering object, without which the operator pauses; default: "default", if it exists
     - *identity*: name of the operator for peers and leases; default: user, host, time and a random suffix
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
+    - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
+      default: none
     - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
       kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
@@ -94,8 +97,9 @@ async def operator(
     _check_types(name=name, registry=registry, settings=settings, connection=connection)
     if lifecycle is not None:
         check_lifecycle(lifecycle)
-    if liveness_endpoint is not None:
-        parse_endpoint(liveness_endpoint)
+    for endpoint in (liveness_endpoint, health_endpoint):
+        if endpoint is not None:
+            parse_endpoint(endpoint)
     _check_memo(memo)
     settings = OperatorSettings() if settings is None else settings
     if (standalone, priority, peering_name) != (None, None, None):
@@ -111,6 +115,7 @@ async def operator(
         connection=connection,
         transport=transport,
         liveness_endpoint=liveness_endpoint,
+        health_endpoint=health_endpoint,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         handle_signals=handle_signals,
@@ -194,6 +199,7 @@ class OperatorOptions(TypedDict, total=False):
     peering_name: str | None
     identity: str | None
     liveness_endpoint: str | None
+    health_endpoint: str | None
     connection: ConnectionInfo | None
     transport: httpx.AsyncBaseTransport | None
     stop_flag: Flag | None

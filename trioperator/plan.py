@@ -35,6 +35,7 @@ class Plan:
     lifecycle: Lifecycle | None = None
     transport: httpx.AsyncBaseTransport | None = None
     liveness_endpoint: str | None = None
+    health_endpoint: str | None = None
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True

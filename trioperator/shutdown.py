@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import trio
 
-from trioperator.logs import get_logger
+from trioperator.handling.handler import Activity, ActivityHandler, Handler, SpawningHandler
+from trioperator.handling.invoke import Attempt, RunningCall
+from trioperator.logs import describe_ref, get_logger
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.workqueue import WorkQueue
 
-__all__ = ["Awaited", "Shutdown", "describe_awaited", "report_awaited"]
+__all__ = ["Awaited", "Shutdown", "Work", "describe_awaited", "report_awaited"]
 
 # Seconds from the begin of waiting to the first report, and between reports.
 _FIRST_REPORT, _NEXT_REPORTS = 1.0, 5.0
@@ -40,6 +46,14 @@ class Shutdown:
         if self._starting is not None:
             self._starting.cancel(reason=reason)
 
+    async def request_on(self, flag: trio.Event | threading.Event) -> None:
+        """Request a stop when the flag is set."""
+        if isinstance(flag, trio.Event):
+            await flag.wait()
+        else:
+            await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+        self.request("the stop flag")
+
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
         """Run the block until a stop is requested, then cancel it."""
@@ -62,6 +76,47 @@ class Awaited(msgspec.Struct, frozen=True, order=True):
 
     name: str
     until: float
+
+
+class Work:
+    """What an operator is at: calls of handlers, and objects that are reconciled; and until when, if it stops."""
+
+    def __init__(self, stop: Shutdown) -> None:
+        self.running: dict[Attempt, RunningCall] = {}
+        self._stop = stop
+        self._queue: WorkQueue[ObjectState] | None = None
+        self._workers_until = self._daemons_until = math.inf
+
+    def limit(self, queue: WorkQueue[ObjectState], *, workers_until: float, daemons_until: float) -> None:
+        """Take the limits of what is at work in the queue, and of daemons, on Trio's clock."""
+        self._queue = queue
+        self._workers_until, self._daemons_until = workers_until, daemons_until
+
+    def list_awaited(self) -> list[Awaited]:
+        """Return what the operator waits for while it stops: calls of handlers, and other work on objects."""
+        awaited = [Awaited(str(call), self._find_limit(call.handler)) for call in self.list_calls()]
+        called = {ref["uid"] for call in self.list_calls() if (ref := call.logger.object_ref) is not None}
+        for state in () if self._queue is None else self._queue.at_work:
+            if state.uid not in called:
+                name = f"the state of {describe_ref(state.ref)} to be stored"
+                awaited += [Awaited(name, self._workers_until)]
+        return awaited
+
+    def _find_limit(self, handler: Handler) -> float:
+        if isinstance(handler, ActivityHandler):
+            return self._stop.cleaning.deadline
+        return self._daemons_until if isinstance(handler, SpawningHandler) else self._workers_until
+
+    def list_calls(self) -> list[RunningCall]:
+        """Return the calls in progress, but those of probes. May be called in any thread."""
+        calls = list(self.running.values())
+        return [
+            c for c in calls if not (isinstance(c.handler, ActivityHandler) and c.handler.activity is Activity.PROBE)
+        ]
+
+    def describe(self) -> str:
+        """Return the calls in progress in words. May be called in any thread."""
+        return ", ".join(map(str, self.list_calls())) or "no handlers"
 
 
 async def report_awaited(list_awaited: Callable[[], Sequence[Awaited]], *, hint: str) -> None:

@@ -34,14 +34,15 @@ from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peerings import Peerings
 from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.handling.cause import ActivityCause
-from trioperator.handling.handler import Activity, ActivityHandler, Handler, SpawningHandler
-from trioperator.handling.invoke import Attempt, Invoker, RunningCall
+from trioperator.handling.handler import Activity
+from trioperator.handling.invoke import Invoker
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.handling.thread_limiter import ThreadLimiter
+from trioperator.health import Health
 from trioperator.kube.client import Client, log_in
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
-from trioperator.logs import describe_ref, get_logger
+from trioperator.logs import get_logger
 from trioperator.machinery import Machinery, build_admission, build_machinery, make_elections
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
@@ -52,9 +53,10 @@ from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.watchdog import Watchdog
 from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
-from trioperator.shutdown import Awaited, Shutdown, report_awaited
+from trioperator.shutdown import Shutdown, Work, report_awaited
 from trioperator.signals import HINT, handle_signals
 from trioperator.web.admission_service import Admission, check_admission
+from trioperator.web.health import serve_health
 
 __all__ = ["Flag", "Plan", "supervise"]
 
@@ -76,13 +78,15 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
     plan.registry.check()
     stop = Shutdown(lambda: plan.settings.process.grace)
     operator = _Operator(plan, stop)
-    signals = handle_signals(stop, describe=operator.describe_running) if plan.handle_signals else None
+    signals = handle_signals(stop, describe=operator.work.describe) if plan.handle_signals else None
     try:
         with signals or contextlib.nullcontext():
             async with trio.open_nursery() as edge:
                 await edge.start(Watchdog(plan.settings).serve, name="watchdog")
+                if plan.health_endpoint is not None:
+                    await edge.start(operator.serve_health, plan.health_endpoint, name="health")
                 if plan.stop_flag is not None:
-                    edge.start_soon(_serve_flag, plan.stop_flag, stop)
+                    edge.start_soon(stop.request_on, plan.stop_flag)
                 with stop.everything:
                     await operator.run(task_status)
                 edge.cancel_scope.cancel(reason="the operator has ended")
@@ -104,10 +108,9 @@ class _Operator:
         self._logger = get_logger("trioperator.supervisor")
         self._indices = plan.registry.make_indices()
         self._watches: WatchManager | None = None
-        self._queue: WorkQueue[ObjectState] | None = None
-        self._running: dict[Attempt, RunningCall] = {}
-        self._workers_until = self._daemons_until = math.inf
+        self.work = Work(stop)
         self._pauses = Pauses()
+        self._health = Health(self._pauses, stop)
         self._memories: dict[str, Memory] = {}
         self._admission: Admission | None = None
         self._announced = False
@@ -146,7 +149,7 @@ class _Operator:
             fenced = client.fenced(self._pauses.check_write)
             recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
             if plan.registry.webhook_handlers():
-                self._admission = build_admission(plan, client, self._indices, self._running, find=self._find_state)
+                self._admission = build_admission(plan, client, self._indices, self.work.running, find=self._find_state)
             try:
                 with recorder.active():
                     failure = await self._serve_support(fenced, recorder, elections, task_status)
@@ -168,8 +171,9 @@ class _Operator:
         """Serve probes and take part in elections, until the operator stops or fails. Returns the error, if any."""
         failure: Exception | None = None
         async with trio.open_nursery() as support:
-            support.start_soon(client.keep_credentials, name="credentials")
-            support.start_soon(recorder.serve, name="post events")
+            keep = self._health.keep
+            support.start_soon(keep, "credentials", client.keep_credentials, name="credentials")
+            support.start_soon(keep, "post events", recorder.serve, name="post events")
             if self._plan.liveness_endpoint:
                 await support.start(self._serve_probes, self._plan.liveness_endpoint)
             with self._stop.starting():
@@ -265,6 +269,7 @@ class _Operator:
         if self._announced:
             return
         self._announced = True
+        self._health.announce()
         problems = self._problems
         if problems:
             self._logger.info("The operator is ready. It does not handle everything: %s", " ".join(problems))
@@ -297,6 +302,7 @@ class _Operator:
             memories=self._memories,
             webhooks=self._admission,
         )
+        self._health.update_watches(self._watches)
         return self._watches
 
     def _find_state(self, uid: str) -> ObjectState | None:
@@ -308,39 +314,22 @@ class _Operator:
         now = trio.current_time()
         remaining = 0.0 if self._pauses.at_once and not stopping else self._stop.remaining
         reason = DaemonStoppingReason.OPERATOR_EXITING if stopping else DaemonStoppingReason.OPERATOR_PAUSING
-        self._queue = queue
-        self._workers_until, self._daemons_until = now + remaining * _WORKERS_SHARE, now + remaining * _DAEMONS_SHARE
-        queue.give_up_at(self._workers_until)
-        daemons.stop_all(reason, give_up_at=self._daemons_until)
+        workers_until, daemons_until = now + remaining * _WORKERS_SHARE, now + remaining * _DAEMONS_SHARE
+        self.work.limit(queue, workers_until=workers_until, daemons_until=daemons_until)
+        queue.give_up_at(workers_until)
+        daemons.stop_all(reason, give_up_at=daemons_until)
 
     async def _report_awaited(self) -> None:
-        await report_awaited(self._list_awaited, hint=HINT if self._plan.handle_signals else "")
+        await report_awaited(self.work.list_awaited, hint=HINT if self._plan.handle_signals else "")
 
-    def _list_awaited(self) -> list[Awaited]:
-        """Return what the operator waits for while it stops: calls of handlers, and other work on objects."""
-        awaited = [Awaited(str(call), self._find_limit(call.handler)) for call in self._list_calls()]
-        called = {ref["uid"] for call in self._list_calls() if (ref := call.logger.object_ref) is not None}
-        for state in () if self._queue is None else self._queue.at_work:
-            if state.uid not in called:
-                name = f"the state of {describe_ref(state.ref)} to be stored"
-                awaited += [Awaited(name, self._workers_until)]
-        return awaited
-
-    def _find_limit(self, handler: Handler) -> float:
-        if isinstance(handler, ActivityHandler):
-            return self._stop.cleaning.deadline
-        return self._daemons_until if isinstance(handler, SpawningHandler) else self._workers_until
-
-    def _list_calls(self) -> list[RunningCall]:
-        """Return the calls in progress, but those of probes. May be called in any thread."""
-        calls = list(self._running.values())
-        return [
-            c for c in calls if not (isinstance(c.handler, ActivityHandler) and c.handler.activity is Activity.PROBE)
-        ]
-
-    def describe_running(self) -> str:
-        """Return the calls in progress in words. May be called in any thread."""
-        return ", ".join(map(str, self._list_calls())) or "no handlers"
+    async def serve_health(
+        self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve ``/livez`` and ``/readyz`` until cancelled."""
+        process = self._plan.settings.process
+        await serve_health(
+            endpoint, self._health.report, limit=lambda: process.unresponsive_limit, task_status=task_status
+        )
 
     async def _serve_probes(
         self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -382,12 +371,4 @@ class _Operator:
     def _make_invoker(self) -> Invoker:
         execution = self._plan.settings.execution
         limiter = ThreadLimiter(execution.max_workers)
-        return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self._running)
-
-
-async def _serve_flag(flag: Flag, stop: Shutdown) -> None:
-    if isinstance(flag, trio.Event):
-        await flag.wait()
-    else:
-        await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
-    stop.request("the stop flag")
+        return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self.work.running)

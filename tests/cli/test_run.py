@@ -104,7 +104,20 @@ class TestOptions:
         options = parse(
             *("-m", "one", "--module", "two.three", "-n", "a", "--namespace", "b-*,!b-c", "--standalone"),
             *("-p", "5", "--dev", "-P", "mine", "--leader-elect", "--lease", "ns/it"),
-            *("-L", "http://:80/x", "-v", "-d", "-q", "--log-format", "json", "--log-prefix", "--log-refkey", "k8s"),
+            *(
+                "-L",
+                "http://:80/x",
+                "--health",
+                "http://:81/",
+                "-v",
+                "-d",
+                "-q",
+                "--log-format",
+                "json",
+                "--log-prefix",
+                "--log-refkey",
+                "k8s",
+            ),
             *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml"),
             *("--controllers", "pods, workloads", "x.py", "y.py"),
         )
@@ -114,6 +127,7 @@ class TestOptions:
             namespaces=("a", "b-*,!b-c"),
             coordination=CoordinationOptions(standalone=True, dev=True, priority=5, peering="mine", lease="ns/it"),
             liveness="http://:80/x",
+            health="http://:81/",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
         )
@@ -128,6 +142,7 @@ class TestOptions:
             PEERING="mine",
             LEADER_ELECT="1",
             LIVENESS="http://:80/x",
+            HEALTH="http://:81/",
             VERBOSE="true",
             DEBUG="yes",
             QUIET="on",
@@ -145,6 +160,7 @@ class TestOptions:
             namespaces=("a", "b"),
             coordination=CoordinationOptions(standalone=True, priority=-3, peering="mine", lease="trioperator"),
             liveness="http://:80/x",
+            health="http://:81/",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
         )
@@ -203,6 +219,7 @@ class TestUsageErrors:
             (["nothing.py"], "Cannot read the file nothing.py: No such file or directory."),
             (["-m", "no_such_module"], "Cannot import the module no_such_module: No module named 'no_such_module'."),
             (["main.py", "-L", "https://localhost/"], "must start with http://, the only supported scheme."),
+            (["main.py", "--health", "localhost"], "must start with http://, the only supported scheme."),
             (["main.py", "--embedded", "--apply", "no.yaml"], "Cannot read the manifests in no.yaml: No such file"),
         ],
     )

@@ -68,6 +68,7 @@ class RunOptions:
     namespaces: tuple[str, ...] = ()
     coordination: CoordinationOptions = CoordinationOptions()
     liveness: str | None = None
+    health: str | None = None
     embedded: EmbeddedOptions | None = None
     logs: LogOptions = LogOptions()
 
@@ -131,6 +132,15 @@ Liveness: TypeAlias = Annotated[
         env=("LIVENESS", "LIVENESS_ENDPOINT"),
         metavar="URL",
         help="Serve liveness probes at this URL, such as http://0.0.0.0:8080/healthz.",
+    ),
+]
+Health: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--health",
+        env="HEALTH",
+        metavar="URL",
+        help="Serve /livez and /readyz below this URL, such as http://0.0.0.0:8081, in a thread of their own.",
     ),
 ]
 Verbose: TypeAlias = Annotated[
@@ -206,6 +216,7 @@ def run(
     leader_elect: LeaderElect = False,
     lease: LeaseName = "trioperator",
     liveness: Liveness = None,
+    health: Health = None,
     verbose: Verbose = False,
     debug: Debug = False,
     quiet: Quiet = False,
@@ -231,6 +242,7 @@ def run(
             lease=lease if leader_elect else None,
         ),
         liveness=liveness,
+        health=health,
         embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
@@ -283,8 +295,9 @@ def _run(options: RunOptions) -> None:
     from trioperator.cli.loading import load_all
     from trioperator.web.endpoint import parse_endpoint
 
-    if options.liveness is not None:
-        parse_endpoint(options.liveness)  # fails before anything is loaded
+    for endpoint in (options.liveness, options.health):
+        if endpoint is not None:
+            parse_endpoint(endpoint)  # fails before anything is loaded
     operate = functools.partial(operator, **_make_operator_options(options))
     if options.embedded is None:
         load_all(options.files, options.modules)
@@ -316,4 +329,5 @@ def _make_operator_options(options: RunOptions) -> OperatorOptions:
         "priority": _DEV_PRIORITY if coordination.dev else coordination.priority,
         "peering_name": coordination.peering,
         "liveness_endpoint": options.liveness,
+        "health_endpoint": options.health,
     }

@@ -23,8 +23,9 @@ from trioperator.kube.error_response import parse_status
 from trioperator.kube.objects import BrokenObject, RawObject, parse_identity, parse_object
 from trioperator.kube.transport import Response
 from trioperator.logs import get_logger
+from trioperator.settings import WatchingSettings
 
-__all__ = ["MAX_LINE", "RawObject", "RawWatchEvent", "Watch", "WatchType", "open_watch"]
+__all__ = ["MAX_LINE", "RawObject", "RawWatchEvent", "Watch", "WatchType", "longest_watch", "open_watch"]
 
 _logger = get_logger(__name__)
 
@@ -193,6 +194,13 @@ def _take_apart(line: bytes) -> _Line:
     members = dict(split_members(line))
     event_type = msgspec.json.decode(members.get("type", b"null"), type=str)
     return _Line(type=event_type, object=msgspec.Raw(members.get("object", b"null")))
+
+
+def longest_watch(settings: WatchingSettings) -> float:
+    """Return the seconds that a watch may take with these settings, until the client ends it."""
+    duration = _DURATION[1] if settings.server_timeout is None else settings.server_timeout
+    longest = min(duration, _MAX_DURATION) + _MARGIN
+    return longest if settings.client_timeout is None else min(longest, settings.client_timeout)
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ lists again, and passes on what was listed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Final, Protocol
 
@@ -18,7 +19,7 @@ from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, Forb
 from trioperator.kube.client import Client, Page
 from trioperator.kube.error_response import is_version_too_large
 from trioperator.kube.objects import BrokenObject
-from trioperator.kube.watch import RawObject, open_watch
+from trioperator.kube.watch import RawObject, longest_watch, open_watch
 from trioperator.logs import get_logger
 from trioperator.runtime.paging import Pager
 from trioperator.settings import OperatorSettings
@@ -51,6 +52,7 @@ class Reflector:
 
     ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
     failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
+    ``progressed_at`` is when the server last responded to it, on Trio's clock.
     *consequence* is a sentence for the log on what fails until then. If the operator *can_do_without*, missing rights
     are warned of once.
     """
@@ -81,9 +83,22 @@ class Reflector:
         self.unlistable = trio.Event()
         self.trouble: Exception | None = None
         self.is_synced = False
+        self.progressed_at = math.inf
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server does not serve the collection, or not to this user."""
+        return self.trouble is not None and _is_refusal(self.trouble)
+
+    @property
+    def period(self) -> float:
+        """Seconds that one request may take at most: no response for longer is no progress."""
+        settings = self._settings
+        return max(longest_watch(settings.watching), settings.networking.request_timeout or 0.0)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """List and watch until cancelled. It has started when the first list is complete or has failed."""
+        self.progressed_at = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow, name=f"follow {self.path}")
             await self.tried.wait()
@@ -131,6 +146,7 @@ class Reflector:
 
         An object that cannot be read is not passed on. But it exists, so it does not count as deleted.
         """
+        self.progressed_at = trio.current_time()
         for obj in page.items:
             listed.add(self._observer.observe(None, obj))
         for broken in page.broken:
@@ -156,7 +172,7 @@ class Reflector:
         quiet = True
         watch = open_watch(self._client, self.path, resource_version=self._version, report=self._report_broken)
         async with watch as stream:
-            self._opened_at = trio.current_time()
+            self._opened_at = self.progressed_at = trio.current_time()
             self._synced()
             async for line in stream:
                 if line.type != "BOOKMARK":
@@ -182,6 +198,8 @@ class Reflector:
 
     async def _back_off(self, error: TrioperatorError, *, once_is_normal: bool = False) -> None:
         self._failures += 1
+        if isinstance(error, ApiError):
+            self.progressed_at = trio.current_time()
         is_normal = once_is_normal and self._failures == 1
         delay = self._settings.watching.reconnect_backoff if is_normal else _BACKOFF.delay(self._failures)
         if isinstance(error, ApiError) and error.retry_after is not None:
@@ -215,6 +233,6 @@ def _needs_list(error: TrioperatorError) -> bool:
     return isinstance(error, ExpiredError) or (isinstance(error, ApiError) and is_version_too_large(error))
 
 
-def _is_refusal(error: TrioperatorError) -> bool:
+def _is_refusal(error: Exception) -> bool:
     """Return whether the server does not serve the kind, or not to this user."""
     return isinstance(error, ApiError) and error.status in (403, 404, 405)

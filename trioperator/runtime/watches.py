@@ -227,16 +227,26 @@ class WatchManager:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is not handled for now, in one sentence each; empty if all is well."""
+        found = list(self.unserved_problems())
+        for name, reflector in self.reflectors():
+            found += describe_unwatched(name, reflector)
+        return tuple(found)
+
+    def unserved_problems(self) -> Iterator[str]:
+        """Yield the problems with handlers and namespaces for which nothing is watched."""
         if not self._selectors and not self._reviewed:
-            return (NO_HANDLERS,)
-        found = [f"Not all handlers of {selector} are called." for selector in self._problems]
+            yield NO_HANDLERS
+            return
+        yield from (f"Not all handlers of {selector} are called." for selector in self._problems)
+        yield from self._unmatched()
+
+    def reflectors(self) -> Iterator[tuple[str, Reflector]]:
+        """Yield the reflectors, with the names of what they watch."""
         for path, reflector in self._observers.items():
-            found += describe_unwatched(path.rpartition("/")[2], reflector)
-        found += self._unmatched()
+            yield path.rpartition("/")[2], reflector
         for (resource, namespace), watch in self._watches.items():
             where = "" if namespace is None else f" in the namespace {namespace}"
-            found += describe_unwatched(f"{resource}{where}", watch.reflector)
-        return tuple(found)
+            yield f"{resource}{where}", watch.reflector
 
     def _resources(self) -> frozenset[Resource]:
         """Return the resources of the cluster: those of CRDs as these define them, all others as discovered."""
