@@ -24,6 +24,8 @@ SHIELDS: Final = {
 # All sleeps, and what they wait for: never for something that could have been an event.
 SLEEPS: Final = {
     "trioperator.cli.cluster.serve": "for the signal that ends the command",
+    "trioperator.client.client.Client._send": "backoff after a conflict",
+    "trioperator.client.watching.ObjectWatch._back_off": "backoff after a failed list or watch",
     "trioperator.coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",
     "trioperator.coordination.leadership.Leadership._renew": "the same, when the lease is held",
     "trioperator.coordination.peerings.Peerings._find": "backoff after a failed discovery",

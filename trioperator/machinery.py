@@ -16,7 +16,7 @@ from trioperator.coordination.peerings import Peerings
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
 from trioperator.handling.indexing import Indices
-from trioperator.handling.invoke import Attempt, Invoker, RunningCall
+from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.kube.client import Client
@@ -66,7 +66,7 @@ def build_machinery(
     patcher = Patcher(client, pending)
     progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage, digests=digests), patcher)
     indexing = Indexing(indices, invoker, causes=causes)
-    loops = DaemonLoops(settings, pending, running=invoker.running)
+    loops = DaemonLoops(settings, pending, running=invoker.running, clients=invoker.clients)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     executor = Executor(invoker, progress, pending, essences, settings, stopping)
     reconciler = Reconciler(
@@ -81,6 +81,7 @@ def build_admission(
     indices: Indices,
     running: MutableMapping[Attempt, RunningCall],
     *,
+    clients: Clients,
     find: Callable[[str], ObjectState | None],
 ) -> Admission:
     """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
@@ -91,7 +92,7 @@ def build_admission(
 
     settings = plan.settings
     limiter = ThreadLimiter(_REVIEW_THREADS)
-    invoker = Invoker(limiter=limiter, backoff=settings.execution.default_backoff, running=running)
+    invoker = Invoker(limiter=limiter, backoff=settings.execution.default_backoff, running=running, clients=clients)
     reviewer = Reviewer(plan.registry.admission_handlers(), invoker, indices=indices, find_memo=find_memo)
     converter = Converter(plan.registry.conversion_handlers(), invoker, indices=indices, find_memo=find_memo)
     return Admission(client, settings.admission, reviewer, converter)

@@ -6,7 +6,7 @@
     ├─ signals                     first signal: stop in order; second: end at once
     ├─ watchdog                    reports functions that block the event loop
     ├─ startup activities          before anything talks to the API server
-    ├─ client                      connections and credentials: login activities
+    ├─ session                     connections and credentials: login activities
     │  └─ support                  (stops last)    renewal of credentials, probes, webhooks, elections, events
     │     └─ workers               (stops third)   reconciles of objects
     │        └─ companions         (stops second)  daemons and timers
@@ -29,6 +29,7 @@ from typing import Any
 
 import trio
 
+from trioperator.client.session import Session
 from trioperator.coordination.leadership import Leadership
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peerings import Peerings
@@ -39,7 +40,7 @@ from trioperator.handling.invoke import Invoker
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.health import Health
-from trioperator.kube.client import Client, log_in
+from trioperator.kube.client import Client
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import get_logger
@@ -88,7 +89,8 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
                 if plan.stop_flag is not None:
                     edge.start_soon(stop.request_on, plan.stop_flag)
                 with stop.everything:
-                    await operator.run(task_status)
+                    async with contextlib.aclosing(operator.session):
+                        await operator.run(task_status)
                 edge.cancel_scope.cancel(reason="the operator has ended")
     except BaseExceptionGroup as group:
         error: BaseException = group
@@ -115,6 +117,9 @@ class _Operator:
         self._admission: Admission | None = None
         self._announced = False
         self._paused_for: str | None = None
+        self.session = Session(
+            self._make_login, settings=plan.settings, transport=plan.transport, fence=self._pauses.check_write
+        )
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
@@ -139,25 +144,25 @@ class _Operator:
         if plan.registry.webhook_handlers():
             what = "Admission" if plan.registry.admission_handlers() else "Conversion"
             check_admission(plan.settings.admission, what=what)
-        async with contextlib.AsyncExitStack() as stack:
-            with self._stop.starting():
-                opening = log_in(self._make_login(), settings=plan.settings, transport=plan.transport)
-                client = await stack.enter_async_context(opening)
-            if self._stop.requested.is_set():
-                return
-            elections = make_elections(client, self._pauses, plan)
-            fenced = client.fenced(self._pauses.check_write)
-            recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
-            if plan.registry.webhook_handlers():
-                self._admission = build_admission(plan, client, self._indices, self.work.running, find=self._find_state)
-            try:
-                with recorder.active():
-                    failure = await self._serve_support(fenced, recorder, elections, task_status)
-            finally:
-                if self._admission is not None:
-                    await self._admission.release()
-                for election in elections:
-                    await election.release()
+        with self._stop.starting():
+            client = await self.session.open()
+        if self._stop.requested.is_set():
+            return
+        elections = make_elections(client, self._pauses, plan)
+        fenced = client.fenced(self._pauses.check_write)
+        recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
+        if plan.registry.webhook_handlers():
+            self._admission = build_admission(
+                plan, client, self._indices, self.work.running, clients=self.session.clients, find=self._find_state
+            )
+        try:
+            with recorder.active():
+                failure = await self._serve_support(fenced, recorder, elections, task_status)
+        finally:
+            if self._admission is not None:
+                await self._admission.release()
+            for election in elections:
+                await election.release()
         if failure is not None:
             raise failure
 
@@ -365,10 +370,11 @@ class _Operator:
             return login_with(connection)
         handlers = self._plan.registry.activities(Activity.AUTHENTICATION)
         if handlers:
-            return make_login(handlers, self._make_cause(Activity.AUTHENTICATION), self._make_invoker())
+            return make_login(handlers, self._make_cause(Activity.AUTHENTICATION), self._make_invoker(connected=False))
         return login_in_thread(load_connection)
 
-    def _make_invoker(self) -> Invoker:
+    def _make_invoker(self, *, connected: bool = True) -> Invoker:
         execution = self._plan.settings.execution
         limiter = ThreadLimiter(execution.max_workers)
-        return Invoker(limiter=limiter, backoff=execution.default_backoff, running=self.work.running)
+        backoff, clients = execution.default_backoff, self.session.clients if connected else None
+        return Invoker(limiter=limiter, backoff=backoff, running=self.work.running, clients=clients)

@@ -88,6 +88,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "write_delay": 0.1,
         "digested_fields": {"secrets": (("data",), ("stringData",))},
         "digest_key": None,
+        "field_manager": "trioperator",
     },
     "background": {
         "cancellation_polling": 60,

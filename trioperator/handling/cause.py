@@ -44,7 +44,7 @@ _OBJECT_KWARGS = frozenset(
     "resource patch body spec meta status uid name namespace labels annotations".split()  # noqa: SIM905 -- one line reads better
 )
 _NO_INDICES: Indices = types.MappingProxyType({})
-ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})  # for handlers, not for their filters
+ATTEMPT_KWARGS = frozenset({"client", "param", "retry", "started", "runtime"})  # for handlers, not for their filters
 ACTIVITY_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | {"activity", "settings"}
 INDEX_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS
 DAEMON_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"stopped"}

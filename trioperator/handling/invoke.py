@@ -46,7 +46,7 @@ from trioperator.threads import run_in_joined_thread, run_in_nursery_thread, run
 if TYPE_CHECKING:
     from trioperator.logs import Logger
 
-__all__ = ["Attempt", "Invoker", "RunningCall"]
+__all__ = ["Attempt", "Clients", "Invoker", "RunningCall"]
 
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -81,10 +81,18 @@ class RunningCall(msgspec.Struct, frozen=True, eq=False):
         return str(self.handler) if ref is None else f"{self.handler} of {describe_ref(ref)}"
 
 
+class Clients(msgspec.Struct, frozen=True, eq=False):
+    """The ``client`` argument of async and of sync functions."""
+
+    for_async: Any
+    for_sync: Any
+
+
 class Invoker:
     """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds.
 
-    *running* gets the calls in progress: who stops the operator can say for what it waits.
+    *running* gets the calls in progress: who stops the operator can say for what it waits. Without *clients*, there is
+    no argument ``client``.
     """
 
     def __init__(
@@ -93,10 +101,12 @@ class Invoker:
         limiter: ThreadLimiter,
         backoff: float,
         running: MutableMapping[Attempt, RunningCall] | None = None,
+        clients: Clients | None = None,
     ) -> None:
         self._limiter = limiter
         self._backoff = backoff
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
+        self.clients = clients
         self._blocking: dict[Attempt, float] = {}
 
     def fail_for_blocking(self, attempt: Attempt, limit: float) -> None:
@@ -121,6 +131,8 @@ class Invoker:
             return refused
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
+        if self.clients is not None:
+            own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
         kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
         self.running[attempt] = RunningCall(handler, logger)
         try:

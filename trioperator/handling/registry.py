@@ -189,6 +189,8 @@ def _available_kwargs(handler: Handler) -> frozenset[str]:
         return ADMISSION_KWARGS
     if isinstance(handler, ConversionHandler):
         return CONVERSION_KWARGS
+    if isinstance(handler, ActivityHandler) and handler.activity is Activity.AUTHENTICATION:
+        return ACTIVITY_KWARGS - {"client"}  # which waits for the login
     return DAEMON_KWARGS if isinstance(handler, SpawningHandler) else ACTIVITY_KWARGS
 
 

@@ -26,7 +26,7 @@ from trioperator.kube.error_response import parse_error_response
 from trioperator.kube.objects import BrokenObject, Page, parse_deep_page, parse_page
 from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
-from trioperator.logs import get_logger
+from trioperator.logs import Logger, get_logger
 from trioperator.model.jsontypes import JsonObject
 from trioperator.settings import OperatorSettings
 from trioperator.threads import run_in_thread
@@ -57,11 +57,17 @@ class Client:
     """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
 
     def __init__(
-        self, credentials: CredentialStore, settings: OperatorSettings, fence: Callable[[], None] | None = None
+        self,
+        credentials: CredentialStore,
+        settings: OperatorSettings,
+        *,
+        fence: Callable[[], None] | None = None,
+        find_logger: Callable[[], Logger] = lambda: _logger,
     ) -> None:
         self._credentials = credentials
         self._settings = settings
         self._fence = fence
+        self._find_logger = find_logger
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> Client:
@@ -69,7 +75,11 @@ class Client:
 
         An error that *fence* raises is raised by the request, which is not sent.
         """
-        return Client(self._credentials, self._settings, fence)
+        return Client(self._credentials, self._settings, fence=fence, find_logger=self._find_logger)
+
+    def logging_to(self, find_logger: Callable[[], Logger]) -> Client:
+        """Return a client on the same connections that logs its retries to the logger that *find_logger* returns."""
+        return Client(self._credentials, self._settings, fence=self._fence, find_logger=find_logger)
 
     async def keep_credentials(self) -> None:
         """Renew the credentials before they expire, until cancelled."""
@@ -79,6 +89,11 @@ class Client:
     def settings(self) -> OperatorSettings:
         """The settings of the client, which are read anew for each request."""
         return self._settings
+
+    @property
+    def logger(self) -> Logger:
+        """The logger of retries."""
+        return self._find_logger()
 
     @property
     def default_namespace(self) -> str:
@@ -129,7 +144,7 @@ class Client:
         self, path: str, params: Params | None = None, *, backoffs: Iterable[float] | float | None = None
     ) -> JsonObject:
         """Return the object at *path*. Raises as :meth:`request` does."""
-        return _decode_object(await self.request("GET", path, params=params, backoffs=backoffs), path)
+        return decode_object(await self.request("GET", path, params=params, backoffs=backoffs), path)
 
     async def post(
         self,
@@ -141,7 +156,7 @@ class Client:
     ) -> JsonObject:
         """Create an object and return it as created. Raises as :meth:`request` does."""
         data = await self.request("POST", path, params=params, body=_encode(body), backoffs=backoffs)
-        return _decode_object(data, path)
+        return decode_object(data, path)
 
     async def put(
         self,
@@ -153,7 +168,7 @@ class Client:
     ) -> JsonObject:
         """Replace an object and return the new one. Raises as :meth:`request` does."""
         data = await self.request("PUT", path, params=params, body=_encode(body), backoffs=backoffs)
-        return _decode_object(data, path)
+        return decode_object(data, path)
 
     async def delete(self, path: str, *, body: JsonObject | None = None, params: Params | None = None) -> JsonObject:
         """Delete an object, with ``DeleteOptions`` as *body*, and return the response.
@@ -161,7 +176,7 @@ class Client:
         Raises as :meth:`request` does; NotFoundError also if the response to a successful earlier attempt was lost.
         """
         data = _encode(body) if body is not None else None
-        return _decode_object(await self.request("DELETE", path, params=params, body=data), path)
+        return decode_object(await self.request("DELETE", path, params=params, body=data), path)
 
     async def patch(self, path: str, patch: JsonObject | list[JsonObject], *, content_type: str = MERGE_PATCH) -> bytes:
         """Patch an object and return the new one as JSON. Raises as :meth:`request` does."""
@@ -171,6 +186,7 @@ class Client:
         self,
         path: str,
         *,
+        params: Params | None = None,
         limit: int | None = None,
         continue_: str | None = None,
         backoffs: Iterable[float] | float | None = None,
@@ -181,7 +197,7 @@ class Client:
         Objects that cannot be read are in ``page.broken``. Raises as :meth:`request` does; after ExpiredError the list
         must be started again.
         """
-        params = {"limit": limit or None, "continue": continue_ or None}
+        params = {**(params or {}), "limit": limit or None, "continue": continue_ or None}
         data = await self.request("GET", path, params=params, backoffs=backoffs, max_size=max_size)
         try:
             try:
@@ -232,7 +248,7 @@ class Client:
                 if delay is None:
                     raise
                 delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
-                _logger.warning("%s %s failed; retrying in %g s: %s", method, path, delay, exc)
+                self.logger.warning("%s %s failed; retrying in %g s: %s", method, path, delay, exc)
             except ApiError as exc:
                 exc.repeated = exc.repeated or repeated
                 raise
@@ -372,7 +388,8 @@ def _size_error(method: str, target: str, limit: int) -> BodyTooLargeError:
     )
 
 
-def _decode_object(data: bytes, path: str) -> dict[str, Any]:
+def decode_object(data: bytes, path: str) -> dict[str, Any]:
+    """Return the object in a response. Raises ConnectionLostError if it is none."""
     try:
         value = _decode(data)
     except DECODE_ERRORS as exc:

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from trioperator.errors import ConnectionLostError
-from trioperator.kube.client import Client
+from trioperator.kube.client import Client, Params
 from trioperator.kube.deep_json import split_members
 from trioperator.kube.error_response import parse_status
 from trioperator.kube.objects import BrokenObject, RawObject, parse_identity, parse_object
@@ -205,9 +205,16 @@ def longest_watch(settings: WatchingSettings) -> float:
 
 @contextlib.asynccontextmanager
 async def open_watch(
-    client: Client, path: str, *, resource_version: str, report: Callable[[BrokenObject], None] | None = None
+    client: Client,
+    path: str,
+    *,
+    resource_version: str,
+    params: Params | None = None,
+    report: Callable[[BrokenObject], None] | None = None,
 ) -> AsyncIterator[Watch]:
     """Watch the collection at *path* from *resource_version*, with the client's ``settings.watching``.
+
+    *params* are further parameters of the request, such as selectors.
 
     Objects that cannot be read are passed to *report*, and by default are skipped with a warning.
 
@@ -221,6 +228,7 @@ async def open_watch(
     response = await client.open_stream(
         path,
         params={
+            **(params or {}),
             "watch": True,
             "allowWatchBookmarks": True,
             "resourceVersion": resource_version,

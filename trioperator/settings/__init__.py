@@ -23,6 +23,7 @@ from trioperator.settings.rules import (
     DIFFBASE_STORAGE,
     DIGESTED_FIELDS,
     EXECUTOR,
+    FIELD_MANAGER,
     FINALIZER,
     PROGRESS_STORAGE,
     SECONDS,
@@ -236,6 +237,7 @@ class PersistenceSettings(Section):
     - ``write_delay`` (seconds, default 0.1): how long the progress of handlers is collected before it is stored
     - ``digested_fields`` (default: the data of Secrets): fields of which only digests are stored
     - ``digest_key`` (default None): a secret for these digests
+    - ``field_manager`` (default "trioperator"): the operator's name as an owner of fields that handlers write
     """
 
     _path: ClassVar[str] = "settings.persistence"
@@ -266,6 +268,11 @@ class PersistenceSettings(Section):
     digest_key: str | None = setting(None, TEXT.or_none(), secret=True)
     """A secret for the digests of ``digested_fields``, so that nobody else can find short values by trying; default:
     None. With another key, each object with such fields counts as changed once."""
+
+    field_manager: str = setting("trioperator", FIELD_MANAGER)
+    """The operator's name as a manager of fields in what handlers write with their ``client``, as ``kubectl get
+    --show-managed-fields`` shows it; default: "trioperator". Operators that apply parts of the same objects need names
+    of their own."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

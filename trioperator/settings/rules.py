@@ -19,6 +19,7 @@ __all__ = [
     "DIFFBASE_STORAGE",
     "DIGESTED_FIELDS",
     "EXECUTOR",
+    "FIELD_MANAGER",
     "FINALIZER",
     "INTEGER",
     "NAME_PREFIX",
@@ -102,6 +103,10 @@ def _with_secrets(value: Mapping[str, Iterable[Any]]) -> dict[str, tuple[FieldPa
 
 BOOLEAN = Rule("True or False", lambda value: isinstance(value, bool))
 TEXT = Rule("a non-empty string", lambda value: isinstance(value, str) and bool(value))
+FIELD_MANAGER = Rule(
+    "a printable string of at most 128 characters",
+    lambda value: isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable(),
+)
 INTEGER = Rule("a whole number", _is_int)
 COUNT = Rule("a whole number, 1 or more", lambda value: _is_int(value) and value >= 1)
 SECONDS = Rule("a number of seconds, 0 or more", _is_duration)

@@ -1,0 +1,100 @@
+"""Tests for :mod:`trioperator.client.kinds`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trioperator.client.kinds import parse_kind, parse_target, to_dict
+from trioperator.model.body import Body
+from trioperator.model.resource import Resource, Selector
+
+DEPLOYMENTS = Resource(
+    "apps", "v1", "deployments", kind="Deployment", singular="deployment", shortcuts=frozenset({"deploy"})
+)
+
+
+class Kr8sLike:
+    """As the classes of kr8s and pykube."""
+
+    version = "apps/v1"
+    kind = "Deployment"
+
+
+class ModelLike:
+    """As models with the fields of manifests."""
+
+    apiVersion = "apps/v1"  # noqa: N815 -- as in manifests
+    kind = "Deployment"
+
+
+class LightkubeLike:
+    """As the resources of lightkube."""
+
+    class _api_info:
+        class resource:
+            group, version, kind = "apps", "v1", "Deployment"
+
+
+class V1Deployment:
+    """As the models of the generated clients, which have their names only."""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("deployments",),
+        ("deploy",),
+        ("Deployment",),
+        ("deployments.apps",),
+        ("deployments.v1.apps",),
+        ("apps/v1", "Deployment"),
+        ("apps", "v1", "deployments"),
+        (Kr8sLike,),
+        (ModelLike,),
+        (LightkubeLike,),
+        (V1Deployment,),
+    ],
+    ids=str,
+)
+def test_a_kind_has_many_names(args: tuple[object, ...]) -> None:
+    kind = parse_kind(args)
+    assert isinstance(kind, Selector)
+    assert kind.matches(DEPLOYMENTS)
+    assert parse_target((*args, "web")) == (kind, "web", None)
+
+
+def test_a_resource_is_a_kind() -> None:
+    assert parse_kind((DEPLOYMENTS,)) is DEPLOYMENTS
+
+
+@pytest.mark.parametrize("args", [(), (1,), ("pods", None), (object,), (lambda resource: True,), (Body({}),)], ids=repr)
+def test_anything_else_names_no_kind(args: tuple[object, ...]) -> None:
+    with pytest.raises(TypeError, match="does not name a kind"):
+        parse_kind(args)
+
+
+@pytest.mark.parametrize("args", [(), ("pods",), ("pods", ""), ("pods", 1), ({"kind": "Pod"},), (1,)], ids=repr)
+def test_an_object_needs_a_kind_and_a_name(args: tuple[object, ...]) -> None:
+    with pytest.raises(TypeError):
+        parse_target(args)
+
+
+def test_an_object_names_itself() -> None:
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "prod"}}
+    for obj in (manifest, Body(manifest)):
+        assert parse_target((obj,)) == (Selector.parse("apps/v1", "Deployment"), "web", "prod")
+
+
+def test_what_is_sent_is_a_copy() -> None:
+    manifest: dict[str, Any] = {"metadata": {"name": "x"}, "items": [{"a": 1}]}
+    copied = to_dict(Body(manifest))
+    assert copied == manifest
+    copied["metadata"]["name"] = copied["items"][0]["a"] = "changed"
+    assert manifest == {"metadata": {"name": "x"}, "items": [{"a": 1}]}
+
+
+def test_what_cannot_be_sent_is_an_error() -> None:
+    with pytest.raises(TypeError, match="object is not a Kubernetes object"):
+        to_dict(object())

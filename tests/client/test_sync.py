@@ -1,0 +1,90 @@
+"""Tests for :mod:`trioperator.client.sync`."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.client.conftest import config_map, handling
+from trioperator.apiserver import Cluster
+from trioperator.client import Client, SyncClient
+from trioperator.errors import NotFoundError
+from trioperator.threads import run_in_thread
+
+T = TypeVar("T")
+
+
+async def in_thread(fn: Callable[[], T]) -> T:
+    with trio.fail_after(60):
+        return await trio.to_thread.run_sync(fn)
+
+
+def test_all_methods_are_there() -> None:
+    def public(cls: type) -> dict[str, Any]:
+        return {name: value for name, value in inspect.getmembers(cls) if name[0] != "_" and callable(value)}
+
+    assert public(SyncClient).keys() == public(Client).keys()
+    for name, method in public(SyncClient).items():
+        assert inspect.signature(method).parameters == inspect.signature(public(Client)[name]).parameters
+        assert method.__doc__ == public(Client)[name].__doc__
+
+
+async def test_methods_block_the_thread(client: Client, cluster: Cluster) -> None:
+    sync = SyncClient(client)
+
+    def work() -> None:
+        assert sync.create(config_map("one", a="1"))["data"] == {"a": "1"}
+        assert sync.apply(config_map("one", a="2"), force=True)["data"] == {"a": "2"}
+        assert sync.patch("configmaps", "one", merge={"data": {"b": "3"}})["data"] == {"a": "2", "b": "3"}
+        assert [obj["metadata"]["name"] for obj in sync.list("configmaps")] == ["one"]
+        assert [obj["metadata"]["name"] for obj in sync.iterate("configmaps")] == ["one"]
+        with sync.watch("configmaps") as events:
+            assert next(events).type == "ADDED"
+            sync.delete("configmaps", "one")
+            assert next(events).type == "DELETED"
+        with pytest.raises(NotFoundError):
+            sync.get("configmaps", "one")
+
+    await in_thread(work)
+    assert await cluster.list("configmaps") == []
+
+
+async def test_the_object_of_the_handler_owns_what_its_thread_creates(client: Client, cluster: Cluster) -> None:
+    sync = SyncClient(client)
+    owner = await cluster.create(config_map("owner"))
+    with handling(owner):
+        child = await in_thread(lambda: sync.create(config_map("child")))
+    assert child["metadata"]["ownerReferences"][0]["name"] == "owner"
+
+
+async def test_threads_of_a_handler_may_use_the_client_too(client: Client, cluster: Cluster) -> None:
+    sync = SyncClient(client)
+
+    def work() -> None:
+        thread = threading.Thread(target=lambda: sync.create(config_map("one")))
+        thread.start()
+        thread.join()
+
+    await in_thread(work)
+    assert await cluster.find("configmaps", "one", "default") is not None
+
+
+async def test_the_event_loop_is_never_blocked(client: Client) -> None:
+    with pytest.raises(RuntimeError, match="blocking function"):
+        SyncClient(client).list("configmaps")
+
+
+async def test_a_wait_in_a_thread_has_a_timeout(client: Client, autojump_clock: MockClock) -> None:
+    def wait() -> None:
+        sync.wait_for("configmaps", "one", condition="Ready", timeout=3600)
+
+    sync = SyncClient(client)
+    with pytest.raises(TimeoutError):
+        await run_in_thread(wait, limiter=trio.CapacityLimiter(1))
+    assert trio.current_time() == 3600

@@ -1,0 +1,9 @@
+"""What handlers and scripts talk to the cluster with: :class:`Client`, and :func:`open_client`."""
+
+from trioperator.client.client import Client, Propagation
+from trioperator.client.conditions import Condition
+from trioperator.client.session import open_client
+from trioperator.client.sync import SyncClient
+from trioperator.client.watching import ObjectEvent
+
+__all__ = ["Client", "Condition", "ObjectEvent", "Propagation", "SyncClient", "open_client"]

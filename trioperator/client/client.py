@@ -1,0 +1,329 @@
+"""The client of handlers and scripts: what it reads, by :class:`Reader`, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import trio
+
+from trioperator.backoff import Backoff
+from trioperator.client.adoption import HANDLED, adopt
+from trioperator.client.kinds import parse_kind, to_dict
+from trioperator.client.reading import Reader, Target, choose_namespace
+from trioperator.errors import ConflictError, NotFoundError
+from trioperator.kube.client import JSON_PATCH, MERGE_PATCH, Params, decode_object
+from trioperator.kube.retry import adjust_delay
+from trioperator.model.jsontypes import JsonObject
+
+__all__ = ["Client", "Propagation"]
+
+#: What becomes of the children of a deleted object.
+Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
+
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+# Attempts at a write that meets conflicts with others', and the delays between them, as of client-go's DefaultBackoff.
+_ATTEMPTS: Final = 5
+_BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
+
+
+class Client(Reader):
+    """A client of one API server: objects are dicts, and kinds have the names that decorators and kubectl accept.
+
+    ::
+
+        @trioperator.on.create("webapps")
+        async def create(spec, name, client):
+            await client.apply({
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": name},
+                "spec": make_deployment(spec),
+            })
+            await client.wait_for("deployments", name, condition="Available", timeout=60)
+
+    Handlers get one as their argument ``client``; :func:`trioperator.open_client` opens one elsewhere. Sync functions
+    get a :class:`SyncClient` with the same methods. Any number of tasks may use a client at the same time.
+
+    Requests that fail are retried with ``settings.networking.error_backoffs``, after the delay that the server asks for
+    (``Retry-After``) if it does: lost connections, HTTP 429 and 5xx, but a create only if the server cannot have
+    processed it. Conflicts of writes that are not conditional are retried five times. The errors are the package's:
+    NotFoundError, ConflictError, ForbiddenError, InvalidError, ..., all of them ApiErrors; ConnectionLostError without
+    a response; PausedError, and nothing is sent, if the operator must not write as others have taken over.
+
+    See docs/client.md.
+    """
+
+    async def create(
+        self,
+        obj: object,
+        *parent: object,
+        owner: object = HANDLED,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Create an object, and return it as created.
+
+        ::
+
+            pod = await client.create({"apiVersion": "v1", "kind": "Pod", "spec": {...}})
+            token = await client.create(request, "serviceaccounts", "default", subresource="token")
+
+        The object becomes a child of *owner*, as by :func:`trioperator.adopt`: by default, of the object that is being
+        handled; None for no owner. A child has the namespace and the labels of its owner, and without a name of its own
+        it is named after its owner. For a *subresource*, *parent* is the kind and the name of the object that has it.
+
+        Raises ConflictError if there is an object of that name, ValueError if the owner is in another namespace.
+        """
+        body = to_dict(obj)
+        if parent or subresource:
+            target = await self._locate(parent, namespace)
+            path = target.get_path(subresource)
+        else:
+            target = await self._prepare(body, namespace, owner=owner)
+            path = target.resource.get_path(target.namespace)
+        params = _make_params(target, dry_run=dry_run)
+        return await self._send(target, lambda: target.kube.post(path, body, params=params))
+
+    async def replace(
+        self, obj: object, *, namespace: str | None = None, subresource: str | None = None, dry_run: bool = False
+    ) -> JsonObject:
+        """Replace an object, or its *subresource* such as ``"status"``, and return the new one.
+
+        ::
+
+            config = await client.get("configmaps", "settings")
+            config["data"]["level"] = "debug"
+            await client.replace(config)
+
+        With its ``metadata.resourceVersion``, as it was read, nobody else's changes are lost: if it has changed
+        meanwhile, ConflictError is raised, which is not retried. Most custom resources require it.
+        """
+        body = to_dict(obj)
+        target = await self._prepare(body, namespace, owner=None)
+        path, params = target.get_path(subresource), _make_params(target, dry_run=dry_run)
+        conditional = _is_conditional(body)
+        return await self._send(target, lambda: target.kube.put(path, body, params=params), conditional=conditional)
+
+    async def patch(
+        self,
+        *target: object,
+        merge: Mapping[str, Any] | None = None,
+        json: Sequence[Mapping[str, Any]] | None = None,
+        strategic: Mapping[str, Any] | None = None,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Patch an object, or its *subresource* such as ``"status"``, and return the new one.
+
+        ::
+
+            await client.patch("pods", "web-0", merge={"metadata": {"labels": {"seen": "yes"}}})
+            await client.patch(pod, json=[{"op": "remove", "path": "/metadata/labels/seen"}])
+
+        Exactly one of *merge* (a JSON merge patch: None removes a field), *json* (a JSON patch) and *strategic* (a
+        strategic merge patch, for built-in kinds only) is the patch. With a ``metadata.resourceVersion``, it applies to
+        that version only: ConflictError is not retried.
+        """
+        found = await self._locate(target, namespace)
+        patches = {MERGE_PATCH: merge, JSON_PATCH: json, STRATEGIC_PATCH: strategic}
+        given = [(content_type, patch) for content_type, patch in patches.items() if patch is not None]
+        if len(given) != 1:
+            raise TypeError("patch() takes exactly one of merge=, json= and strategic=.")
+        ((content_type, patch),) = given
+        params = _make_params(found, dry_run=dry_run)
+        conditional = _is_conditional(patch) if isinstance(patch, Mapping) else False
+        return await self._patch(
+            found, patch, content_type, subresource=subresource, params=params, conditional=conditional
+        )
+
+    async def apply(
+        self,
+        obj: object,
+        *,
+        owner: object = HANDLED,
+        force: bool = False,
+        field_manager: str | None = None,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Apply an object server-side: create it, or change those of its fields that differ. Return the new one.
+
+        ::
+
+            await client.apply({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "settings"},
+                "data": {"level": "debug"},
+            })
+
+        Fields that the same field manager applied before, and are not in *obj* any more, are removed. *field_manager*
+        defaults to ``settings.persistence.field_manager``. A field that another manager has set to another value is a
+        ConflictError, which is not retried; *force* takes it over. *owner* is as for :meth:`create`.
+
+        Raises ValueError without ``metadata.name``.
+        """
+        body = to_dict(obj)
+        metadata = body.get("metadata") or {}
+        if not metadata.get("name"):
+            raise ValueError("Only objects with a name can be applied: set metadata.name.")
+        metadata.pop("managedFields", None)  # as read: the server accepts none
+        target = await self._prepare(body, namespace, owner=None if subresource else owner)
+        params = {**_make_params(target, field_manager=field_manager, dry_run=dry_run), "force": force}
+        return await self._patch(
+            target, body, APPLY_PATCH, subresource=subresource, params=params, conditional=_is_conditional(body)
+        )
+
+    async def delete(
+        self,
+        *target: object,
+        propagation: Propagation | None = None,
+        grace_period: int | None = None,
+        uid: str | None = None,
+        missing_ok: bool = False,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object; it may remain until its finalizers are removed: :meth:`wait_deleted` waits for that.
+
+        ::
+
+            await client.delete("jobs", "backup", propagation="Background")
+
+        *propagation* says what becomes of its children: they are deleted afterwards ("Background", the default of most
+        kinds) or before ("Foreground"), or stay ("Orphan"). *grace_period* is in seconds. With *uid*, no other object
+        of the same name is deleted: ConflictError. Raises NotFoundError if there is none, unless *missing_ok*.
+        """
+        found = await self._locate(target, namespace)
+        options = {"propagationPolicy": propagation, "gracePeriodSeconds": grace_period}
+        body: JsonObject = {key: value for key, value in options.items() if value is not None}
+        body |= {"preconditions": {"uid": uid}} if uid else {}
+        params = {"dryRun": "All" if dry_run else None}
+        try:
+            await self._send(
+                found,
+                lambda: found.kube.delete(found.get_path(), body=body or None, params=params),
+                conditional=uid is not None,
+            )
+        except NotFoundError as error:
+            if not (missing_ok or error.repeated):  # the response to a successful attempt was lost
+                raise
+
+    async def scale(self, *target: object, replicas: int, namespace: str | None = None) -> JsonObject:
+        """Set the number of replicas of an object that has a scale, and return its scale.
+
+        ::
+
+            await client.scale("deployments", "web", replicas=3)
+        """
+        found = await self._locate(target, namespace)
+        patch = {"spec": {"replicas": replicas}}
+        return await self._patch(found, patch, MERGE_PATCH, subresource="scale", params=_make_params(found))
+
+    async def evict(
+        self, pod: object, *, namespace: str | None = None, grace_period: int | None = None, dry_run: bool = False
+    ) -> None:
+        """Evict a pod, by its name or as it is: delete it if disruption budgets allow.
+
+        While they do not, the request is retried as after any HTTP 429, then TooManyRequestsError is raised.
+        """
+        found = await self._locate_pod(pod, namespace)
+        options = {} if grace_period is None else {"deleteOptions": {"gracePeriodSeconds": grace_period}}
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": found.name, "namespace": found.namespace},
+            **options,
+        }
+        params = {"dryRun": "All" if dry_run else None}
+        await self._send(found, lambda: found.kube.post(found.get_path("eviction"), eviction, params=params))
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        accept: str | None = None,
+    ) -> bytes:
+        """Send any other request, and return the body of its response; content types default to JSON.
+
+        ::
+
+            version = json.loads(await client.request("GET", "/version"))
+        """
+        kube = await self._connect()
+        return await kube.request(method, path, params=params, body=body, content_type=content_type, accept=accept)
+
+    async def _prepare(self, body: JsonObject, namespace: str | None, *, owner: object) -> Target:
+        """Complete an object that is to be written, and return where."""
+        api_version, kind = body.get("apiVersion"), body.get("kind")
+        if not (api_version and kind):
+            raise ValueError("The object has no apiVersion and kind, which say what it is.")
+        kube, resource = await self._find(parse_kind((api_version, kind)))
+        adopt(body, owner, resource=resource)
+        metadata = body.setdefault("metadata", {})
+        where = choose_namespace(kube, resource, namespace or metadata.get("namespace"))
+        if where is not None:
+            metadata["namespace"] = where
+        return Target(kube, resource, where, metadata.get("name") or "")
+
+    async def _patch(
+        self,
+        target: Target,
+        patch: object,
+        content_type: str,
+        *,
+        subresource: str | None,
+        params: Params,
+        conditional: bool = False,
+    ) -> JsonObject:
+        path, body = target.get_path(subresource), msgspec.json.encode(patch)
+
+        async def send() -> JsonObject:
+            data = await target.kube.request("PATCH", path, params=params, body=body, content_type=content_type)
+            return decode_object(data, path)
+
+        return await self._send(target, send, conditional=conditional)
+
+    async def _send(
+        self, target: Target, send: Callable[[], Awaitable[JsonObject]], *, conditional: bool = False
+    ) -> JsonObject:
+        """Send a write, again after conflicts with others if it is not *conditional*."""
+        conflicts = 0
+        while True:
+            with self._forgetting(target.resource):
+                try:
+                    return await send()
+                except ConflictError as error:
+                    conflicts += 1
+                    if conditional or conflicts >= _ATTEMPTS or not _is_passing(error):
+                        raise
+                    delay = adjust_delay(_BACKOFF.delay(conflicts), error, enforce=False)
+            await trio.sleep(delay)
+
+
+def _make_params(target: Target, *, field_manager: str | None = None, dry_run: bool = False) -> dict[str, str | None]:
+    manager = field_manager or target.kube.settings.persistence.field_manager
+    return {"fieldManager": manager, "dryRun": "All" if dry_run else None}
+
+
+def _is_conditional(body: Mapping[str, Any]) -> bool:
+    """Return whether a write is for one version of an object, or one object, only: sending it again cannot help."""
+    metadata = body.get("metadata") or {}
+    return bool(metadata.get("resourceVersion") or metadata.get("uid"))
+
+
+def _is_passing(error: ConflictError) -> bool:
+    """Return whether the same write may succeed next time: the server was changing the object for others."""
+    causes = error.details.get("causes")
+    owned = any(isinstance(cause, Mapping) and cause.get("reason") == "FieldManagerConflict" for cause in causes or ())
+    return error.reason == "Conflict" and not owned

@@ -1,0 +1,99 @@
+"""Kinds and objects as users name them: by strings, classes of client libraries, resources, and objects as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from trioperator.kits import _clients
+from trioperator.model.jsontypes import JsonObject
+from trioperator.model.resource import Resource, Selector
+
+__all__ = ["KindName", "TargetName", "parse_kind", "parse_target", "to_dict"]
+
+#: A kind that is known as it is, or to be looked up in the cluster.
+KindName: TypeAlias = Resource | Selector
+
+_FORMS: Final = "'pods', 'deployments.apps', ('apps/v1', 'Deployment'), a class or a Resource"
+# Classes of generated clients have no other attributes that say what they are for.
+_GENERATED: Final = re.compile(r"(V\d+(?:(?:alpha|beta)\d+)?)([A-Z]\w*)")
+
+
+class TargetName(NamedTuple):
+    """One object: its kind, its name, and its namespace where that is said."""
+
+    kind: KindName
+    name: str
+    namespace: str | None
+
+
+def parse_kind(args: tuple[object, ...]) -> KindName:
+    """Return the kind that positional arguments name. Raises TypeError for anything that does not name one kind."""
+    if len(args) == 1 and isinstance(args[0], Resource):
+        return args[0]
+    if len(args) == 1 and isinstance(args[0], type):
+        return _parse_class(args[0])
+    if not args or not all(isinstance(arg, str) for arg in args):
+        raise TypeError(f"{_quote(args)} does not name a kind: pass {_FORMS}.")
+    return Selector.parse(*args)
+
+
+def parse_target(args: tuple[object, ...]) -> TargetName:
+    """Return the object that positional arguments name: a kind and a name, or an object as it is.
+
+    Raises TypeError for anything else.
+    """
+    if len(args) == 1 and not isinstance(args[0], str | type | Resource):
+        return _parse_object(args[0])
+    *kind, name = args or ("",)
+    if not kind or not isinstance(name, str) or not name:
+        raise TypeError(f"{_quote(args)} does not name an object: pass its kind and its name, or the object itself.")
+    return TargetName(parse_kind(tuple(kind)), name, None)
+
+
+def to_dict(obj: object) -> JsonObject:
+    """Return an object as a new dict. Raises TypeError if it is no mapping, and none of a known client library."""
+    convert = getattr(obj, "to_dict", None)
+    if not isinstance(obj, Mapping) and callable(convert) and hasattr(type(obj), "from_dict"):  # lightkube's
+        obj = convert()
+    (found,) = _clients.walk([obj], readable=True)
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{type(obj).__name__} cannot be sent as it is: pass a dict.")
+    return {key: _copy(value) for key, value in found.items()}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _parse_object(obj: object) -> TargetName:
+    fields = _clients.as_owner(obj)
+    metadata = fields.get("metadata") or {}
+    if not metadata.get("name"):
+        raise TypeError("The object has no metadata.name.")
+    api_version, kind = fields.get("apiVersion"), fields.get("kind")
+    named = Selector.parse(api_version, kind) if api_version and kind else _parse_class(type(obj))
+    return TargetName(named, metadata["name"], metadata.get("namespace"))
+
+
+def _parse_class(cls: type) -> Selector:
+    info = getattr(cls, "_api_info", None)  # lightkube's
+    if info is not None:
+        resource = info.resource
+        return Selector.parse(resource.group or "", resource.version, resource.kind)
+    versions = (getattr(cls, name, None) for name in ("apiVersion", "api_version", "version"))
+    version = next((version for version in versions if isinstance(version, str)), None)
+    kind = getattr(cls, "kind", None)
+    if version and isinstance(kind, str):
+        return Selector.parse(version, kind)
+    generated = _GENERATED.fullmatch(cls.__name__)
+    if generated is None:
+        raise TypeError(f"The class {cls.__qualname__} does not name a kind: it has no apiVersion and kind.")
+    return Selector.parse(version=generated[1].lower(), kind=generated[2])
+
+
+def _quote(args: tuple[object, ...]) -> str:
+    return ", ".join(map(repr, args)) or "Nothing"

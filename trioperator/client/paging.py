@@ -1,0 +1,77 @@
+"""Lists, page by page, and their selectors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from trioperator.kube.client import Client, Params
+from trioperator.kube.objects import RawObject
+from trioperator.model.jsontypes import JsonObject
+
+__all__ = ["Labels", "ObjectPages", "make_selectors"]
+
+#: A selector as a string, such as ``"app=web,tier!=cache"``, or as a mapping of values that must be equal.
+Labels: TypeAlias = str | Mapping[str, str]
+
+
+def make_selectors(labels: Labels | None, fields: Labels | None) -> dict[str, str]:
+    """Return the parameters of a request for the objects that match the selectors."""
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: _join(value) for key, value in selectors.items() if value}
+
+
+def _join(selector: Labels) -> str:
+    if isinstance(selector, str):
+        return selector
+    return ",".join(f"{key}={value}" for key, value in selector.items())
+
+
+class ObjectPages:
+    """An asynchronous iterator over the objects of a list, which is requested page by page.
+
+    *locate* returns the client and the path of the list; *limit* is the size of a page, 0 for the whole list. Nothing
+    is open between pages, so that an iteration can be left at any time.
+    """
+
+    def __init__(
+        self, locate: Callable[[], Awaitable[tuple[Client, str]]], params: Params, *, limit: int | None = None
+    ) -> None:
+        self._locate = locate
+        self._params = params
+        self._limit = limit
+        self._objects: deque[RawObject] = deque()
+        self._token: str | None = ""
+
+    def restart(self, *, limit: int | None = None) -> ObjectPages:
+        """Return an iterator over the same list from its beginning."""
+        return ObjectPages(self._locate, self._params, limit=limit)
+
+    def __aiter__(self) -> ObjectPages:
+        return self
+
+    async def __anext__(self) -> JsonObject:
+        while True:
+            while not self._objects:
+                if self._token is None:
+                    raise StopAsyncIteration
+                await self._request(self._token)
+            raw = self._objects.popleft()
+            try:
+                return raw.decode()
+            except msgspec.MsgspecError as exc:
+                client, _ = await self._locate()
+                client.logger.warning("%s is left out of a list: %s", raw, exc)
+
+    async def _request(self, token: str) -> None:
+        client, path = await self._locate()
+        limit = client.settings.watching.page_size if self._limit is None else self._limit
+        page = await client.list_page(path, params=self._params, limit=limit, continue_=token)
+        for broken in page.broken:
+            name = "An object" if broken.identity is None else broken.identity
+            client.logger.warning("%s is left out of the list of %s: %s", name, path, broken.problem)
+        self._objects.extend(page.items)
+        self._token = page.next or None

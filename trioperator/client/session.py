@@ -1,0 +1,123 @@
+"""Connections of clients: that of an operator, which is opened when it is first used, and those of scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from trioperator.client.adoption import find_handled
+from trioperator.client.client import Client
+from trioperator.client.sync import SyncClient
+from trioperator.errors import ConnectionLostError
+from trioperator.handling.invoke import Clients
+from trioperator.kube.client import Client as KubeClient
+from trioperator.kube.client import log_in
+from trioperator.kube.connection import load_connection
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.credential_store import Login, login_in_thread, login_with
+from trioperator.logs import LocalObjectLogger, Logger, get_logger
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Session", "open_client"]
+
+_logger = get_logger(__name__)
+
+
+class Session:
+    """The connection of an operator, and the clients of its handlers, which take part in it.
+
+    The first request logs in: so startup handlers, which are called before the operator connects, can have a client
+    too. Writes of handlers call *fence* before, which raises if the operator must not write.
+    """
+
+    def __init__(
+        self,
+        make_login: Callable[[], Login],
+        *,
+        settings: OperatorSettings,
+        transport: httpx.AsyncBaseTransport | None,
+        fence: Callable[[], None],
+    ) -> None:
+        self._make_login = make_login
+        self._settings = settings
+        self._transport = transport
+        self._fence = fence
+        self._opening = trio.Lock()
+        self._stack = contextlib.AsyncExitStack()
+        self._opened: KubeClient | None = None
+        self._fenced: KubeClient | None = None
+        self._closed = False
+        client = Client(self._connect)
+        self.clients = Clients(for_async=client, for_sync=SyncClient(client))
+
+    async def open(self) -> KubeClient:
+        """Return the connected client, which is not fenced; log in if that has not been done.
+
+        Raises ConfigError if the connection is invalid, LoginError if there are no credentials.
+        """
+        async with self._opening:
+            if self._opened is None:
+                opening = log_in(self._make_login(), settings=self._settings, transport=self._transport)
+                self._opened = await self._stack.enter_async_context(opening)
+            return self._opened
+
+    async def aclose(self) -> None:
+        """Close all connections: requests that handlers have left behind fail from now on."""
+        self._closed = True
+        await self._stack.aclose()
+
+    async def _connect(self) -> KubeClient:
+        if self._closed:
+            raise ConnectionLostError("the operator has stopped, and its client is closed")
+        if self._fenced is None:
+            self._fenced = (await self.open()).fenced(self._fence).logging_to(_find_logger)
+        return self._fenced
+
+
+def _find_logger() -> Logger:
+    """Return a logger that is bound to the handled object, if there is one, and posts nothing."""
+    handled = find_handled()
+    return _logger if handled is None else LocalObjectLogger(body=handled)
+
+
+@contextlib.asynccontextmanager
+async def open_client(
+    *,
+    kubeconfig: str | os.PathLike[str] | None = None,
+    context: str | None = None,
+    connection: ConnectionInfo | None = None,
+    settings: OperatorSettings | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> AsyncIterator[Client]:
+    """Open a client outside of operators, for scripts and tests.
+
+    ::
+
+        async with trioperator.open_client() as client:
+            print(await client.list("nodes"))
+
+    - *kubeconfig*, *context*: the file, and a context in it; default: as kubectl, or the pod's service account
+    - *connection*: API server and credentials, in place of these
+    - *settings*: settings, of which ``networking``, ``watching`` and ``persistence.field_manager`` matter
+    - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
+
+    Raises TypeError for *connection* together with *kubeconfig* or *context*, ConfigError if there is no configuration
+    or it is invalid, LoginError if there are no credentials. See docs/client.md.
+    """
+    if connection is not None and (kubeconfig or context):
+        raise TypeError("Pass either connection= or kubeconfig= and context=, not both.")
+    files = None if kubeconfig is None else [kubeconfig]
+    login = login_in_thread(lambda: load_connection(files, context)) if connection is None else login_with(connection)
+    async with log_in(login, settings=settings or OperatorSettings(), transport=transport) as kube:
+
+        async def connect() -> KubeClient:
+            return kube
+
+        yield Client(connect)

@@ -1,0 +1,41 @@
+"""Waiting for what becomes of one object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from trioperator.client.watching import ObjectWatch
+from trioperator.kube.client import Client
+from trioperator.kube.objects import RawObject
+
+__all__ = ["wait_until"]
+
+T = TypeVar("T")
+
+
+async def wait_until(
+    client: Client, path: str, name: str, check: Callable[[RawObject | None], T | None], *, timeout: float | None
+) -> T | None:
+    """Watch the object *name* of the collection at *path* until *check* returns something else than None: return that.
+
+    *check* is called with each state of the object, None while it does not exist. Returns None after *timeout* seconds.
+    Raises as watches do, and what *check* raises.
+    """
+    watch = ObjectWatch(client, path, {"fieldSelector": f"metadata.name={name}"})
+    checked = False
+    try:
+        with trio.move_on_after(math.inf if timeout is None else timeout):
+            while True:
+                await watch.advance()
+                if watch.take() or (watch.is_listed and not checked):
+                    checked = True
+                    result = check(next(iter(watch.known), None))
+                    if result is not None:
+                        return result
+        return None
+    finally:
+        await watch.aclose()
