@@ -92,6 +92,23 @@ def test_what_is_stored_is_fetched(make: Callable[[], ProgressStorage], key: str
 
 
 @each_storage
+@given(key=st.sampled_from(["fn", "a/b", "lambda:/x.py:5", "n" * 100]), record=records)
+@untimed
+def test_an_object_has_records_from_the_first_to_the_last(
+    make: Callable[[], ProgressStorage], key: str, record: ProgressRecord
+) -> None:
+    storage = make()
+    others = {"trioperator.dev/last-handled-configuration": "{}", "trioperator.dev/kopf-managed": "yes", "x": "y"}
+    raw = body_with(others, {"replicas": 1})
+    assert not storage.has_records(body=Body(raw))
+    raw = stored(storage, raw, key, record)
+    assert storage.has_records(body=Body(raw))
+    patch = Patch()
+    storage.purge(key=key, body=Body(raw), patch=patch)
+    assert not storage.has_records(body=Body(apply_merge(raw, patch)))
+
+
+@each_storage
 def test_a_newer_record_replaces_the_older_one_completely(make: Callable[[], ProgressStorage]) -> None:
     storage = make()
     raw = stored(storage, body_with(), "fn", RECORD)

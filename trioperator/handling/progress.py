@@ -28,6 +28,10 @@ PREFIX = "trioperator.dev"
 _FIELDS = ("started", "stopped", "delayed", "purpose", "retries", "success", "failure", "message", "subrefs")
 
 
+# What has the same prefix as a rule without being a record.
+_LAST_HANDLED = "last-handled-configuration"
+
+
 class ProgressRecord(TypedDict, total=False):
     """Stored progress of one handler. Times are ISO 8601 strings; ``subrefs`` are the ids of sub-handlers."""
 
@@ -69,6 +73,13 @@ class ProgressStorage(abc.ABC):
 
     def flush(self) -> None:  # noqa: B027 -- optional
         """Write buffered records: all records of an object have been stored or purged."""
+
+    def has_records(self, *, body: Body) -> bool:
+        """Check whether there may be any records on an object: where there are none, they are not looked up one by one.
+
+        Asked of the storages of this package only: a storage that is derived from them may keep its records elsewhere.
+        """
+        return True
 
 
 def format_field(field: FieldSpec, name: str) -> FieldPath:
@@ -138,6 +149,11 @@ class AnnotationsProgressStorage(ProgressStorage):
     def _keys(self, key: str, body: Mapping[str, Any]) -> tuple[str, ...]:
         return annotation_keys(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
 
+    def has_records(self, *, body: Body) -> bool:
+        mine = f"{self.prefix}/"
+        others = marker_key(self.prefix), f"{mine}{_LAST_HANDLED}"
+        return any(key.startswith(mine) and key not in others for key in annotations_of(body))
+
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         present = annotations_of(body)
         if not present:
@@ -196,6 +212,9 @@ class StatusProgressStorage(ProgressStorage):
         except (msgspec.MsgspecError, RecursionError):
             return None
 
+    def has_records(self, *, body: Body) -> bool:
+        return bool(resolve(body, self.field))
+
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
         # All fields, so that no field of the previous record remains.
         ensure(patch, (*self.field, key), {name: record.get(name) for name in _FIELDS})
@@ -251,6 +270,9 @@ class MultiProgressStorage(ProgressStorage):
     def flush(self) -> None:
         for storage in self.storages:
             storage.flush()
+
+    def has_records(self, *, body: Body) -> bool:
+        return any(storage.has_records(body=body) for storage in self.storages)
 
 
 class SmartProgressStorage(MultiProgressStorage):
