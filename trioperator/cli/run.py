@@ -147,7 +147,7 @@ Verbose: TypeAlias = Annotated[
     bool, _option("-v", "--verbose", env="VERBOSE", help="Log debug messages of the operator.")
 ]
 Debug: TypeAlias = Annotated[
-    bool, _option("-d", "--debug", env="DEBUG", help="Log debug messages of the operator, Trio, asyncio and Quart.")
+    bool, _option("-d", "--debug", env="DEBUG", help="Log debug messages of the operator, Trio and asyncio.")
 ]
 Quiet: TypeAlias = Annotated[bool, _option("-q", "--quiet", env="QUIET", help="Log only warnings and errors.")]
 LogFormatOption: TypeAlias = Annotated[

@@ -190,7 +190,7 @@ class _Handler(logging.Handler):
 
 
 # Libraries whose messages are useful only for debugging.
-_LOW_LEVEL: Final = ("asyncio", "concurrent", "quart", "trio")
+_LOW_LEVEL: Final = ("asyncio", "concurrent", "trio")
 # Libraries that log requests, headers, bodies or credentials: from WARNING on, always.
 _TALKATIVE: Final = (
     "aiohttp",
@@ -231,7 +231,7 @@ def configure(
 ) -> None:
     """Log the whole process to stderr, as the command line does. A second call replaces the first.
 
-    - *debug*: log at the DEBUG level, with that of Trio, asyncio and Quart, which otherwise log from WARNING on
+    - *debug*: log at the DEBUG level, with that of Trio and asyncio, which otherwise log from WARNING on
     - *verbose*: log at the DEBUG level; the default is INFO
     - *quiet*: log from WARNING on
     - *log_format*: a LogFormat, or a format string of the standard library; default: ``LogFormat.FULL``

@@ -1,1 +1,1 @@
-"""The operator's HTTP servers, on quart-trio and Hypercorn. Imported only if something is served."""
+"""The operator's HTTP servers, on Hypercorn. Imported only if something is served."""

@@ -17,8 +17,8 @@ from trioperator.logs import get_logger
 __all__ = ["MAX_BODY", "PLAIN", "Answer", "PlainApp", "Request"]
 
 PLAIN: Final = "text/plain; charset=utf-8"
-#: Bytes that are read of the body of a request.
-MAX_BODY: Final = 64 * 1024
+#: Bytes that are read of the body of a request. None has a meaning: a small one is ignored, a larger one rejected.
+MAX_BODY: Final = 1024
 # Seconds for receiving a body.
 _BODY_TIMEOUT: Final = 10.0
 

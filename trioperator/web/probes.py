@@ -18,6 +18,7 @@ from trioperator.errors import ActivityError, HandlerRetriesError
 from trioperator.logs import get_logger
 from trioperator.pulse import Pulse
 from trioperator.web.endpoint import parse_endpoint
+from trioperator.web.plain_app import Answer, PlainApp, Request
 
 __all__ = ["Probe", "ProbeReport", "Prober", "serve_probes"]
 
@@ -26,12 +27,6 @@ Probe: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 
 # Seconds for which a report is cached, so that frequent probes cost no more than rare ones (as in Kopf).
 _MAX_AGE: Final = 10.0
-
-# Bytes. Probes have no body: a small one is ignored, a larger one rejected.
-_MAX_BODY: Final = 64 * 1024
-
-# Seconds for receiving a body.
-_BODY_TIMEOUT: Final = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,19 +108,9 @@ async def serve_probes(
         task_status.started(url)
 
 
-def _build_app(path: str, prober: Prober) -> Any:
-    import quart
-    import quart_trio
-
-    app = quart_trio.QuartTrio(__name__, static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
-    app.config["BODY_TIMEOUT"] = _BODY_TIMEOUT
-    headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
-
-    @app.get(path, strict_slashes=False)
-    async def answer() -> tuple[bytes, int, dict[str, str]]:
-        await quart.request.get_data()  # HTTP 413 or 408
+def _build_app(path: str, prober: Prober) -> PlainApp:
+    async def answer(request: Request) -> Answer:
         report = await prober.get()
-        return report.content, 200 if report.healthy else 500, headers
+        return Answer(report.content, 200 if report.healthy else 500, "application/json")
 
-    return app
+    return PlainApp({path: answer})

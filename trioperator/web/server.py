@@ -58,6 +58,9 @@ _CHUNK: Final = 65_536
 
 _MAX_CONNECTIONS: Final = 200
 
+# Bytes that are parsed before other connections have their turn: of a body in small chunks, a thousand chunks.
+_READ: Final = 4096
+
 # Tasks that accept connections. Each accepts one in a pass of Trio's scheduler, in which every other connection may do
 # something, too: a single one does not keep up with many clients.
 _ACCEPTORS: Final = 16
@@ -200,7 +203,7 @@ class _Connections:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_close_when_cancelled, stream)
                     transport: Any = await self._secure(stream)  # Hypercorn's type is that of TLS streams
-                    wrapped: Any = self._make_app(scope, getattr(transport, "peer", None))
+                    wrapped: Any = self._make_app(scope, transport.peer)
                     await _Http1Server(
                         ASGIWrapper(wrapped), self._config, self._context, ConnectionState({}), transport
                     )
@@ -210,14 +213,14 @@ class _Connections:
             finally:
                 self._open.pop(scope, None)
 
-    async def _secure(self, stream: trio.SocketStream) -> trio.SocketStream | _TlsConnection:
+    async def _secure(self, stream: trio.SocketStream) -> _Connection:
         """Return the stream of a connection, after the TLS handshake if there is TLS."""
         if self._options.make_context is None:
-            return stream
+            return _Connection(stream)
         tls = trio.SSLStream(stream, self._options.make_context(), server_side=True, https_compatible=True)
         with trio.fail_after(_HANDSHAKE):
             await tls.do_handshake()
-        return _TlsConnection(tls)
+        return _Connection(tls)
 
     def _make_app(self, connection: trio.CancelScope, peer: Mapping[str, Any] | None) -> AsgiApp:
         """Return the application for one connection: it counts its requests, and knows the client's certificate."""
@@ -237,23 +240,31 @@ class _Connections:
         return run
 
 
-class _TlsConnection:
-    """A TLS stream as Hypercorn wants it for connections without TLS. ``peer`` is the client's certificate."""
+class _Connection:
+    """A stream as Hypercorn wants it for connections without TLS: read in small pieces, so that others have a turn.
 
-    def __init__(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
+    ``peer`` is the client's certificate.
+    """
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self._stream = stream
-        self.socket = stream.transport_stream.socket
-        self.peer: Mapping[str, Any] | None = stream.getpeercert() or None
+        self.socket = stream.socket if isinstance(stream, trio.SocketStream) else stream.transport_stream.socket
+        self.peer: Mapping[str, Any] | None = None
+        if isinstance(stream, trio.SSLStream):
+            self.peer = stream.getpeercert() or None
 
     async def send_all(self, data: bytes) -> None:
         await self._stream.send_all(data)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self._stream.receive_some(max_bytes)
+        return await self._stream.receive_some(min(max_bytes or _READ, _READ))
 
     async def send_eof(self) -> None:
-        """Do nothing: TLS has no half-closed connections."""
-        await trio.lowlevel.checkpoint()
+        """Send the end of file; nothing with TLS, which has no half-closed connections."""
+        if isinstance(self._stream, trio.SocketStream):
+            await self._stream.send_eof()
+        else:
+            await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -322,7 +333,7 @@ class _Http1Server(TCPServer):
         if isinstance(event, RawData):
             await super().protocol_send(event)
             return
-        # Quart cancels a request at its end, which may be in here: connections would be neither closed nor idle then.
+        # Applications may be cancelled at their end, which may be in here: connections would be left open then.
         with trio.move_on_after(_LINGER, shield=True):
             if isinstance(event, Updated):
                 await super().protocol_send(event)
