@@ -106,6 +106,7 @@ from trioperator.web.admission_server import (
     WebhookMinikubeServer,
     WebhookServer,
 )
+from trioperator.web.admission_tunnels import WebhookAutoTunnel, WebhookNgrokTunnel
 
 __all__ = [
     "ABSENT",
@@ -187,12 +188,14 @@ __all__ = [
     "UserCodeError",
     "UserInfo",
     "WebhookAutoServer",
+    "WebhookAutoTunnel",
     "WebhookClientConfig",
     "WebhookClientConfigService",
     "WebhookDockerDesktopServer",
     "WebhookFn",
     "WebhookK3dServer",
     "WebhookMinikubeServer",
+    "WebhookNgrokTunnel",
     "WebhookServer",
     "WebhookServerProtocol",
     "__version__",

@@ -11,8 +11,6 @@ _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.
 _MISSING: Final = {
     "AiohttpSession": "does not exist, as requests are sent by Trio: return a ConnectionInfo, or pass transport=.",
     "KopfRunner": _LATER,
-    "WebhookAutoTunnel": _LATER,
-    "WebhookNgrokTunnel": _LATER,
     "run_tasks": _NURSERY,
     "spawn_tasks": _NURSERY,
 }

@@ -31,6 +31,7 @@ __all__ = [
     "WebhookK3dServer",
     "WebhookMinikubeServer",
     "WebhookServer",
+    "recognize_cluster",
 ]
 
 _Files = tuple[bytes | None, ...]
@@ -270,14 +271,14 @@ class WebhookAutoServer(WebhookServer):
 
     async def inspect_cluster(self, client: Client) -> None:
         """Find out by which host name the cluster reaches this machine, unless ``host`` is given."""
-        kind = None if self.host else await _recognize(client)
+        kind = None if self.host else await recognize_cluster(client)
         if kind is not None:
             self.host = kind.DEFAULT_HOST
             self.addr = kind.DEFAULT_ADDR if self.addr is None else self.addr
             get_logger("trioperator.web.admission").info("The cluster is recognized: using %s.", kind.__name__)
 
 
-async def _recognize(client: Client) -> type[WebhookServer] | None:
+async def recognize_cluster(client: Client) -> type[WebhookServer] | None:
     """Return the class of servers for the cluster; None if it is of no known kind."""
     try:
         if "k3s" in str((await client.get("/version")).get("gitVersion")):
