@@ -55,7 +55,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 
     ``scanning`` is for watching CRDs and namespaces, ``events`` for posting Kubernetes Events. ``peering`` is the kind
     and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any. ``managed``
-    is the name of the managed webhook configurations, ``conversions`` is for managed conversions of CRDs.
+    is the name of the managed webhook configurations, ``conversions`` is for managed conversions of CRDs, ``ca_secret``
+    is the namespace and the name of the Secret with the CA of webhooks.
     """
 
     scope: Scope = Scope()
@@ -65,6 +66,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     lease: tuple[str, str] | None = None
     managed: str | None = None
     conversions: bool = False
+    ca_secret: tuple[str, str] | None = None
 
     @property
     def namespaces(self) -> frozenset[str] | None:
@@ -106,13 +108,9 @@ def list_permissions(
     if handlers:
         _add_operator(collected, requirements, has_cluster_kinds=has_cluster_kinds)
     if requirements.lease is not None:
-        namespace, name = requirements.lease
-        group, resource = "coordination.k8s.io", "leases"
-        rules = [
-            Rule(group, resource, frozenset({"create"})),  # the name of what is created is not checked
-            Rule(group, resource, frozenset({"get", "update"}), frozenset({name})),
-        ]
-        collected.places.setdefault(namespace, []).extend(rules)
+        collected.add_named("coordination.k8s.io", "leases", requirements.lease, verbs={"get", "update"})
+    if requirements.ca_secret is not None:
+        collected.add_named("", "secrets", requirements.ca_secret, verbs={"get"})
     places = {place: _reduce(rules) for place, rules in collected.places.items()}
     return Permissions(places.pop(None, ()), {str(p): rules for p, rules in places.items()}, tuple(problems))
 
@@ -130,6 +128,16 @@ class _Collected:
             places = sorted(self.namespaces)
         for place in places:
             self.places.setdefault(place, []).extend(rules)
+
+    def add_named(self, group: str, resource: str, place: tuple[str, str], *, verbs: Iterable[str]) -> None:
+        """Add the rules for one object, by its namespace and name, that the operator creates."""
+        namespace, name = place
+        self.places.setdefault(namespace, []).extend(
+            [
+                Rule(group, resource, frozenset({"create"})),  # the name of what is created is not checked
+                Rule(group, resource, frozenset(verbs), frozenset({name})),
+            ]
+        )
 
 
 def _add_operator(collected: _Collected, requirements: Requirements, *, has_cluster_kinds: bool) -> None:

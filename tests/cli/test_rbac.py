@@ -124,6 +124,17 @@ def test_webhooks_need_what_is_managed(invoke: Invoke, app: str, tmp_path: pathl
     }
 
 
+def test_a_secret_for_the_ca_is_in_its_namespace(invoke: Invoke, app: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / app).write_text(WEBHOOKS)
+    options = ("--embedded", "--apply", "crds.yaml", "--ca-secret", "ops/webhook-ca", app)
+    roles = load(invoke("rbac", *options))
+    assert [(role["kind"], role["metadata"].get("namespace")) for role in roles] == [
+        ("ClusterRole", None),
+        ("Role", "ops"),
+    ]
+    assert granted(roles[1]) == {"secrets": "create", "secrets webhook-ca": "get"}
+
+
 def test_patterns_of_namespaces_lead_to_a_cluster_role(invoke: Invoke, app: str) -> None:
     [role] = load(invoke("rbac", "--embedded", "--apply", "crds.yaml", "-n", "team-*", "-P", "mine", app))
     assert role["kind"] == "ClusterRole"

@@ -40,6 +40,7 @@ class RbacOptions:
     events: bool = True
     managed: str | None = None
     conversions: bool = False
+    ca_secret: tuple[str, str] | None = None
     name: str = "trioperator"
     account: tuple[str, str] | None = None
     manifests: tuple[str, ...] | None = None
@@ -100,6 +101,10 @@ Conversions: TypeAlias = Annotated[
         help="With conversions of CRDs: settings.admission.managed_conversions.",
     ),
 ]
+CaSecret: TypeAlias = Annotated[
+    str | None,
+    _option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="With a Secret for the CA of webhooks."),
+]
 Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the roles.")]
 ServiceAccount: TypeAlias = Annotated[
     str | None,
@@ -132,6 +137,7 @@ def rbac(
     events: Events = True,
     managed: Managed = None,
     conversions: Conversions = False,
+    ca_secret: CaSecret = None,
     name: Name = "trioperator",
     service_account: ServiceAccount = None,
     embedded: Embedded = False,
@@ -144,7 +150,7 @@ def rbac(
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
     if manifests and not embedded:
         raise typer.BadParameter("it requires --embedded.", param_hint="'--apply'")
-    account = _parse_account(service_account)
+    account = _parse_pair(service_account, "--service-account")
     options = RbacOptions(
         files=tuple(files or ()),
         modules=tuple(modules or ()),
@@ -156,6 +162,7 @@ def rbac(
         events=events,
         managed=managed,
         conversions=conversions,
+        ca_secret=_parse_pair(ca_secret, "--ca-secret"),
         name=name,
         account=account,
         manifests=tuple(manifests or ()) if embedded else None,
@@ -163,12 +170,12 @@ def rbac(
     _print_roles(options)
 
 
-def _parse_account(text: str | None) -> tuple[str, str] | None:
+def _parse_pair(text: str | None, option: str) -> tuple[str, str] | None:
     if text is None:
         return None
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
-        raise typer.BadParameter("pass NAMESPACE/NAME.", param_hint="'--service-account'")
+        raise typer.BadParameter("pass NAMESPACE/NAME.", param_hint=f"'{option}'")
     return namespace, name
 
 
@@ -255,6 +262,7 @@ def _make_requirements(options: RbacOptions, resources: Collection[Resource]) ->
         lease=options.lease,
         managed=options.managed,
         conversions=options.conversions,
+        ca_secret=options.ca_secret,
     )
     return requirements, problems
 

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, ClassVar
@@ -17,6 +18,7 @@ import trio
 from trioperator.errors import ApiError, ConfigError
 from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
 from trioperator.logs import get_logger
+from trioperator.web.authority import Authority, load_authority
 from trioperator.web.certificates import build_certificate, make_context, read_files
 from trioperator.web.endpoint import Endpoint, open_sockets
 
@@ -60,6 +62,7 @@ class WebhookServer:
       clients need one (``ssl.CERT_REQUIRED``); default mode: ``ssl.CERT_OPTIONAL`` if there is a CA
     - ``context``: TLS context in place of all that
     - ``insecure``: HTTP without TLS, which API servers do not support
+    - ``ca_secret``: Secret, as ``"namespace/name"``, in which the server's own CA is kept; default: a new one each time
     - ``file_check_interval``: seconds between checks whether files have changed; default: 60
 
     See docs/admission.md.
@@ -86,6 +89,7 @@ class WebhookServer:
     verify_capath: str | os.PathLike[str] | None = None
     verify_cadata: str | bytes | None = None
     file_check_interval: float = 60
+    ca_secret: str | None = None
 
     def __post_init__(self) -> None:
         self.extra_sans = tuple([self.extra_sans] if isinstance(self.extra_sans, str) else self.extra_sans)
@@ -95,6 +99,22 @@ class WebhookServer:
             raise ConfigError("The webhook server has both cafile=... and cadata=...: use one or the other.")
         if self.pkeyfile is not None and self.certfile is None:
             raise ConfigError("The webhook server has pkeyfile=... without certfile=..., the certificate of the key.")
+        self.own_authority: Authority | None = None
+        if self.ca_secret is not None:
+            self._check_secret(self.ca_secret)
+
+    def _check_secret(self, secret: str) -> None:
+        if not re.fullmatch(r"[^/]+/[^/]+", secret):
+            raise ConfigError(f"The webhook server has ca_secret={secret!r}: it must be 'namespace/name'.")
+        if self.certfile is not None or self.context is not None or self.insecure:
+            raise ConfigError(
+                "The webhook server has ca_secret=..., and no certificate of its own: use one or the other."
+            )
+
+    async def inspect_cluster(self, client: Client) -> None:
+        """Load the CA from its Secret, if there is one. Called before the server."""
+        if self.ca_secret is not None:
+            self.own_authority = await load_authority(client, self.ca_secret)
 
     @staticmethod
     def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:
@@ -104,6 +124,8 @@ class WebhookServer:
 
     async def __call__(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
         """Serve reviews by *fn*; yield the address now, and again whenever the CA has changed."""
+        if self.ca_secret is not None and self.own_authority is None:
+            raise ConfigError("The webhook server has ca_secret=...: await its inspect_cluster(client) before.")
         tls = None if self.insecure else await _TlsFiles.load(self)
         endpoint, sockets = await open_sockets(self._endpoint)
         with contextlib.ExitStack() as stack:
@@ -176,7 +198,11 @@ class _TlsFiles:
             hosts = [server.url_host, server.addr or "localhost", *server.extra_sans]
             if loaded._is_local:
                 hosts += ["localhost", "127.0.0.1", "::1"]
-            loaded._made = await trio.to_thread.run_sync(build_certificate, hosts)
+            own = server.own_authority
+            authority = None if own is None else (own.certificate, own.key)
+            loaded._made = await trio.to_thread.run_sync(
+                functools.partial(build_certificate, hosts, authority=authority)
+            )
         loaded._take(await loaded._read())
         return loaded
 
@@ -271,6 +297,7 @@ class WebhookAutoServer(WebhookServer):
 
     async def inspect_cluster(self, client: Client) -> None:
         """Find out by which host name the cluster reaches this machine, unless ``host`` is given."""
+        await super().inspect_cluster(client)
         kind = None if self.host else await recognize_cluster(client)
         if kind is not None:
             self.host = kind.DEFAULT_HOST
