@@ -50,6 +50,7 @@ class Uncopyable:
         ({"namespaces": re.compile("a.*")}, TypeError, "Pass namespaces as a list"),
         ({"liveness_endpoint": "nonsense"}, ConfigError, "nonsense"),
         ({"health_endpoint": "nonsense"}, ConfigError, "nonsense"),
+        ({"metrics_endpoint": "nonsense"}, ConfigError, "nonsense"),
         ({"lifecycle": "asap"}, TypeError, "A lifecycle must be a sync function"),
         ({"memo": Uncopyable()}, ConfigError, "uncopyable cannot be copied: ValueError('only one')"),
     ],

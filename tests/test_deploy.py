@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pathlib
 import re
@@ -250,3 +251,43 @@ def test_the_image_installs_what_is_locked_and_nothing_else() -> None:
     assert len(installs) == 4
     for command in installs:
         assert ("--require-hashes" in command and "--only-binary" in command) or "--no-index" in command, command
+
+
+def test_the_dashboard_shows_documented_metrics_only_and_most_of_them() -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "monitoring.md").read_text(), re.M))
+    dashboard = json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    shown = {
+        name.removesuffix("_bucket")
+        for expression in expressions
+        for name in re.findall(
+            r"\b(?:controller_runtime|workqueue|rest_client|leader_election|trioperator)_\w+", expression
+        )
+    }
+    assert shown <= documented
+    assert len(documented - shown) <= 2
+    assert all(expression.count("(") == expression.count(")") for expression in expressions)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_ports_of_the_manifests_fit_together() -> None:
+    folder = ROOT / "deploy/monitoring"
+    patch, service, monitor, policy = (
+        yaml.safe_load((folder / f"{name}.yaml").read_text())
+        for name in ("deployment-patch", "service", "servicemonitor", "networkpolicy")
+    )
+    base = yaml.safe_load((ROOT / "deploy/base/deployment.yaml").read_text())
+    [container] = patch["spec"]["template"]["spec"]["containers"]
+    [plain] = base["spec"]["template"]["spec"]["containers"]
+    [port] = container["ports"]
+    assert container["name"] == plain["name"]
+    [variable] = container["env"]
+    assert f":{port['containerPort']}{monitor['spec']['endpoints'][0]['path']}" in variable["value"]
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"] == policy["spec"]["ingress"][0]["ports"][0]["port"]
+    assert service["spec"]["ports"][0]["name"] == monitor["spec"]["endpoints"][0]["port"]
+    assert service["metadata"]["labels"] == monitor["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == base["spec"]["selector"]["matchLabels"]
+    [health] = plain["ports"]
+    assert plain["livenessProbe"]["httpGet"] == {"path": "/livez", "port": health["name"]}
+    assert plain["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": health["name"]}
+    assert f"--health=http://0.0.0.0:{health['containerPort']}" in (ROOT / "deploy/Dockerfile").read_text()

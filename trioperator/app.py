@@ -45,6 +45,7 @@ async def operator(
     identity: str | None = None,
     liveness_endpoint: str | None = None,
     health_endpoint: str | None = None,
+    metrics_endpoint: str | None = None,
     connection: ConnectionInfo | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     stop_flag: Flag | None = None,
@@ -79,6 +80,7 @@ async def operator(
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
     - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
       default: none
+    - *metrics_endpoint*: URL for serving metrics, such as ``"http://0.0.0.0:8080/metrics"``; default: none
     - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
       kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
@@ -97,7 +99,7 @@ async def operator(
     _check_types(name=name, registry=registry, settings=settings, connection=connection)
     if lifecycle is not None:
         check_lifecycle(lifecycle)
-    for endpoint in (liveness_endpoint, health_endpoint):
+    for endpoint in (liveness_endpoint, health_endpoint, metrics_endpoint):
         if endpoint is not None:
             parse_endpoint(endpoint)
     _check_memo(memo)
@@ -116,6 +118,7 @@ async def operator(
         transport=transport,
         liveness_endpoint=liveness_endpoint,
         health_endpoint=health_endpoint,
+        metrics_endpoint=metrics_endpoint,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         handle_signals=handle_signals,
@@ -200,6 +203,7 @@ class OperatorOptions(TypedDict, total=False):
     identity: str | None
     liveness_endpoint: str | None
     health_endpoint: str | None
+    metrics_endpoint: str | None
     connection: ConnectionInfo | None
     transport: httpx.AsyncBaseTransport | None
     stop_flag: Flag | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -15,6 +15,7 @@ from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peerings import Peerings
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
+from trioperator.handling.handler import Activity
 from trioperator.handling.indexing import Indices
 from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
 from trioperator.handling.progress import SmartProgressStorage
@@ -37,7 +38,10 @@ from trioperator.web.admission import Reviewer
 from trioperator.web.admission_service import Admission
 from trioperator.web.conversion import Converter
 
-__all__ = ["Machinery", "build_admission", "build_machinery", "make_elections"]
+if TYPE_CHECKING:
+    from trioperator.telemetry.instruments import Instruments
+
+__all__ = ["Machinery", "build_admission", "build_machinery", "make_elections", "make_instruments"]
 
 # Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
 _REVIEW_THREADS: Final = 1000
@@ -66,7 +70,7 @@ def build_machinery(
     patcher = Patcher(client, pending)
     progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage, digests=digests), patcher)
     indexing = Indexing(indices, invoker, causes=causes)
-    loops = DaemonLoops(settings, pending, running=invoker.running, clients=invoker.clients)
+    loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     executor = Executor(invoker, progress, pending, essences, settings, stopping)
     reconciler = Reconciler(
@@ -96,6 +100,18 @@ def build_admission(
     reviewer = Reviewer(plan.registry.admission_handlers(), invoker, indices=indices, find_memo=find_memo)
     converter = Converter(plan.registry.conversion_handlers(), invoker, indices=indices, find_memo=find_memo)
     return Admission(client, settings.admission, reviewer, converter)
+
+
+def make_instruments(plan: Plan) -> Instruments | None:
+    """Return what counts what the operator does; None without metrics."""
+    if plan.metrics_endpoint is None:
+        return None
+    from trioperator.telemetry.instruments import Instruments  # nobody else needs it
+
+    registry = plan.registry
+    activities = [handler for activity in Activity for handler in registry.activities(activity)]
+    handlers = (*registry.resource_handlers(), *registry.admission_handlers(), *activities)
+    return Instruments([handler.id for handler in handlers])
 
 
 def make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:

@@ -36,6 +36,7 @@ class Plan:
     transport: httpx.AsyncBaseTransport | None = None
     liveness_endpoint: str | None = None
     health_endpoint: str | None = None
+    metrics_endpoint: str | None = None
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True

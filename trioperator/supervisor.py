@@ -33,6 +33,7 @@ from trioperator.client.session import Session
 from trioperator.coordination.leadership import Leadership
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peerings import Peerings
+from trioperator.endpoints import Endpoints
 from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.handler import Activity
@@ -44,7 +45,7 @@ from trioperator.kube.client import Client
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import get_logger
-from trioperator.machinery import Machinery, build_admission, build_machinery, make_elections
+from trioperator.machinery import Machinery, build_admission, build_machinery, make_elections, make_instruments
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
@@ -56,8 +57,8 @@ from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
 from trioperator.shutdown import Shutdown, Work, report_awaited
 from trioperator.signals import HINT, handle_signals
+from trioperator.telemetry.parts import Parts
 from trioperator.web.admission_service import Admission, check_admission
-from trioperator.web.health import serve_health
 
 __all__ = ["Flag", "Plan", "supervise"]
 
@@ -84,8 +85,7 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
         with signals or contextlib.nullcontext():
             async with trio.open_nursery() as edge:
                 await edge.start(Watchdog(plan.settings).serve, name="watchdog")
-                if plan.health_endpoint is not None:
-                    await edge.start(operator.serve_health, plan.health_endpoint, name="health")
+                await edge.start(operator.endpoints.serve, name="endpoints")
                 if plan.stop_flag is not None:
                     edge.start_soon(stop.request_on, plan.stop_flag)
                 with stop.everything:
@@ -113,12 +113,19 @@ class _Operator:
         self.work = Work(stop)
         self._pauses = Pauses()
         self._health = Health(self._pauses, stop)
+        self._instruments = make_instruments(plan)
+        self._parts = Parts(plan.settings, self._pauses, self.work.running, self._instruments)
+        self.endpoints = Endpoints(plan, self._health, self._parts)
         self._memories: dict[str, Memory] = {}
         self._admission: Admission | None = None
         self._announced = False
         self._paused_for: str | None = None
         self.session = Session(
-            self._make_login, settings=plan.settings, transport=plan.transport, fence=self._pauses.check_write
+            self._make_login,
+            settings=plan.settings,
+            transport=plan.transport,
+            fence=self._pauses.check_write,
+            wrap=None if self._instruments is None else self._instruments.wrap_client,
         )
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -207,11 +214,13 @@ class _Operator:
         """Watch as a standby, and handle objects while the operator is active, until it is paused or stops."""
         stopping = trio.Event()
         machinery = build_machinery(self._plan, client, self._indices, invoker=self._make_invoker(), stopping=stopping)
-        running = open_workqueue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
+        make_queue = open_workqueue if self._instruments is None else self._instruments.open_workqueue
+        running = make_queue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
         async with trio.open_nursery() as reporting:
             async with running as queue, trio.open_nursery() as companions:
                 await companions.start(machinery.daemons.serve)
                 watches = self._make_watch_manager(client, queue, machinery)
+                self._parts.replace(queue, watches, machinery.daemons)
                 failure = await self._watch(watches, task_status)
                 stopping.set()
                 self._drain(queue, machinery.daemons)
@@ -275,6 +284,7 @@ class _Operator:
             return
         self._announced = True
         self._health.announce()
+        self._parts.announce()
         problems = self._problems
         if problems:
             self._logger.info("The operator is ready. It does not handle everything: %s", " ".join(problems))
@@ -327,15 +337,6 @@ class _Operator:
     async def _report_awaited(self) -> None:
         await report_awaited(self.work.list_awaited, hint=HINT if self._plan.handle_signals else "")
 
-    async def serve_health(
-        self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Serve ``/livez`` and ``/readyz`` until cancelled."""
-        process = self._plan.settings.process
-        await serve_health(
-            endpoint, self._health.report, limit=lambda: process.unresponsive_limit, task_status=task_status
-        )
-
     async def _serve_probes(
         self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -376,5 +377,6 @@ class _Operator:
     def _make_invoker(self, *, connected: bool = True) -> Invoker:
         execution = self._plan.settings.execution
         limiter = ThreadLimiter(execution.max_workers)
+        make = Invoker if self._instruments is None else self._instruments.make_invoker
         backoff, clients = execution.default_backoff, self.session.clients if connected else None
-        return Invoker(limiter=limiter, backoff=backoff, running=self.work.running, clients=clients)
+        return make(limiter=limiter, backoff=backoff, running=self.work.running, clients=clients)

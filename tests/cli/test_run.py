@@ -109,6 +109,8 @@ class TestOptions:
                 "http://:80/x",
                 "--health",
                 "http://:81/",
+                "--metrics",
+                "http://:82/",
                 "-v",
                 "-d",
                 "-q",
@@ -128,6 +130,7 @@ class TestOptions:
             coordination=CoordinationOptions(standalone=True, dev=True, priority=5, peering="mine", lease="ns/it"),
             liveness="http://:80/x",
             health="http://:81/",
+            metrics="http://:82/",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
         )
@@ -143,6 +146,7 @@ class TestOptions:
             LEADER_ELECT="1",
             LIVENESS="http://:80/x",
             HEALTH="http://:81/",
+            METRICS="http://:82/",
             VERBOSE="true",
             DEBUG="yes",
             QUIET="on",
@@ -161,6 +165,7 @@ class TestOptions:
             coordination=CoordinationOptions(standalone=True, priority=-3, peering="mine", lease="trioperator"),
             liveness="http://:80/x",
             health="http://:81/",
+            metrics="http://:82/",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
         )

@@ -69,6 +69,7 @@ class RunOptions:
     coordination: CoordinationOptions = CoordinationOptions()
     liveness: str | None = None
     health: str | None = None
+    metrics: str | None = None
     embedded: EmbeddedOptions | None = None
     logs: LogOptions = LogOptions()
 
@@ -141,6 +142,15 @@ Health: TypeAlias = Annotated[
         env="HEALTH",
         metavar="URL",
         help="Serve /livez and /readyz below this URL, such as http://0.0.0.0:8081, in a thread of their own.",
+    ),
+]
+Metrics: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--metrics",
+        env="METRICS",
+        metavar="URL",
+        help="Serve metrics for Prometheus at this URL, such as http://0.0.0.0:8080/metrics.",
     ),
 ]
 Verbose: TypeAlias = Annotated[
@@ -217,6 +227,7 @@ def run(
     lease: LeaseName = "trioperator",
     liveness: Liveness = None,
     health: Health = None,
+    metrics: Metrics = None,
     verbose: Verbose = False,
     debug: Debug = False,
     quiet: Quiet = False,
@@ -243,6 +254,7 @@ def run(
         ),
         liveness=liveness,
         health=health,
+        metrics=metrics,
         embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
@@ -295,7 +307,7 @@ def _run(options: RunOptions) -> None:
     from trioperator.cli.loading import load_all
     from trioperator.web.endpoint import parse_endpoint
 
-    for endpoint in (options.liveness, options.health):
+    for endpoint in (options.liveness, options.health, options.metrics):
         if endpoint is not None:
             parse_endpoint(endpoint)  # fails before anything is loaded
     operate = functools.partial(operator, **_make_operator_options(options))
@@ -330,4 +342,5 @@ def _make_operator_options(options: RunOptions) -> OperatorOptions:
         "peering_name": coordination.peering,
         "liveness_endpoint": options.liveness,
         "health_endpoint": options.health,
+        "metrics_endpoint": options.metrics,
     }

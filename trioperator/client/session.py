@@ -34,7 +34,8 @@ class Session:
     """The connection of an operator, and the clients of its handlers, which take part in it.
 
     The first request logs in: so startup handlers, which are called before the operator connects, can have a client
-    too. Writes of handlers call *fence* before, which raises if the operator must not write.
+    too. Writes of handlers call *fence* before, which raises if the operator must not write. *wrap* replaces the client
+    that has logged in.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Session:
         settings: OperatorSettings,
         transport: httpx.AsyncBaseTransport | None,
         fence: Callable[[], None],
+        wrap: Callable[[KubeClient], KubeClient] | None = None,
     ) -> None:
+        self._wrap = wrap
         self._make_login = make_login
         self._settings = settings
         self._transport = transport
@@ -65,7 +68,8 @@ class Session:
         async with self._opening:
             if self._opened is None:
                 opening = log_in(self._make_login(), settings=self._settings, transport=self._transport)
-                self._opened = await self._stack.enter_async_context(opening)
+                client = await self._stack.enter_async_context(opening)
+                self._opened = client if self._wrap is None else self._wrap(client)
             return self._opened
 
     async def aclose(self) -> None:

@@ -34,6 +34,10 @@ class Pauses:
         """The reasons of the current pause; none if the operator is active."""
         return tuple(self._reasons.values())
 
+    def is_paused_by(self, owner: str) -> bool:
+        """Check whether an owner has a reason for a pause."""
+        return owner in self._reasons
+
     def pause(self, owner: str, reason: str, *, at_once: bool = False) -> None:
         """Pause the operator, or change the reason of a pause. With *at_once* what is being handled is cancelled."""
         self._deadlines.pop(owner, None)

@@ -7,11 +7,12 @@ SystemExit propagate. Sync functions run in threads, async ones on Trio.
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import trio
@@ -108,6 +109,12 @@ class Invoker:
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
         self.clients = clients
         self._blocking: dict[Attempt, float] = {}
+
+    def with_limiter(self, limiter: ThreadLimiter) -> Self:
+        """Return an invoker that differs in the limit of its threads only."""
+        other = copy.copy(self)
+        other._limiter = limiter
+        return other
 
     def fail_for_blocking(self, attempt: Attempt, limit: float) -> None:
         """Let an attempt in progress fail for blocking the event loop. Called by the watchdog, in its thread."""

@@ -8,6 +8,7 @@ not be. After a 401 the credentials are reloaded while all requests wait for tha
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -75,11 +76,15 @@ class Client:
 
         An error that *fence* raises is raised by the request, which is not sent.
         """
-        return Client(self._credentials, self._settings, fence=fence, find_logger=self._find_logger)
+        client = copy.copy(self)
+        client._fence = fence
+        return client
 
     def logging_to(self, find_logger: Callable[[], Logger]) -> Client:
         """Return a client on the same connections that logs its retries to the logger that *find_logger* returns."""
-        return Client(self._credentials, self._settings, fence=self._fence, find_logger=find_logger)
+        client = copy.copy(self)
+        client._find_logger = find_logger
+        return client
 
     async def keep_credentials(self) -> None:
         """Renew the credentials before they expire, until cancelled."""

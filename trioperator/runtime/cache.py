@@ -227,6 +227,7 @@ class ObjectCache:
         self._consistency_timeout = consistency_timeout
         self._backlog_limit = backlog_limit
         self._backlogged: set[ObjectState] = set()
+        self.echoes = 0  # of own writes, which were dropped
         self._count = 0  # of opaque resource versions, which are numbered by their arrival
 
     def __len__(self) -> int:
@@ -258,6 +259,7 @@ class ObjectCache:
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not self.kind.handlers.needs_own_writes:
+            self.echoes += 1
             return uid  # the echo of an own write, and no handler of raw events
         self._push(state, WatchEvent(type, version, obj), Lane.INITIAL if type is None else Lane.FRESH)
         return uid
@@ -344,6 +346,7 @@ class ObjectCache:
         text = str((body.get("metadata") or {}).get("resourceVersion") or "")
         state.version = max(state.version, self._number_written(state, text))
         if state.events and not self.kind.handlers.needs_own_writes and not state.has_newer():
+            self.echoes += len(state.events)
             state.events = None
 
     def _number_written(self, state: ObjectState, text: str) -> int:

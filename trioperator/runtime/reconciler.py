@@ -112,6 +112,10 @@ class Reconciler:
         """Check whether anything has come for an object since its last reconcile."""
         return bool(state.events) or state.cache.retired or self._daemons.changed_body(state) is not None
 
+    def has_failed(self, state: ObjectState) -> bool:
+        """Check whether the last reconcile of an object has failed, and is to be repeated."""
+        return state in self._failures
+
     def is_unsaved(self, state: ObjectState) -> bool:
         """Check whether something is to be stored on an object that is not stored yet."""
         return bool(self._pending.get(state)) or self._progress.is_due(state)

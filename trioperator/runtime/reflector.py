@@ -52,7 +52,8 @@ class Reflector:
 
     ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
     failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
-    ``progressed_at`` is when the server last responded to it, on Trio's clock.
+    ``progressed_at`` is when the server last responded to it, on Trio's clock; ``received`` is the number of watch
+    events, ``restarts`` those of watches that have ended, by reasons.
     *consequence* is a sentence for the log on what fails until then. If the operator *can_do_without*, missing rights
     are warned of once.
     """
@@ -84,6 +85,8 @@ class Reflector:
         self.trouble: Exception | None = None
         self.is_synced = False
         self.progressed_at = math.inf
+        self.received = 0
+        self.restarts: dict[str, int] = {}
 
     @property
     def is_refused(self) -> bool:
@@ -111,8 +114,10 @@ class Reflector:
                 if self._version is None:
                     await self._list()
                 await self._watch()
+                self._count_restart("ended")
                 await trio.sleep(self._settings.watching.reconnect_backoff)
             except TrioperatorError as error:
+                self._count_restart(f"http_{error.status}" if isinstance(error, ApiError) else "connection")
                 was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
                 if was_good:
                     self._failures = 0
@@ -123,6 +128,10 @@ class Reflector:
                     await self._reopen(error)
                 else:
                     await self._back_off(error)
+
+    def _count_restart(self, reason: str) -> None:
+        if self.is_synced:
+            self.restarts[reason] = self.restarts.get(reason, 0) + 1
 
     async def _list(self) -> None:
         listed: set[str] = set()
@@ -176,6 +185,7 @@ class Reflector:
             self._synced()
             async for line in stream:
                 if line.type != "BOOKMARK":
+                    self.received += 1
                     self._observer.observe(line.type, line.object)
                 self._version = line.object.resource_version or self._version
                 if quiet:

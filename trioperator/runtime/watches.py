@@ -232,6 +232,10 @@ class WatchManager:
             found += describe_unwatched(name, reflector)
         return tuple(found)
 
+    def caches(self) -> Iterator[tuple[ObjectCache, Reflector]]:
+        """Yield the caches of objects, with the reflectors that fill them."""
+        return ((watch.cache, watch.reflector) for watch in self._watches.values())
+
     def unserved_problems(self) -> Iterator[str]:
         """Yield the problems with handlers and namespaces for which nothing is watched."""
         if not self._selectors and not self._reviewed:

@@ -12,8 +12,8 @@ import enum
 import heapq
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Hashable, Iterator
-from typing import Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -21,7 +21,7 @@ from trioperator.fairness import FairQueue
 from trioperator.pulse import Pulse
 from trioperator.runtime.result import DONE, Again, RequeueAt, Result
 
-__all__ = ["Lane", "Reconciles", "WorkQueue", "open_workqueue"]
+__all__ = ["Lane", "QueuedItem", "Reconciles", "WorkQueue", "open_workqueue", "serve_workqueue"]
 
 
 class _Item(Hashable, Protocol):
@@ -72,6 +72,15 @@ class _Entry(Generic[T]):
         self.alarm: float | None = None  # its newest time in the requeue heap
 
 
+class QueuedItem(NamedTuple, Generic[T]):
+    """An item of a work queue: queued in a lane, at work, or due later, on Trio's clock."""
+
+    item: T
+    lane: Lane | None
+    at_work: bool
+    due: float | None
+
+
 class WorkQueue(Generic[T]):
     """Items to be reconciled, in two lanes and a requeue heap. Made by :func:`open_workqueue`.
 
@@ -100,6 +109,11 @@ class WorkQueue(Generic[T]):
     def at_work(self) -> list[T]:
         """The items that are being reconciled."""
         return [entry.item for entry in self._entries.values() if entry.processing]
+
+    def items(self) -> Iterator[QueuedItem[T]]:
+        """Yield all items, in no order."""
+        for entry in self._entries.values():
+            yield QueuedItem(entry.item, entry.lane, entry.processing, entry.due)
 
     def add(self, item: T, lane: Lane = Lane.FRESH) -> None:
         """Queue an item, or queue it again after the reconcile at work."""
@@ -246,14 +260,21 @@ class WorkQueue(Generic[T]):
                 yield entry
 
 
-@contextlib.asynccontextmanager
-async def open_workqueue(reconciler: Reconciles[T], *, limit: int | None) -> AsyncIterator[WorkQueue[T]]:
+def open_workqueue(
+    reconciler: Reconciles[T], *, limit: int | None
+) -> contextlib.AbstractAsyncContextManager[WorkQueue[T]]:
     """Open a work queue, and wait at the end of the block for the reconciles at work.
 
     To limit that wait, close the queue with ``give_up_at``.
     """
+    return serve_workqueue(lambda nursery: WorkQueue(nursery, reconciler, limit=limit))
+
+
+@contextlib.asynccontextmanager
+async def serve_workqueue(make: Callable[[trio.Nursery], WorkQueue[T]]) -> AsyncIterator[WorkQueue[T]]:
+    """Serve the work queue that *make* creates for a nursery: see :func:`open_workqueue`."""
     async with trio.open_nursery() as nursery:
-        queue = WorkQueue(nursery, reconciler, limit=limit)
+        queue = make(nursery)
         nursery.start_soon(queue.serve_due, name="requeue")
         try:
             yield queue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import MutableMapping
 
 import msgspec
 import trio
@@ -16,7 +15,7 @@ from trioperator.handling.filters import call_with
 from trioperator.handling.guard import call
 from trioperator.handling.handler import DaemonHandler, TimerHandler
 from trioperator.handling.handler_state import add_seconds, build_result_patch
-from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
+from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
 from trioperator.handling.thread_limiter import ThreadLimiter
@@ -42,17 +41,15 @@ class DaemonLoops:
         self,
         settings: OperatorSettings,
         pending: PendingPatches,
-        *,
-        running: MutableMapping[Attempt, RunningCall] | None = None,
-        clients: Clients | None = None,
+        invoker: Invoker | None = None,
     ) -> None:
         self._pending = pending
         backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
         self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
         unlimited, limited = ThreadLimiter(math.inf), ThreadLimiter(settings.execution.max_workers)
-        self._daemon_invoker = Invoker(limiter=unlimited, backoff=backoff, running=running, clients=clients)
-        self._timer_invoker = Invoker(limiter=limited, backoff=backoff, running=running, clients=clients)
+        self._timer_invoker = (invoker or Invoker(limiter=limited, backoff=backoff)).with_limiter(limited)
+        self._daemon_invoker = self._timer_invoker.with_limiter(unlimited)
 
     async def serve(self, daemon: Daemon) -> None:
         """Call a daemon or a timer until it has nothing more to do, or has to stop."""

@@ -59,6 +59,9 @@ class DaemonManager:
         self._scope = trio.CancelScope()
         self._closed = False
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     # What the reconciler asks for.
 
     def match(self, state: ObjectState) -> bool:

@@ -1,0 +1,1 @@
+"""What an operator counts and traces, if it is to. Not imported otherwise."""

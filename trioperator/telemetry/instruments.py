@@ -1,0 +1,253 @@
+"""The parts of an operator that are counted: they do what those of their base classes do, and count it.
+
+An operator without metrics has the base classes, and pays nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Awaitable, Collection, Mapping, MutableMapping
+from typing import Any, Final, TypeVar
+
+import trio
+
+from trioperator.errors import ApiError, HandlerTimeoutError
+from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, IndexHandler
+from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
+from trioperator.handling.outcome import Outcome
+from trioperator.handling.thread_limiter import ThreadLimiter
+from trioperator.kube.client import Client
+from trioperator.kube.credentials import Credentials
+from trioperator.kube.transport import Response
+from trioperator.logs import Logger
+from trioperator.runtime.cache import ObjectCache, ObjectState
+from trioperator.runtime.reconciler import Reconciler
+from trioperator.runtime.result import Again, RequeueAt, Result
+from trioperator.runtime.workqueue import Lane, WorkQueue, serve_workqueue
+from trioperator.telemetry.statistics import KindStatistics, Statistics
+
+__all__ = ["CountingClient", "CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "name_kind"]
+
+_T = TypeVar("_T", bytes, Response)
+
+# Errors of these handlers are those of the reconcile that has called them.
+_IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler)
+
+
+class Instruments:
+    """The statistics of an operator, and the parts that count."""
+
+    def __init__(self, handlers: Collection[str]) -> None:
+        self.statistics = Statistics()
+        self.handlers = frozenset(handlers)
+        self.failed: set[str | None] = (
+            set()
+        )  # the uids of objects for which a handler has failed in the reconcile at work
+        self._kinds: dict[ObjectCache, KindStatistics] = {}
+
+    def kind_of(self, cache: ObjectCache) -> KindStatistics:
+        """Return the statistics of the kind of the objects in a cache."""
+        found = self._kinds.get(cache)
+        if found is None:
+            found = self._kinds[cache] = self.statistics.kind(name_kind(cache))
+        return found
+
+    def name_handler(self, handler: Handler) -> str:
+        """Return the name of a handler for statistics: the parent's for sub-handlers, of which there may be many."""
+        name = handler.id
+        while name not in self.handlers and "/" in name:
+            name = name.rpartition("/")[0]
+        return name
+
+    def wrap_client(self, client: Client) -> Client:
+        """Return a client that counts its requests, on the same connections."""
+        return CountingClient(client, self.statistics)
+
+    def make_invoker(
+        self,
+        *,
+        limiter: ThreadLimiter,
+        backoff: float,
+        running: MutableMapping[Attempt, RunningCall],
+        clients: Clients | None = None,
+    ) -> Invoker:
+        """Return an invoker that counts its calls."""
+        return CountingInvoker(self, limiter=limiter, backoff=backoff, running=running, clients=clients)
+
+    def open_workqueue(
+        self, reconciler: Reconciler, *, limit: int | None
+    ) -> contextlib.AbstractAsyncContextManager[WorkQueue[ObjectState]]:
+        """Open a work queue that counts what it does, and what the reconciler does."""
+        self._kinds.clear()
+        self.statistics.queued.clear()
+
+        def make(nursery: trio.Nursery) -> WorkQueue[ObjectState]:
+            return CountingQueue(nursery, CountingReconciler(reconciler, self), self, limit=limit)
+
+        return serve_workqueue(make)
+
+
+def name_kind(cache: ObjectCache) -> str:
+    """Return the name of the kind of the objects in a cache, as that of its CRD."""
+    resource = cache.kind.resource
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+class CountingQueue(WorkQueue[ObjectState]):
+    """A work queue that counts what is added, and remembers since when."""
+
+    def __init__(
+        self, nursery: trio.Nursery, reconciler: CountingReconciler, instruments: Instruments, *, limit: int | None
+    ) -> None:
+        super().__init__(nursery, reconciler, limit=limit)
+        self._instruments = instruments
+        self._queued_at = instruments.statistics.queued
+
+    def _enqueue(self, entry: Any, lane: Lane) -> bool:
+        queued = super()._enqueue(entry, lane)
+        if queued and entry.item not in self._queued_at:
+            self._queued_at[entry.item] = trio.current_time()
+            self._instruments.kind_of(entry.item.cache).adds += 1
+        return queued
+
+    def requeue_at(self, item: ObjectState, time: float) -> None:
+        """See :meth:`WorkQueue.requeue_at`."""
+        self._instruments.kind_of(item.cache).retries += 1
+        super().requeue_at(item, time)
+
+
+class CountingReconciler:
+    """A reconciler that counts and times the reconciles of another one."""
+
+    def __init__(self, reconciler: Reconciler, instruments: Instruments) -> None:
+        self._reconciler = reconciler
+        self._instruments = instruments
+        self._queued_at = instruments.statistics.queued
+        self._at_work = instruments.statistics.at_work
+        self.has_work = reconciler.has_work
+        self.is_unsaved = reconciler.is_unsaved
+        self.report_loop = reconciler.report_loop
+
+    async def reconcile(self, state: ObjectState) -> Result:
+        """See :meth:`Reconciler.reconcile`."""
+        kind = self._instruments.kind_of(state.cache)
+        began = trio.current_time()
+        queued = self._queued_at.pop(state, None)
+        if queued is not None:
+            kind.queue_seconds.observe(began - queued)
+        self._at_work[state] = began
+        try:
+            result = await self._reconciler.reconcile(state)
+        finally:
+            del self._at_work[state]
+            seconds = trio.current_time() - began
+            kind.reconcile_seconds.observe(seconds)
+            kind.work_seconds.observe(seconds)
+        kind.results[self._classify(state, result)] += 1
+        return result
+
+    def _classify(self, state: ObjectState, result: Result) -> str:
+        """Return the result in the words of controller-runtime. An error of a handler is one of its reconcile."""
+        failed = self._instruments.failed
+        if failed and state.uid in failed:
+            failed.discard(state.uid)
+            return "error"
+        if self._reconciler.has_failed(state):
+            return "error"
+        if type(result) is RequeueAt:
+            return "requeue_after"
+        return "requeue" if type(result) is Again else "success"
+
+
+class CountingInvoker(Invoker):
+    """An invoker that counts and times its calls."""
+
+    def __init__(
+        self,
+        instruments: Instruments,
+        *,
+        limiter: ThreadLimiter,
+        backoff: float,
+        running: MutableMapping[Attempt, RunningCall],
+        clients: Clients | None = None,
+    ) -> None:
+        super().__init__(limiter=limiter, backoff=backoff, running=running, clients=clients)
+        self._instruments = instruments
+
+    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
+        """See :meth:`Invoker.invoke`."""
+        kind = "" if attempt.flow is None else self._find_kind(attempt).name
+        calls = self._instruments.statistics.call(kind, self._instruments.name_handler(handler))
+        began = trio.current_time()
+        result = "cancelled"
+        try:
+            outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
+            result = _name_outcome(outcome)
+        finally:
+            calls.results[result] += 1
+            calls.seconds.observe(trio.current_time() - began)
+        if outcome.error is not None and attempt.flow is not None:
+            self._count_failure(handler, outcome, attempt, logger)
+        return outcome
+
+    def _find_kind(self, attempt: Attempt) -> KindStatistics:
+        flow: Any = attempt.flow
+        return self._instruments.kind_of(flow[0])  # see ObjectState.flow
+
+    def _count_failure(self, handler: Handler, outcome: Outcome, attempt: Attempt, logger: Logger) -> None:
+        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers:
+            return
+        if logger.object_ref is not None:
+            self._instruments.failed.add(logger.object_ref["uid"])
+        kind = self._find_kind(attempt)
+        kind.terminal_errors += outcome.final
+        kind.timeouts += isinstance(outcome.error, HandlerTimeoutError)
+
+
+def _name_outcome(outcome: Outcome) -> str:
+    if outcome.interrupted:
+        return "interrupted"
+    if outcome.awaits_subhandlers:
+        return "unfinished"
+    if outcome.error is None:
+        return "succeeded"
+    return "failed" if outcome.final else "retried"
+
+
+class CountingClient(Client):
+    """A client that counts and times the attempts of its requests."""
+
+    def __init__(self, client: Client, statistics: Statistics) -> None:
+        super().__init__(client._credentials, client._settings, fence=client._fence, find_logger=client._find_logger)
+        self._statistics = statistics
+        self._hosts: dict[str, str] = {}
+        self._status = 0  # of the response that was read last
+
+    def _raise_for_status(self, response: Response, data: bytes) -> None:
+        self._status = response.status
+        super()._raise_for_status(response, data)
+
+    async def _attempt(self, credentials: Credentials, *, method: str, **options: Any) -> bytes:
+        return await self._count(super()._attempt(credentials, method=method, **options), credentials, method)
+
+    async def _attempt_stream(self, credentials: Credentials, **options: Any) -> Response:
+        return await self._count(super()._attempt_stream(credentials, **options), credentials, "GET")
+
+    async def _count(self, attempt: Awaitable[_T], credentials: Credentials, method: str) -> _T:
+        began = trio.current_time()
+        code = "<error>"
+        try:
+            response = await attempt
+            # The status was read just before the attempt has returned, without a checkpoint between.
+            code = str(self._status if isinstance(response, bytes) else response.status)
+            return response
+        except ApiError as error:
+            code = str(error.status)
+            raise
+        finally:
+            server = credentials.info.server
+            host = self._hosts.get(server)
+            if host is None:
+                host = self._hosts[server] = urllib.parse.urlsplit(server).netloc.rpartition("@")[2]
+            self._statistics.count_request(code, method, host, trio.current_time() - began)

@@ -1,0 +1,122 @@
+"""Counters of an operator: plain numbers, which cost little to count. Web servers read them when they are asked.
+
+The number of series is bounded, whatever users do: kinds, handlers and hosts beyond a limit share one series, and no
+series is about one object.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from collections.abc import Sequence
+from typing import Final
+
+from trioperator.runtime.cache import ObjectState
+
+__all__ = ["OTHERS", "CallStatistics", "Histogram", "KindStatistics", "Statistics"]
+
+#: The label of what exceeds a limit, as in controller-runtime.
+OTHERS: Final = "exceeded_cardinality_limit"
+_MAX_KINDS: Final = 100
+_MAX_HANDLERS: Final = 300
+_MAX_REQUESTS: Final = 300
+
+# Upper bounds in seconds; those of controller-runtime and of client-go, under whose names they are served.
+_RECONCILES: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0),
+    *(40.0, 50.0, 60.0),
+)
+_QUEUE: Final = tuple(10.0**exponent for exponent in range(-8, 4))
+_REQUESTS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_CALLS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
+
+
+class Histogram:
+    """Counts of values below the bounds, and their sum. The last count is of what is above all bounds."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class CallStatistics:
+    """Statistics of the calls of one handler for one kind."""
+
+    __slots__ = ("results", "seconds")
+
+    def __init__(self) -> None:
+        self.results: collections.Counter[str] = collections.Counter()
+        self.seconds = Histogram(_CALLS)
+
+
+class KindStatistics:
+    """Statistics of one resource kind: its reconciles, and its part of the work queue."""
+
+    __slots__ = (
+        "adds",
+        "name",
+        "queue_seconds",
+        "reconcile_seconds",
+        "results",
+        "retries",
+        "terminal_errors",
+        "timeouts",
+        "work_seconds",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.results = dict.fromkeys(("success", "error", "requeue", "requeue_after"), 0)
+        self.reconcile_seconds = Histogram(_RECONCILES)
+        self.queue_seconds = Histogram(_QUEUE)
+        self.work_seconds = Histogram(_QUEUE)
+        self.adds = self.retries = self.terminal_errors = self.timeouts = 0
+
+
+class Statistics:
+    """Statistics of one operator. ``queued`` and ``at_work`` are times on Trio's clock."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, KindStatistics] = {}
+        self.calls: dict[tuple[str, str], CallStatistics] = {}  # by the names of the kind and of the handler
+        self.requests: collections.Counter[tuple[str, str, str]] = collections.Counter()  # code, method, host
+        self.request_seconds: dict[tuple[str, str], Histogram] = {}  # by the method and the host
+        self.queued: dict[ObjectState, float] = {}
+        self.at_work: dict[ObjectState, float] = {}
+        self.loop_lag = 0.0  # seconds of a pass of the event loop, as measured last
+
+    def kind(self, name: str) -> KindStatistics:
+        """Return the statistics of a kind by its name, such as ``widgets.example.com``."""
+        found = self.kinds.get(name)
+        if found is None:
+            name = name if len(self.kinds) < _MAX_KINDS else OTHERS
+            found = self.kinds.setdefault(name, KindStatistics(name))
+        return found
+
+    def call(self, kind: str, handler: str) -> CallStatistics:
+        """Return the statistics of the calls of a handler for a kind."""
+        found = self.calls.get((kind, handler))
+        if found is None:
+            key = (kind, handler) if len(self.calls) < _MAX_HANDLERS else (OTHERS, OTHERS)
+            found = self.calls.setdefault(key, CallStatistics())
+        return found
+
+    def count_request(self, code: str, method: str, host: str, seconds: float) -> None:
+        """Count a request to an API server, and its response, or ``<error>`` in place of its code."""
+        key = (code, method, host)
+        if key not in self.requests and len(self.requests) >= _MAX_REQUESTS:
+            key, host = (code, method, OTHERS), OTHERS
+        self.requests[key] += 1
+        histogram = self.request_seconds.get((method, host))
+        if histogram is None:
+            histogram = self.request_seconds[method, host] = Histogram(_REQUESTS)
+        histogram.observe(seconds)
