@@ -8,6 +8,7 @@ from tests.client.conftest import config_map, deployment, handling
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import NotFoundError
+from trioperator.model.body import Body
 
 
 async def test_an_object_is_as_the_cluster_has_it(client: Client, cluster: Cluster) -> None:
@@ -48,3 +49,23 @@ async def test_the_namespace_is_that_of_the_handled_object(client: Client, clust
         assert (await client.get("configmaps", "one"))["data"] == {"here": "yes"}
     assert (await client.get("configmaps", "one"))["data"] == {"here": "yes"}
     assert (await client.get(there))["data"] == {"there": "yes"}
+
+
+async def test_an_object_is_refreshed(client: Client, cluster: Cluster) -> None:
+    created = await cluster.create(config_map("one", a="1"))
+    body, copied = Body(dict(created)), dict(created)
+    await cluster.patch("configmaps", "one", {"data": {"a": "2"}, "metadata": {"labels": {"x": "y"}}}, "default")
+    labels = body.meta.labels
+    assert await client.refresh(body) == await client.refresh(copied) == copied == body
+    assert body["data"] == {"a": "2"}
+    assert labels == {"x": "y"}
+
+
+async def test_an_object_that_was_replaced_is_not_refreshed(client: Client, cluster: Cluster) -> None:
+    created = await cluster.create(config_map("one"))
+    await cluster.delete("configmaps", "one", "default")
+    with pytest.raises(NotFoundError):
+        await client.refresh(created)
+    await cluster.create(config_map("one"))
+    with pytest.raises(NotFoundError, match="was replaced"):
+        await client.refresh(created)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from trioperator.client.adoption import find_handled
 from trioperator.client.conditions import Condition, describe_condition, is_met
@@ -18,6 +18,7 @@ from trioperator.errors import ExpiredError, NotFoundError
 from trioperator.kube.client import Client as KubeClient
 from trioperator.kube.client import Params
 from trioperator.kube.objects import RawObject
+from trioperator.model.body import Body
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
 
@@ -71,6 +72,27 @@ class Reader:
         found = await self._locate(target, namespace)
         with self._forgetting(found.resource):
             return await found.kube.get(found.get_path(subresource))
+
+    async def refresh(self, obj: MutableMapping[str, Any] | Body) -> JsonObject:
+        """Read an object again, show its newest state in *obj*, and return that.
+
+        ::
+
+            await client.refresh(body)
+
+        *obj* is a dict, or the ``body`` of a handler, whose ``spec``, ``status`` and so on show the new state, too.
+        Raises NotFoundError if it is gone, or another one has its name.
+        """
+        found = await self.get(obj)
+        name, uid = found["metadata"]["name"], (obj.get("metadata") or {}).get("uid")
+        if uid not in (None, found["metadata"].get("uid")):
+            raise NotFoundError(f'"{name}" was replaced by another object', status=404, reason="NotFound")
+        if isinstance(obj, Body):
+            obj._replace_raw(found)
+        else:
+            obj.clear()
+            obj.update(found)
+        return found
 
     async def list(
         self,

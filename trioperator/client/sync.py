@@ -84,6 +84,7 @@ class SyncClient:
         return trio.from_thread.run(fn)
 
     get = _blocking(Client.get)
+    refresh = _blocking(Client.refresh)
     list = _blocking(Client.list)
     iterate = _iterating(Client.iterate)
     watch = _entering(Client.watch)

@@ -125,6 +125,22 @@ class Patch(dict[str, Any]):
         super().clear()
         self.fns.clear()
 
+    def store(self) -> Any:
+        """Store the changes at once, and return the object's new body. The patch is empty after that.
+
+        ::
+
+            @trioperator.daemon("widgets")
+            async def move(patch):
+                patch.status["phase"] = "Moving"
+                body = await patch.store()
+
+        In sync functions, it blocks: ``body = patch.store()``. For daemons, timers and handlers of changes, whose
+        patches are otherwise stored when they end. Raises PermanentError if the changes are not JSON-serializable,
+        RuntimeError in all other functions.
+        """
+        raise RuntimeError("patch.store() is for daemons, timers and handlers of changes: this patch is stored later.")
+
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[JsonObject]:
         """Return the changes, functions included, as a JSON patch of *body*, by default that of the patch.
 

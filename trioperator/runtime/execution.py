@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +19,9 @@ from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.lifecycles import Lifecycle, apply_lifecycle
 from trioperator.handling.outcome import Outcome
+from trioperator.handling.storing import StorablePatch, make_patch
 from trioperator.handling.subhandlers import Subhandlers, current_subhandlers
+from trioperator.model.body import Body
 from trioperator.model.patch import Patch, merge_patches, preview
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.causes import Essences
@@ -35,12 +38,21 @@ _INTERRUPTIONS = 3
 
 
 class HandlerPatch:
-    """The patch of one attempt of a handler: what it contributes to the pending patch of its object."""
+    """The patch of one attempt of a handler: what it contributes to the pending patch of its object.
+
+    With *store*, the handler can have that stored before it ends.
+    """
 
     def __init__(
-        self, pending: PendingPatches, state: ObjectState, cause: ObjectCause, handler: ResourceHandler
+        self,
+        pending: PendingPatches,
+        state: ObjectState,
+        cause: ObjectCause,
+        handler: ResourceHandler,
+        *,
+        store: Callable[[HandlerPatch], Awaitable[Body]] | None = None,
     ) -> None:
-        self.patch = Patch()
+        self.patch = Patch() if store is None else make_patch(lambda: store(self), is_async=handler.is_async)
         self._pending = pending
         self._state = state
         self._cause = cause
@@ -55,6 +67,17 @@ class HandlerPatch:
             return  # this is reported at the end
         self._contribute(plain)
         self._contributed = Patch(plain, fns=self.patch.fns)
+
+    def release(self) -> None:
+        """Contribute what the handler wants so far, and begin anew."""
+        self._contribute(self.patch)
+        self._contributed = Patch()
+        self.patch.clear()
+
+    def expire(self) -> None:
+        """Note that the handler has ended, or was abandoned."""
+        if isinstance(self.patch, StorablePatch):
+            self.patch.expire()
 
     def finish(self, result: Any) -> None:
         """Contribute what the handler wants, with its *result*, and was not contributed before."""
@@ -159,7 +182,7 @@ class Execution:
         """Make one attempt of a handler, and of its sub-handlers."""
         if handler.id in self._at_work:
             raise RuntimeError(f"{handler} is executed while it is at work already.")
-        own = HandlerPatch(self._executor.pending, self._state, cause, handler)
+        own = self._make_patch(handler, cause)
         subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
         # Only the end of the outermost handler is the end of the reconcile.
         nursery = self._nursery if self._at_work else None
@@ -169,10 +192,9 @@ class Execution:
         tokens = current_cause.set(cause), current_subhandlers.set(subhandlers)
         try:
             with self._interruptible(handler, cause) as interruption:
-                before = self._progress.states[handler.id]
                 attempt = Attempt(
-                    before.retries,
-                    before.started,
+                    self._progress.states[handler.id].retries,
+                    self._progress.states[handler.id].started,
                     after=subhandlers.finish,
                     patch=own.patch,
                     interruption=interruption,
@@ -186,7 +208,12 @@ class Execution:
             current_subhandlers.reset(tokens[1])
             current_cause.reset(tokens[0])
             self._at_work.remove(handler.id)
+            own.expire()
         self._finish(handler, cause, own, outcome)
+
+    def _make_patch(self, handler: ChangeHandler, cause: ChangeCause) -> HandlerPatch:
+        store = functools.partial(self._store, cause)
+        return HandlerPatch(self._executor.pending, self._state, cause, handler, store=store)
 
     def _finish(self, handler: ChangeHandler, cause: ChangeCause, own: HandlerPatch, outcome: Outcome) -> None:
         """Take the outcome of an attempt into the progress. What an interrupted one wanted stored is dropped."""
@@ -234,6 +261,19 @@ class Execution:
                 self._progress.plan_save(trio.current_time() + self._executor.settings.persistence.write_delay)
             if self._at_work:  # a parent that goes on; without one, the next handler notifies
                 self._saver.notify()
+
+    async def _store(self, cause: ChangeCause, own: HandlerPatch) -> Body:
+        """Store what a handler wants while it runs, and return the new body."""
+        own.release()
+        if self._saver is not None and self._executor.pending.get(self._state):
+            stored = self._executor.pending.wait_for(self._state)
+            self._saver.notify()
+            await stored.wait()
+            cause.body._replace_raw(self._state.body or cause.raw)
+            self._show_pending(cause)
+        else:
+            await trio.lowlevel.checkpoint()
+        return cause.body
 
     def _show_pending(self, cause: ChangeCause) -> None:
         """Show the later handlers what the earlier ones want stored."""

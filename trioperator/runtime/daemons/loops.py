@@ -18,7 +18,9 @@ from trioperator.handling.handler_state import add_seconds, build_result_patch
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.schedule import Schedule
+from trioperator.handling.storing import make_patch
 from trioperator.handling.thread_limiter import ThreadLimiter
+from trioperator.model.body import Body
 from trioperator.model.patch import Patch, merge_patches
 from trioperator.runtime.daemons.daemon import Daemon
 from trioperator.runtime.daemons.timing import after_idling, next_tick, spread
@@ -135,7 +137,7 @@ class DaemonLoops:
     async def _attempt(self, daemon: Daemon, attempt: Attempt) -> Outcome:
         """Call the function once, and wait until its patch is stored, so that its next call cannot overtake that."""
         handler, cause = daemon.handler, daemon.cause
-        patch = Patch()
+        patch = make_patch(lambda: self._store(daemon, patch), is_async=handler.is_async)
         if isinstance(handler, DaemonHandler):  # timers go on, without what cannot be stored
             attempt = msgspec.structs.replace(attempt, patch=patch)
         outcome = None
@@ -148,12 +150,23 @@ class DaemonLoops:
                 logger=cause.logger,
             )
         finally:
+            patch.expire()
             if outcome is not None or handler.is_async:  # a thread that was left to itself may still be writing to it
                 stored = self._contribute(daemon, patch, None if outcome is None else outcome.result)
         is_last = daemon.stopper.is_set or (outcome.final and isinstance(handler, DaemonHandler))
         if stored is not None and not is_last:
             await stored.wait()
         return outcome
+
+    async def _store(self, daemon: Daemon, patch: Patch) -> Body:
+        """Store what a daemon or a timer wants while it runs, and return the new body."""
+        stored = self._contribute(daemon, patch, None)
+        patch.clear()
+        if stored is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await stored.wait()
+        return daemon.cause.body
 
     def _contribute(self, daemon: Daemon, patch: Patch, result: object) -> trio.Event | None:
         """Contribute what a call wants stored to the pending patch. Returns an event for when it is stored, if any."""
