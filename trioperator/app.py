@@ -46,6 +46,7 @@ async def operator(
     liveness_endpoint: str | None = None,
     health_endpoint: str | None = None,
     metrics_endpoint: str | None = None,
+    tracing: bool = False,
     connection: ConnectionInfo | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     stop_flag: Flag | None = None,
@@ -81,6 +82,7 @@ async def operator(
     - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
       default: none
     - *metrics_endpoint*: URL for serving metrics, such as ``"http://0.0.0.0:8080/metrics"``; default: none
+    - *tracing*: make spans for OpenTelemetry of watch events, reconciles, calls of handlers and requests
     - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
       kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
@@ -103,10 +105,7 @@ async def operator(
         if endpoint is not None:
             parse_endpoint(endpoint)
     _check_memo(memo)
-    settings = OperatorSettings() if settings is None else settings
-    if (standalone, priority, peering_name) != (None, None, None):
-        settings = settings.copy()  # startup handlers may change what they are given; options do not
-        _set_peering(settings, standalone=standalone, priority=priority, name=peering_name)
+    settings = _set_peering(settings, standalone=standalone, priority=priority, name=peering_name)
     plan = Plan(
         registry=get_default_registry() if registry is None else registry,
         settings=settings,
@@ -119,6 +118,7 @@ async def operator(
         liveness_endpoint=liveness_endpoint,
         health_endpoint=health_endpoint,
         metrics_endpoint=metrics_endpoint,
+        tracing=tracing,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         handle_signals=handle_signals,
@@ -147,8 +147,13 @@ def _check_types(**options: object) -> None:
 
 
 def _set_peering(
-    settings: OperatorSettings, *, standalone: bool | None, priority: int | None, name: str | None
-) -> None:
+    settings: OperatorSettings | None, *, standalone: bool | None, priority: int | None, name: str | None
+) -> OperatorSettings:
+    """Return the settings with the options of peering: as they are without any, as startup handlers may change them."""
+    settings = OperatorSettings() if settings is None else settings
+    if (standalone, priority, name) == (None, None, None):
+        return settings
+    settings = settings.copy()
     peering = settings.peering
     if standalone is not None:
         peering.standalone = standalone
@@ -157,6 +162,7 @@ def _set_peering(
     if name is not None:
         peering.name = name
         peering.mandatory = True
+    return settings
 
 
 def _join(namespaces: Collection[NamespacePattern], namespace: NamespacePattern | None) -> Collection[NamespacePattern]:
@@ -204,6 +210,7 @@ class OperatorOptions(TypedDict, total=False):
     liveness_endpoint: str | None
     health_endpoint: str | None
     metrics_endpoint: str | None
+    tracing: bool
     connection: ConnectionInfo | None
     transport: httpx.AsyncBaseTransport | None
     stop_flag: Flag | None

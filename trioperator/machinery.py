@@ -13,6 +13,7 @@ import trio
 from trioperator.coordination.leadership import Leadership
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peerings import Peerings
+from trioperator.errors import ConfigError
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
 from trioperator.handling.handler import Activity
@@ -40,6 +41,7 @@ from trioperator.web.conversion import Converter
 
 if TYPE_CHECKING:
     from trioperator.telemetry.instruments import Instruments
+    from trioperator.telemetry.tracing import Tracing
 
 __all__ = ["Machinery", "build_admission", "build_machinery", "make_elections", "make_instruments"]
 
@@ -103,15 +105,25 @@ def build_admission(
 
 
 def make_instruments(plan: Plan) -> Instruments | None:
-    """Return what counts what the operator does; None without metrics."""
-    if plan.metrics_endpoint is None:
+    """Return what counts and traces what the operator does; None without metrics and traces. Raises ConfigError."""
+    if plan.metrics_endpoint is None and not plan.tracing:
         return None
     from trioperator.telemetry.instruments import Instruments  # nobody else needs it
 
     registry = plan.registry
     activities = [handler for activity in Activity for handler in registry.activities(activity)]
     handlers = (*registry.resource_handlers(), *registry.admission_handlers(), *activities)
-    return Instruments([handler.id for handler in handlers])
+    return Instruments([handler.id for handler in handlers], _make_tracing() if plan.tracing else None)
+
+
+def _make_tracing() -> Tracing:
+    try:
+        from trioperator.telemetry.tracing import Tracing
+    except ImportError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError("Traces need OpenTelemetry: pip install 'trioperator[tracing]'.") from None
+    return Tracing()
 
 
 def make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:

@@ -37,6 +37,7 @@ class Plan:
     liveness_endpoint: str | None = None
     health_endpoint: str | None = None
     metrics_endpoint: str | None = None
+    tracing: bool = False
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True

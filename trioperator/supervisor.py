@@ -316,6 +316,7 @@ class _Operator:
             daemons=machinery.daemons,
             memories=self._memories,
             webhooks=self._admission,
+            observe=None if self._instruments is None else self._instruments.observer,
         )
         self._health.update_watches(self._watches)
         return self._watches

@@ -111,6 +111,7 @@ class TestOptions:
                 "http://:81/",
                 "--metrics",
                 "http://:82/",
+                "--tracing",
                 "-v",
                 "-d",
                 "-q",
@@ -131,6 +132,7 @@ class TestOptions:
             liveness="http://:80/x",
             health="http://:81/",
             metrics="http://:82/",
+            tracing=True,
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
         )
@@ -147,6 +149,7 @@ class TestOptions:
             LIVENESS="http://:80/x",
             HEALTH="http://:81/",
             METRICS="http://:82/",
+            TRACING="yes",
             VERBOSE="true",
             DEBUG="yes",
             QUIET="on",
@@ -166,6 +169,7 @@ class TestOptions:
             liveness="http://:80/x",
             health="http://:81/",
             metrics="http://:82/",
+            tracing=True,
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
         )

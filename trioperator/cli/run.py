@@ -70,6 +70,7 @@ class RunOptions:
     liveness: str | None = None
     health: str | None = None
     metrics: str | None = None
+    tracing: bool = False
     embedded: EmbeddedOptions | None = None
     logs: LogOptions = LogOptions()
 
@@ -153,6 +154,9 @@ Metrics: TypeAlias = Annotated[
         help="Serve metrics for Prometheus at this URL, such as http://0.0.0.0:8080/metrics.",
     ),
 ]
+Tracing: TypeAlias = Annotated[
+    bool, _option("--tracing", env="TRACING", help="Make spans for OpenTelemetry; set up its SDK in your program.")
+]
 Verbose: TypeAlias = Annotated[
     bool, _option("-v", "--verbose", env="VERBOSE", help="Log debug messages of the operator.")
 ]
@@ -228,6 +232,7 @@ def run(
     liveness: Liveness = None,
     health: Health = None,
     metrics: Metrics = None,
+    tracing: Tracing = False,
     verbose: Verbose = False,
     debug: Debug = False,
     quiet: Quiet = False,
@@ -255,6 +260,7 @@ def run(
         liveness=liveness,
         health=health,
         metrics=metrics,
+        tracing=tracing,
         embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
@@ -343,4 +349,5 @@ def _make_operator_options(options: RunOptions) -> OperatorOptions:
         "liveness_endpoint": options.liveness,
         "health_endpoint": options.health,
         "metrics_endpoint": options.metrics,
+        "tracing": options.tracing,
     }

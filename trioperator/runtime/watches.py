@@ -8,7 +8,7 @@ watches are kept warm: objects are listed, watched and indexed, but not handled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import trio
@@ -32,7 +32,7 @@ from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.index_gate import IndexGate
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
-from trioperator.runtime.reflector import Reflector
+from trioperator.runtime.reflector import Observer, Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.settings import OperatorSettings
 
@@ -88,6 +88,7 @@ class WatchManager:
         daemons: DaemonManager,
         memories: dict[str, Memory] | None = None,
         webhooks: Webhooks | None = None,
+        observe: Callable[[ObjectCache], Observer] | None = None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -102,6 +103,7 @@ class WatchManager:
         self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
         self._reviewed = tuple(dict.fromkeys(h.selector for h in registry.webhook_handlers()))
         self._webhooks = webhooks
+        self._observe = observe  # what is between reflectors and caches, if anything
         self._logger = get_logger("trioperator.runtime.watches")
         self._discovered: frozenset[Resource] = frozenset()
         self._defined: set[tuple[str, str]] = set()
@@ -351,7 +353,8 @@ class WatchManager:
         )
         path = resource.get_path(namespace=namespace)
         hint = "Its handlers are not called until then."
-        return _Watch(cache, Reflector(self._client, path, cache, settings=self._settings, consequence=hint))
+        observer = cache if self._observe is None else self._observe(cache)
+        return _Watch(cache, Reflector(self._client, path, observer, settings=self._settings, consequence=hint))
 
     async def _serve_watch(self, watch: _Watch) -> None:
         with watch.scope:

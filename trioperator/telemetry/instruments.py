@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import urllib.parse
-from collections.abc import Awaitable, Collection, Mapping, MutableMapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -23,14 +23,19 @@ from trioperator.kube.transport import Response
 from trioperator.logs import Logger
 from trioperator.runtime.cache import ObjectCache, ObjectState
 from trioperator.runtime.reconciler import Reconciler
+from trioperator.runtime.reflector import Observer
 from trioperator.runtime.result import Again, RequeueAt, Result
 from trioperator.runtime.workqueue import Lane, WorkQueue, serve_workqueue
 from trioperator.telemetry.statistics import KindStatistics, Statistics
+
+if TYPE_CHECKING:
+    from trioperator.telemetry.tracing import Tracing
 
 __all__ = ["CountingClient", "CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "name_kind"]
 
 _T = TypeVar("_T", bytes, Response)
 
+_NO_SPAN: Final = contextlib.nullcontext()
 # Errors of these handlers are those of the reconcile that has called them.
 _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler)
 
@@ -38,7 +43,8 @@ _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler)
 class Instruments:
     """The statistics of an operator, and the parts that count."""
 
-    def __init__(self, handlers: Collection[str]) -> None:
+    def __init__(self, handlers: Collection[str], tracing: Tracing | None = None) -> None:
+        self.tracing = tracing
         self.statistics = Statistics()
         self.handlers = frozenset(handlers)
         self.failed: set[str | None] = (
@@ -60,9 +66,14 @@ class Instruments:
             name = name.rpartition("/")[0]
         return name
 
+    @property
+    def observer(self) -> Callable[[ObjectCache], Observer] | None:
+        """What observes watches in place of their caches, and passes on to these; None without traces."""
+        return None if self.tracing is None else self.tracing.observe
+
     def wrap_client(self, client: Client) -> Client:
         """Return a client that counts its requests, on the same connections."""
-        return CountingClient(client, self.statistics)
+        return CountingClient(client, self)
 
     def make_invoker(
         self,
@@ -125,6 +136,7 @@ class CountingReconciler:
         self._instruments = instruments
         self._queued_at = instruments.statistics.queued
         self._at_work = instruments.statistics.at_work
+        self._tracing = instruments.tracing
         self.has_work = reconciler.has_work
         self.is_unsaved = reconciler.is_unsaved
         self.report_loop = reconciler.report_loop
@@ -138,7 +150,8 @@ class CountingReconciler:
             kind.queue_seconds.observe(began - queued)
         self._at_work[state] = began
         try:
-            result = await self._reconciler.reconcile(state)
+            with _NO_SPAN if self._tracing is None else self._tracing.reconciling(state, kind.name):
+                result = await self._reconciler.reconcile(state)
         finally:
             del self._at_work[state]
             seconds = trio.current_time() - began
@@ -174,6 +187,7 @@ class CountingInvoker(Invoker):
     ) -> None:
         super().__init__(limiter=limiter, backoff=backoff, running=running, clients=clients)
         self._instruments = instruments
+        self._tracing = instruments.tracing
 
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """See :meth:`Invoker.invoke`."""
@@ -182,7 +196,12 @@ class CountingInvoker(Invoker):
         began = trio.current_time()
         result = "cancelled"
         try:
-            outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
+            if self._tracing is None:
+                outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
+            else:
+                with self._tracing.calling(handler, logger.object_ref) as span:
+                    outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
+                    self._tracing.record_outcome(span, outcome)
             result = _name_outcome(outcome)
         finally:
             calls.results[result] += 1
@@ -218,9 +237,10 @@ def _name_outcome(outcome: Outcome) -> str:
 class CountingClient(Client):
     """A client that counts and times the attempts of its requests."""
 
-    def __init__(self, client: Client, statistics: Statistics) -> None:
+    def __init__(self, client: Client, instruments: Instruments) -> None:
         super().__init__(client._credentials, client._settings, fence=client._fence, find_logger=client._find_logger)
-        self._statistics = statistics
+        self._statistics = instruments.statistics
+        self._tracing = instruments.tracing
         self._hosts: dict[str, str] = {}
         self._status = 0  # of the response that was read last
 
@@ -228,8 +248,14 @@ class CountingClient(Client):
         self._status = response.status
         super()._raise_for_status(response, data)
 
-    async def _attempt(self, credentials: Credentials, *, method: str, **options: Any) -> bytes:
-        return await self._count(super()._attempt(credentials, method=method, **options), credentials, method)
+    async def _attempt(self, credentials: Credentials, *, method: str, target: str, **options: Any) -> bytes:
+        attempt = super()._attempt(credentials, method=method, target=target, **options)
+        if self._tracing is None:
+            return await self._count(attempt, credentials, method)
+        with self._tracing.requesting(method, target.partition("?")[0], self._host_of(credentials)) as span:
+            data = await self._count(attempt, credentials, method)
+            span.set_attribute("http.response.status_code", self._status)
+            return data
 
     async def _attempt_stream(self, credentials: Credentials, **options: Any) -> Response:
         return await self._count(super()._attempt_stream(credentials, **options), credentials, "GET")
@@ -246,8 +272,11 @@ class CountingClient(Client):
             code = str(error.status)
             raise
         finally:
-            server = credentials.info.server
-            host = self._hosts.get(server)
-            if host is None:
-                host = self._hosts[server] = urllib.parse.urlsplit(server).netloc.rpartition("@")[2]
-            self._statistics.count_request(code, method, host, trio.current_time() - began)
+            self._statistics.count_request(code, method, self._host_of(credentials), trio.current_time() - began)
+
+    def _host_of(self, credentials: Credentials) -> str:
+        server = credentials.info.server
+        host = self._hosts.get(server)
+        if host is None:
+            host = self._hosts[server] = urllib.parse.urlsplit(server).netloc.rpartition("@")[2]
+        return host
