@@ -88,6 +88,19 @@ class TestRunEmbedded:
                 operator.stop.set()
         assert os.environ["KUBECONFIG"] == "/of/the/user"
 
+    async def test_handlers_are_loaded_when_clients_can_be_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KUBECONFIG", "/of/the/user")
+        found: list[str] = []
+
+        def load() -> None:
+            found.append(json.loads(pathlib.Path(os.environ["KUBECONFIG"]).read_text())["current-context"])
+            raise ConfigError("no handlers")
+
+        with pytest.RaisesGroup(pytest.RaisesExc(ConfigError, match="no handlers"), flatten_subgroups=True):
+            await run_embedded(Operator(), [], load=load)
+        assert found == ["embedded"]
+        assert os.environ["KUBECONFIG"] == "/of/the/user"
+
     async def test_other_processes_can_use_the_server_while_the_operator_runs(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -307,7 +307,8 @@ class TestFailures:
     def test_a_startup_handler_that_fails_permanently(self, run: Run, tmp_path: pathlib.Path) -> None:
         path = tmp_path / "bad.py"
         path.write_text(
-            "import trioperator\n@trioperator.on.startup()\ndef begin():\n    raise trioperator.PermanentError('no')\n"
+            "import os, trioperator\nfound = open(os.environ['KUBECONFIG']).read()\n"
+            "@trioperator.on.startup()\ndef begin():\n    raise trioperator.PermanentError('no')\n"
         )
         result = run("run", "--log-format=plain", "--embedded", path)
         assert result.returncode == 1

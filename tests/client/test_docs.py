@@ -21,7 +21,7 @@ from trioperator.client import Client, SyncClient
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-HANDLERS = [snippet for snippet in SNIPPETS if snippet.startswith("@")]
+HANDLERS = [snippet for snippet in SNIPPETS if snippet.startswith("@") and "kubernetes." not in snippet]
 CALLS = [snippet for snippet in SNIPPETS if not snippet.startswith("@")]
 POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},

@@ -32,7 +32,7 @@ def test_all_methods_are_there() -> None:
     assert public(SyncClient).keys() == public(Client).keys()
     for name, method in public(SyncClient).items():
         assert inspect.signature(method).parameters == inspect.signature(public(Client)[name]).parameters
-        assert method.__doc__ == public(Client)[name].__doc__
+        assert method.__doc__ == public(Client)[name].__doc__ or name == "connection"  # which returns another one
 
 
 async def test_methods_block_the_thread(client: Client, cluster: Cluster) -> None:

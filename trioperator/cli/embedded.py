@@ -11,7 +11,7 @@ import trio
 
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.manifests import Manifest, apply_manifests
-from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.connection import load_connection
 from trioperator.logs import get_logger
 
 __all__ = ["run_embedded"]
@@ -23,14 +23,17 @@ async def run_embedded(
     operate: Callable[..., Awaitable[None]],
     manifests: Sequence[Manifest],
     *,
+    load: Callable[[], object] | None = None,
     port: int = 0,
     controllers: Sequence[str] = (),
 ) -> None:
     """Run an operator on an API server that listens on *port* of the loopback interface (0: any) until it ends.
 
-    *operate* is :func:`trioperator.operator` or a similar function. CRDs and namespaces are applied before the operator
-    starts, all other objects when it is ready, so that it sees them created. Raises what the operator raises, and
-    ConfigError for manifests that the API server rejects and for controllers that do not exist.
+    *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers: ``$KUBECONFIG`` is set
+    by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
+    namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created.
+    Raises what these functions raise, and ConfigError for manifests that the API server rejects and for controllers
+    that do not exist.
     """
     cluster = Cluster(log_limit=0)  # nothing here reads its requests
     ready = trio.Event()
@@ -40,12 +43,13 @@ async def run_embedded(
         url = str(await server.start(_serve, cluster, port))
         with _kubeconfig(cluster, url) as path:
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
+            if load is not None:
+                load()
             await apply_manifests(cluster, early)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, name="manifests")
-                await operate(
-                    transport=cluster.transport(), connection=ConnectionInfo(server="http://embedded"), ready_flag=ready
-                )
+                connection = load_connection([path])  # which its handlers can pass on to other clients
+                await operate(transport=cluster.transport(), connection=connection, ready_flag=ready)
                 nursery.cancel_scope.cancel(reason="operator ended")
         server.cancel_scope.cancel(reason="operator ended")
 

@@ -324,10 +324,11 @@ def _run(options: RunOptions) -> None:
     from trioperator.cli.embedded import run_embedded
     from trioperator.cli.manifests import load_manifests
 
-    manifests = load_manifests(options.embedded.manifests)
-    load_all(options.files, options.modules)
     server = options.embedded
-    trio.run(functools.partial(run_embedded, operate, manifests, port=server.port, controllers=server.controllers))
+    manifests = load_manifests(server.manifests)
+    load = functools.partial(load_all, options.files, options.modules)
+    run = functools.partial(run_embedded, operate, manifests, load=load)
+    trio.run(functools.partial(run, port=server.port, controllers=server.controllers))
 
 
 def _make_operator_options(options: RunOptions) -> OperatorOptions:

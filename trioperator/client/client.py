@@ -10,6 +10,7 @@ import trio
 
 from trioperator.backoff import Backoff
 from trioperator.client.adoption import HANDLED, adopt
+from trioperator.client.connection import Connection
 from trioperator.client.kinds import parse_kind, to_dict
 from trioperator.client.reading import Reader, Target, choose_namespace
 from trioperator.errors import ConflictError, NotFoundError
@@ -262,6 +263,17 @@ class Client(Reader):
         """
         kube = await self._connect()
         return await kube.request(method, path, params=params, body=body, content_type=content_type, accept=accept)
+
+    async def connection(self) -> Connection:
+        """Return the connection of the client, which logs other client libraries in.
+
+        ::
+
+            connection = await client.connection()
+            async with connection.for_httpx() as http:
+                response = await http.get("/version")
+        """
+        return Connection(await self._connect(), self._transport)
 
     async def _prepare(self, body: JsonObject, namespace: str | None, *, owner: object) -> Target:
         """Complete an object that is to be written, and return where."""

@@ -64,7 +64,7 @@ class ObjectPages:
                 return raw.decode()
             except msgspec.MsgspecError as exc:
                 client, _ = await self._locate()
-                client.logger.warning("%s is left out of a list: %s", raw, exc)
+                client.find_logger().warning("%s is left out of a list: %s", raw, exc)
 
     async def _request(self, token: str) -> None:
         client, path = await self._locate()
@@ -72,6 +72,6 @@ class ObjectPages:
         page = await client.list_page(path, params=self._params, limit=limit, continue_=token)
         for broken in page.broken:
             name = "An object" if broken.identity is None else broken.identity
-            client.logger.warning("%s is left out of the list of %s: %s", name, path, broken.problem)
+            client.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
         self._objects.extend(page.items)
         self._token = page.next or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from trioperator.client.adoption import find_handled
 from trioperator.client.conditions import Condition, describe_condition, is_met
@@ -21,6 +21,9 @@ from trioperator.kube.objects import RawObject
 from trioperator.model.body import Body
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["Connect", "Reader", "Target", "choose_namespace"]
 
@@ -51,8 +54,9 @@ class Target(NamedTuple):
 class Reader:
     """The reading half of :class:`trioperator.Client`."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._connect = connect
+        self._transport = transport
         self._finder = ResourceFinder()
 
     async def get(self, *target: object, namespace: str | None = None, subresource: str | None = None) -> JsonObject:

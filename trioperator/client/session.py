@@ -57,7 +57,7 @@ class Session:
         self._opened: KubeClient | None = None
         self._fenced: KubeClient | None = None
         self._closed = False
-        client = Client(self._connect)
+        client = Client(self._connect, transport=transport)
         self.clients = Clients(for_async=client, for_sync=SyncClient(client))
 
     async def open(self) -> KubeClient:
@@ -124,4 +124,4 @@ async def open_client(
         async def connect() -> KubeClient:
             return kube
 
-        yield Client(connect)
+        yield Client(connect, transport=transport)

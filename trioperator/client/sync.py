@@ -10,6 +10,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 import trio
 
 from trioperator.client.client import Client
+from trioperator.client.connection import SyncConnection
 
 __all__ = ["SyncClient"]
 
@@ -82,6 +83,15 @@ class SyncClient:
         except RuntimeError:  # a thread that the function itself has started
             return trio.from_thread.run(fn, trio_token=self._token)
         return trio.from_thread.run(fn)
+
+    def connection(self) -> SyncConnection:
+        """Return the connection of the client, which logs other client libraries in.
+
+        ::
+
+            core = kubernetes.client.CoreV1Api(client.connection().for_kubernetes())
+        """
+        return SyncConnection(self._call(self._client._connect), self._client._transport)
 
     get = _blocking(Client.get)
     refresh = _blocking(Client.refresh)

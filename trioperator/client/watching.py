@@ -141,7 +141,7 @@ class ObjectWatch:
         try:
             body = raw.decode()
         except msgspec.MsgspecError as exc:
-            self._kube.logger.warning("Watching %s: skipping an event of %s: %s", self._path, raw, exc)
+            self._kube.find_logger().warning("Watching %s: skipping an event of %s: %s", self._path, raw, exc)
             return
         if event.type == "DELETED":
             self._known.pop(raw.key, None)
@@ -161,5 +161,5 @@ class ObjectWatch:
         if delay is None:
             raise error
         delay = adjust_delay(delay, error, enforce=networking.enforce_retry_after)
-        self._kube.logger.warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
+        self._kube.find_logger().warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
         await trio.sleep(delay)

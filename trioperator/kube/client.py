@@ -57,18 +57,11 @@ _decode: Final = msgspec.json.Decoder().decode
 class Client:
     """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
 
-    def __init__(
-        self,
-        credentials: CredentialStore,
-        settings: OperatorSettings,
-        *,
-        fence: Callable[[], None] | None = None,
-        find_logger: Callable[[], Logger] = lambda: _logger,
-    ) -> None:
+    def __init__(self, credentials: CredentialStore, settings: OperatorSettings) -> None:
         self._credentials = credentials
         self._settings = settings
-        self._fence = fence
-        self._find_logger = find_logger
+        self._fence: Callable[[], None] | None = None
+        self.find_logger: Callable[[], Logger] = lambda: _logger
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> Client:
@@ -83,7 +76,7 @@ class Client:
     def logging_to(self, find_logger: Callable[[], Logger]) -> Client:
         """Return a client on the same connections that logs its retries to the logger that *find_logger* returns."""
         client = copy.copy(self)
-        client._find_logger = find_logger
+        client.find_logger = find_logger
         return client
 
     async def keep_credentials(self) -> None:
@@ -96,9 +89,9 @@ class Client:
         return self._settings
 
     @property
-    def logger(self) -> Logger:
-        """The logger of retries."""
-        return self._find_logger()
+    def credentials(self) -> Credentials:
+        """The credentials of requests, for now."""
+        return self._credentials.current
 
     @property
     def default_namespace(self) -> str:
@@ -253,7 +246,7 @@ class Client:
                 if delay is None:
                     raise
                 delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
-                self.logger.warning("%s %s failed; retrying in %g s: %s", method, path, delay, exc)
+                self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, exc)
             except ApiError as exc:
                 exc.repeated = exc.repeated or repeated
                 raise

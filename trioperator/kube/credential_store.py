@@ -100,6 +100,11 @@ class CredentialStore:
         self._current: Credentials
 
     @property
+    def current(self) -> Credentials:
+        """The credentials that requests use now."""
+        return self._current
+
+    @property
     def default_namespace(self) -> str | None:
         """The namespace of the current connection, if it has one."""
         return self._current.info.default_namespace

@@ -238,7 +238,8 @@ class CountingClient(Client):
     """A client that counts and times the attempts of its requests."""
 
     def __init__(self, client: Client, instruments: Instruments) -> None:
-        super().__init__(client._credentials, client._settings, fence=client._fence, find_logger=client._find_logger)
+        super().__init__(client._credentials, client._settings)
+        self._fence, self.find_logger = client._fence, client.find_logger
         self._statistics = instruments.statistics
         self._tracing = instruments.tracing
         self._hosts: dict[str, str] = {}
