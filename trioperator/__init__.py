@@ -83,7 +83,7 @@ from trioperator.kits.logins import (
     login_with_service_account,
 )
 from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.logs import LocalObjectLogger, LogFormat, Logger, ObjectLogger, configure
+from trioperator.logs import LocalObjectLogger, LogFormat, Logger, ObjectLogger, configure, set_log_processors
 from trioperator.model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
 from trioperator.model.diff import Diff, DiffItem, DiffOperation
 from trioperator.model.fields import FieldPath, FieldSpec
@@ -234,6 +234,7 @@ __all__ = [
     "run",
     "set_default_lifecycle",
     "set_default_registry",
+    "set_log_processors",
     "subhandler",
     "timer",
     "warn",

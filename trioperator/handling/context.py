@@ -9,6 +9,7 @@ import contextvars
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from trioperator.logs.context import current_cause as logged_cause
 from trioperator.model.body import Body
 from trioperator.settings.posting import PostingSettings
 
@@ -22,7 +23,8 @@ class HasBody(Protocol):
     def body(self) -> Body: ...
 
 
-current_cause: Final[contextvars.ContextVar[HasBody]] = contextvars.ContextVar("trioperator-cause")
+# Log records of users' own loggers need it, too.
+current_cause: Final[contextvars.ContextVar[HasBody]] = logged_cause
 
 
 def current_body() -> Body:

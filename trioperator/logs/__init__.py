@@ -23,6 +23,7 @@ from trioperator.logs.loggers import (
     observing_objects,
     trim_traceback,
 )
+from trioperator.logs.processors import Processor, set_log_processors
 from trioperator.logs.records import get_message
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Logger",
     "ObjectLogger",
     "ObjectRef",
+    "Processor",
     "bound_contextvars",
     "configure",
     "describe_ref",
@@ -38,5 +40,6 @@ __all__ = [
     "get_message",
     "object_logger",
     "observing_objects",
+    "set_log_processors",
     "trim_traceback",
 ]

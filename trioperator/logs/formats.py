@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from trioperator.errors import ConfigError
+from trioperator.logs.context import add_current_object
 from trioperator.logs.records import RECORD_KEYS, get_message, represent
 
 __all__ = ["LogFormat", "configure"]
@@ -174,6 +175,7 @@ class _Handler(logging.Handler):
         self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
+        add_current_object(record)
         try:
             text = self.format(record) + "\n"
         except Exception:  # noqa: BLE001 -- as in the standard library: errors in logging do not propagate

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypedDict
 
 from trioperator.logs._structlog import BoundLoggerBase, DropEvent, merge_contextvars
+from trioperator.logs.processors import process
 from trioperator.logs.records import RECORD_KEYS, interpolate, represent
 
 __all__ = [
@@ -150,7 +151,7 @@ _OBJECT_KEYS: Final = ("k8s_ref", "k8s_skip")
 
 def _to_logging_call(logger: Any, method: str, entry: Any) -> Any:
     """Convert an event dict to arguments of the standard library's logger: structlog's last processor."""
-    message: Any = entry.pop("event")
+    message: Any = entry.pop("event", None)  # processors may have removed it
     message = "" if message is None else message
     args: tuple[object, ...] = entry.pop("positional_args", ())
     options: dict[str, Any] = {key: entry.pop(key) for key in ("exc_info", "stack_info") if key in entry}
@@ -175,7 +176,7 @@ def _is_word(value: object) -> bool:
     return isinstance(value, str) and bool(value) and not any(char.isspace() or char in "\"'=" for char in value)
 
 
-_PROCESSORS: Final = (merge_contextvars, _to_logging_call)
+_PROCESSORS: Final = (merge_contextvars, process, _to_logging_call)
 _ROOT: Final = "trioperator"
 _object_log: Final = logging.getLogger(f"{_ROOT}.objects")
 
