@@ -14,6 +14,7 @@ from typing import TypeAlias
 import pytest
 
 from trioperator.cli import root
+from trioperator.cli.controls import CLIControls
 from trioperator.cli.run import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
@@ -79,7 +80,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Parse:
     def parse(*args: str, **variables: str) -> RunOptions:
         taken: list[RunOptions] = []
 
-        def take(options: RunOptions) -> int:
+        def take(options: RunOptions, controls: CLIControls) -> int:
             taken.append(options)
             return 7
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["main"]
+from trioperator.cli.controls import CLIControls
+
+__all__ = ["CLIControls", "main"]
 
 # The exit code of an interrupted command, as in trioperator.signals, which is not imported just to look.
 _INTERRUPTED: Final = 130
@@ -12,12 +15,15 @@ _INTERRUPTED: Final = 130
 _PATIENCE: Final = 2.0
 
 
-def main() -> None:
-    """Run the command with the arguments of the process, and exit."""
+def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = None) -> None:
+    """Run the command with *args*, by default the arguments of the process, and exit.
+
+    *controls* are for what options cannot express, such as a flag that stops the operator.
+    """
     from trioperator.cli.root import app
 
     try:
-        app()
+        app(args, obj=controls)
     except SystemExit as error:
         if error.code == _INTERRUPTED:
             from trioperator.signals import end_process_after

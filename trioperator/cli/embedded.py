@@ -13,6 +13,7 @@ from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.manifests import Manifest, apply_manifests
 from trioperator.kube.connection import load_connection
 from trioperator.logs import get_logger
+from trioperator.plan import Flag
 
 __all__ = ["run_embedded"]
 
@@ -26,14 +27,15 @@ async def run_embedded(
     load: Callable[[], object] | None = None,
     port: int = 0,
     controllers: Sequence[str] = (),
+    ready_flag: Flag | None = None,
 ) -> None:
     """Run an operator on an API server that listens on *port* of the loopback interface (0: any) until it ends.
 
     *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers: ``$KUBECONFIG`` is set
     by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
-    namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created.
-    Raises what these functions raise, and ConfigError for manifests that the API server rejects and for controllers
-    that do not exist.
+    namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created;
+    then *ready_flag* is set. Raises what these functions raise, and ConfigError for manifests that the API server
+    rejects and for controllers that do not exist.
     """
     cluster = Cluster(log_limit=0)  # nothing here reads its requests
     ready = trio.Event()
@@ -47,7 +49,7 @@ async def run_embedded(
                 load()
             await apply_manifests(cluster, early)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_apply_when, ready, cluster, late, name="manifests")
+                nursery.start_soon(_apply_when, ready, cluster, late, ready_flag, name="manifests")
                 connection = load_connection([path])  # which its handlers can pass on to other clients
                 await operate(transport=cluster.transport(), connection=connection, ready_flag=ready)
                 nursery.cancel_scope.cancel(reason="operator ended")
@@ -86,6 +88,8 @@ def _kubeconfig(cluster: Cluster, url: str) -> Iterator[str]:
                 os.environ["KUBECONFIG"] = before
 
 
-async def _apply_when(ready: trio.Event, cluster: Cluster, manifests: Sequence[Manifest]) -> None:
+async def _apply_when(ready: trio.Event, cluster: Cluster, manifests: Sequence[Manifest], flag: Flag | None) -> None:
     await ready.wait()
     await apply_manifests(cluster, manifests)
+    if flag is not None:
+        flag.set()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import declare_option, split_names
 from trioperator.logs import LogFormat, configure, get_logger
 
@@ -219,6 +220,7 @@ Controllers: TypeAlias = Annotated[
 
 
 def run(
+    context: typer.Context,
     files: Files = None,
     modules: Modules = None,
     clusterwide: Clusterwide = False,
@@ -265,7 +267,7 @@ def run(
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
     _check_usage(options)
-    raise typer.Exit(run_operator(options))
+    raise typer.Exit(run_operator(options, context.find_object(CLIControls) or CLIControls()))
 
 
 def _embedded_options(
@@ -286,7 +288,7 @@ def _check_usage(options: RunOptions) -> None:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
 
 
-def run_operator(options: RunOptions) -> int:
+def run_operator(options: RunOptions, controls: CLIControls) -> int:
     """Run an operator until it ends, and return the exit code. Failures are logged."""
     from trioperator.cli.failures import SUCCESS, report_failure
 
@@ -300,23 +302,26 @@ def run_operator(options: RunOptions) -> int:
         log_refkey=logs.refkey,
     )
     try:
-        _run(options)
+        _run(options, controls)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         return report_failure(error, get_logger("trioperator.cli"))
     return SUCCESS
 
 
-def _run(options: RunOptions) -> None:
+def _run(options: RunOptions, controls: CLIControls) -> None:
     import trio
 
     from trioperator.app import operator
     from trioperator.cli.loading import load_all
+    from trioperator.handling.registry import set_default_registry
     from trioperator.web.endpoint import parse_endpoint
 
     for endpoint in (options.liveness, options.health, options.metrics):
         if endpoint is not None:
             parse_endpoint(endpoint)  # fails before anything is loaded
-    operate = functools.partial(operator, **_make_operator_options(options))
+    if controls.registry is not None:
+        set_default_registry(controls.registry)
+    operate = functools.partial(operator, **_make_operator_options(options, controls))
     if options.embedded is None:
         load_all(options.files, options.modules)
         trio.run(operate)
@@ -328,14 +333,15 @@ def _run(options: RunOptions) -> None:
     manifests = load_manifests(server.manifests)
     load = functools.partial(load_all, options.files, options.modules)
     run = functools.partial(run_embedded, operate, manifests, load=load)
-    trio.run(functools.partial(run, port=server.port, controllers=server.controllers))
+    trio.run(functools.partial(run, port=server.port, controllers=server.controllers, ready_flag=controls.ready_flag))
 
 
-def _make_operator_options(options: RunOptions) -> OperatorOptions:
+def _make_operator_options(options: RunOptions, controls: CLIControls) -> OperatorOptions:
     from trioperator.settings import OperatorSettings
 
-    settings, coordination = OperatorSettings(), options.coordination
+    settings, coordination = controls.settings or OperatorSettings(), options.coordination
     if coordination.lease is not None:
+        settings = settings.copy()
         namespace, _, name = coordination.lease.rpartition("/")
         settings.leadership.enabled = True
         settings.leadership.name = name
@@ -351,4 +357,6 @@ def _make_operator_options(options: RunOptions) -> OperatorOptions:
         "health_endpoint": options.health,
         "metrics_endpoint": options.metrics,
         "tracing": options.tracing,
+        "ready_flag": controls.ready_flag,
+        "stop_flag": controls.stop_flag,
     }

@@ -1,0 +1,35 @@
+"""Controls of the command that have no options: objects, for programs and tests that run the command themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trioperator.handling.registry import OperatorRegistry
+    from trioperator.plan import Flag
+    from trioperator.settings import OperatorSettings
+
+__all__ = ["CLIControls"]
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class CLIControls:
+    """Controls of ``trioperator run`` that cannot be passed on the command line.
+
+    ::
+
+        trioperator.cli.main(["run", "app.py"], controls=CLIControls(stop_flag=stop))
+
+    - *ready_flag*: Trio or threading event that is set when the operator is ready
+    - *stop_flag*: Trio or threading event that stops the operator when it is set
+    - *registry*: registry of the handlers; it becomes the default registry before the files are loaded
+    - *settings*: settings of the operator, before its startup handlers; options of the command line come first
+
+    Kopf's ``vault`` and ``loop`` do not exist.
+    """
+
+    ready_flag: Flag | None = None
+    stop_flag: Flag | None = None
+    registry: OperatorRegistry | None = None
+    settings: OperatorSettings | None = None
