@@ -25,7 +25,7 @@ __all__ = ["ConnectionInfo", "ServerUrl", "decode_pem", "parse_server_url", "rea
 _SECRETS: Final = frozenset({"password", "token", "private_key_data", "certificate_data", "ca_data", "proxy_url"})
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class ConnectionInfo:
     """Address and credentials of an API server.
 
@@ -45,17 +45,18 @@ class ConnectionInfo:
     password: str | None = None
     scheme: str | None = None
     token: str | None = None
-    token_file: str | os.PathLike[str] | None = None
     certificate_path: str | os.PathLike[str] | None = None
     certificate_data: str | bytes | None = None
     private_key_path: str | os.PathLike[str] | None = None
     private_key_data: str | bytes | None = None
-    tls_server_name: str | None = None
     default_namespace: str | None = None
-    proxy_url: str | None = None
-    trust_env: bool = False
     priority: int = 0
     expiration: datetime.datetime | None = None
+    _: dataclasses.KW_ONLY
+    token_file: str | os.PathLike[str] | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    trust_env: bool = False
 
     def __post_init__(self) -> None:
         for what, path, data in (
