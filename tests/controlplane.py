@@ -13,6 +13,7 @@ import time
 import urllib.request
 from typing import Any
 
+import trustme
 import yaml
 
 HOW = (
@@ -37,7 +38,9 @@ class ControlPlane:
         self.folder = folder
         self.assets = assets
         self.kubeconfig = folder / "kubeconfig"
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self.clients = trustme.CA()  # of client certificates
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._server = ""
 
     def kubectl(self, *args: str, input: str | None = None, check: bool = True) -> str:
         result = subprocess.run(
@@ -59,7 +62,7 @@ class ControlPlane:
         self.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(manifests))
 
     def requests(self, **wanted: str) -> list[dict[str, Any]]:
-        """List the requests of the user `operator`, as the server's audit log has them."""
+        """List the requests of operators and of service accounts, as the server's audit log has them."""
         lines = (self.folder / "audit.log").read_text().splitlines()
         events = [json.loads(line) for line in lines]
         return [event for event in events if all(event.get(key) == value for key, value in wanted.items())]
@@ -83,10 +86,15 @@ class ControlPlane:
                     "apiVersion": "audit.k8s.io/v1",
                     "kind": "Policy",
                     "omitStages": ["RequestReceived"],
-                    "rules": [{"level": "Metadata", "users": ["operator"]}, {"level": "None"}],
+                    "rules": [
+                        {"level": "Metadata", "users": ["operator", "certified"]},
+                        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+                        {"level": "None"},
+                    ],
                 }
             )
         )
+        self.clients.cert_pem.write_to_path(folder / "clients.crt")
         self._spawn(
             "etcd",
             f"--data-dir={folder}/etcd",
@@ -107,13 +115,14 @@ class ControlPlane:
             f"--service-account-signing-key-file={folder}/sa.key",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
+            f"--client-ca-file={folder}/clients.crt",
             f"--token-auth-file={folder}/tokens.csv",
             "--disable-admission-plugins=ServiceAccount",
             f"--audit-policy-file={folder}/audit.yaml",
             f"--audit-log-path={folder}/audit.log",
         )
-        server = f"https://127.0.0.1:{secure}"
-        self._wait(f"{server}/readyz")
+        server = self._server = f"https://127.0.0.1:{secure}"
+        self.wait_ready()
         authority = base64.b64encode((folder / "certs" / "apiserver.crt").read_bytes()).decode()
         for user in ("admin", "operator"):
             path = self.kubeconfig if user == "admin" else folder / "operator.kubeconfig"
@@ -134,21 +143,32 @@ class ControlPlane:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             process.kill()  # nobody wants its data
             process.wait()
 
-    def _spawn(self, name: str, *args: str) -> None:
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self._processes.append(
-                subprocess.Popen([self.assets / name, *args], stdout=log, stderr=log, start_new_session=True)
-            )
+    def stop_apiserver(self) -> None:
+        """Kill the API server; :meth:`start_apiserver` starts it again."""
+        process = self._processes["kube-apiserver"]
+        process.kill()  # it would wait for its watches for a minute
+        process.wait()
 
-    def _wait(self, url: str) -> None:
+    def start_apiserver(self) -> None:
+        """Start the API server again that has been stopped, and wait until it is ready."""
+        self._spawn("kube-apiserver", *self._processes["kube-apiserver"].args[1:])  # type: ignore[index]  # a list
+        self.wait_ready()
+
+    def _spawn(self, name: str, *args: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            command = [str(self.assets / name), *args]
+            self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def wait_ready(self) -> None:
+        """Wait until the API server is ready."""
         # The server's certificate is its own, and is read when it is there.
         trusting = ssl.create_default_context()
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-        request = urllib.request.Request(url, headers={"Authorization": "Bearer admin-token"})
+        request = urllib.request.Request(f"{self._server}/readyz", headers={"Authorization": "Bearer admin-token"})
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -158,7 +178,8 @@ class ControlPlane:
             except OSError:
                 pass
             assert time.monotonic() < deadline, (self.folder / "kube-apiserver.log").read_text()[-2000:]
-            assert self._processes[-1].poll() is None, (self.folder / "kube-apiserver.log").read_text()[-2000:]
+            running = self._processes["kube-apiserver"].poll() is None
+            assert running, (self.folder / "kube-apiserver.log").read_text()[-2000:]
             time.sleep(0.2)
 
 

@@ -1,0 +1,292 @@
+"""Operators that log in to a real API server by each means, and whose credentials are rotated while they work."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import logging
+import os
+import pathlib
+import urllib.parse
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import trio
+import trustme
+import yaml
+
+import trioperator
+from tests.controlplane import ControlPlane
+from trioperator.kube.client import Client, open_client
+from trioperator.kube.connection import load_connection
+
+EXEC = "client.authentication.k8s.io/v1"
+PATH = "/apis/kopf.dev/v1/namespaces/default/kopfexamples"
+REJECTED = "The API server rejected the credentials (HTTP 401); reloading them."
+# For which the API server accepts a token that has been revoked, in seconds: it caches tokens.
+CACHED = 12.0
+
+
+class Account:
+    """A service account whose tokens can be revoked, as each is bound to a Secret of its own."""
+
+    def __init__(self, controlplane: ControlPlane) -> None:
+        self.name = f"robot-{uuid.uuid4().hex[:6]}"
+        self._kubectl = controlplane.kubectl
+        self._kubectl("create", "serviceaccount", self.name)
+        user = f"--serviceaccount=default:{self.name}"
+        self._kubectl("create", "clusterrolebinding", self.name, "--clusterrole=cluster-admin", user)
+        self._secrets: list[str] = []
+
+    @property
+    def user(self) -> str:
+        return f"system:serviceaccount:default:{self.name}"
+
+    def issue(self) -> str:
+        """Return another token."""
+        secret = f"{self.name}-{len(self._secrets)}"
+        self._kubectl("create", "secret", "generic", secret)
+        self._secrets.append(secret)
+        bound = ("--bound-object-kind=Secret", f"--bound-object-name={secret}")
+        return self._kubectl("create", "token", self.name, "--duration=10m", *bound).strip()
+
+    def revoke(self) -> None:
+        """Revoke all tokens but the last one."""
+        for secret in self._secrets[:-1]:
+            self._kubectl("delete", "secret", secret, "--ignore-not-found")
+
+
+@dataclasses.dataclass
+class Work:
+    """An operator that handles the changes of an object, and somebody who makes them."""
+
+    admin: Client
+    name: str = dataclasses.field(default_factory=lambda: f"kex-{uuid.uuid4().hex[:8]}")
+    registry: trioperator.OperatorRegistry = dataclasses.field(default_factory=trioperator.OperatorRegistry)
+    stop: trio.Event = dataclasses.field(default_factory=trio.Event)
+    changed: int = 0
+    handled: int = -1
+    _handled: trio.Event = dataclasses.field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        @trioperator.on.create("kopfexamples", field="metadata.name", value=self.name, registry=self.registry)
+        @trioperator.on.update("kopfexamples", field="spec.number", registry=self.registry)
+        async def handle(name: str, spec: Any, **_: Any) -> int | None:
+            if name != self.name:
+                return None
+            self.handled = int(spec["number"])
+            self._handled.set()
+            return self.handled
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run the operator, with watches that end every few seconds."""
+        settings = trioperator.OperatorSettings()
+        settings.watching.server_timeout = 3
+        settings.posting.enabled = False
+        settings.scanning.disabled = settings.peering.standalone = True
+        await trioperator.operator(
+            registry=self.registry,
+            settings=settings,
+            stop_flag=self.stop,
+            handle_signals=False,
+            task_status=task_status,
+        )
+
+    async def change(self) -> None:
+        """Change the object, and wait until the operator has handled that."""
+        self.changed += 1
+        self._handled = trio.Event()
+        await self.admin.patch(f"{PATH}/{self.name}", {"spec": {"number": self.changed}})
+        while self.handled != self.changed:
+            await self._handled.wait()
+            self._handled = trio.Event()
+
+    async def go_on(self, seconds: float, pause: float = 0.3) -> None:
+        """Change the object again and again."""
+        end = trio.current_time() + seconds
+        while trio.current_time() < end:
+            await self.change()
+            await trio.sleep(pause)
+
+
+@pytest.fixture
+async def work(controlplane: ControlPlane) -> AsyncIterator[Work]:
+    settings = trioperator.OperatorSettings()
+    load = functools.partial(load_connection, [controlplane.kubeconfig])
+    async with open_client(load, settings=settings) as admin:
+        made = Work(admin)
+        manifest = {"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "metadata": {"name": made.name}}
+        await admin.post(PATH, {**manifest, "spec": {"number": 0}})
+        yield made
+        await admin.patch(f"{PATH}/{made.name}", {"metadata": {"finalizers": None}})
+        await admin.delete(f"{PATH}/{made.name}")
+
+
+@pytest.fixture
+def login(
+    controlplane: ControlPlane, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[dict[str, Any]], None]:
+    """Return a function that makes the kubeconfig of the process, with a user."""
+    config = yaml.safe_load(controlplane.kubeconfig.read_text())
+
+    def login(user: dict[str, Any]) -> None:
+        config["users"][0]["user"] = user
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+
+    return login
+
+
+async def call(fn: Callable[..., Any], *args: Any) -> Any:
+    return await trio.to_thread.run_sync(fn, *args)
+
+
+def replace(path: pathlib.Path, content: bytes | str) -> None:
+    """Replace a file as the kubelet does: at once."""
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(content if isinstance(content, bytes) else content.encode())
+    os.replace(fresh, path)
+
+
+def assert_listed_once(controlplane: ControlPlane, user: str, *, watched: int = 2) -> None:
+    """Check that the watch was resumed by its resource version again and again, without a new list."""
+    requests = [
+        (request["verb"], urllib.parse.parse_qs(urllib.parse.urlsplit(request["requestURI"]).query))
+        for request in controlplane.requests()
+        if request["user"]["username"] == user and request.get("objectRef", {}).get("resource") == "kopfexamples"
+    ]
+    watches = [query for verb, query in requests if verb == "watch"]
+    assert [verb for verb, _ in requests].count("list") == 1
+    assert len(watches) >= watched
+    assert all(int(query["resourceVersion"][0]) > 0 for query in watches)
+
+
+async def test_static_credentials(
+    controlplane: ControlPlane, work: Work, login: Callable[[dict[str, Any]], None]
+) -> None:
+    login({"token": "operator-token"})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(work.run)
+        with trio.fail_after(60):
+            await work.go_on(1)
+        work.stop.set()
+
+
+@pytest.mark.parametrize("means", ["token file", "exec plugin"])
+async def test_tokens_that_are_replaced_and_revoked(
+    means: str,
+    controlplane: ControlPlane,
+    work: Work,
+    login: Callable[[dict[str, Any]], None],
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    account, token = Account(controlplane), tmp_path / "token"
+    if means == "token file":
+        token.write_text(account.issue())
+        login({"tokenFile": str(token)})
+    else:
+        token.write_text(credential(token=account.issue()))
+        login({"exec": print_file(token)})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(work.run)
+        with trio.fail_after(120):
+            fresh = await call(account.issue)
+            replace(token, fresh if means == "token file" else credential(token=fresh))
+            await call(account.revoke)
+            await work.go_on(CACHED)
+        work.stop.set()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == [REJECTED]
+    assert_listed_once(controlplane, account.user)
+
+
+async def test_tokens_of_exec_plugins_that_expire(
+    controlplane: ControlPlane,
+    work: Work,
+    login: Callable[[dict[str, Any]], None],
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    account, output = Account(controlplane), tmp_path / "output"
+
+    def renew() -> None:
+        ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+        replace(output, credential(token=account.issue(), expirationTimestamp=ends.strftime("%Y-%m-%dT%H:%M:%SZ")))
+
+    renew()
+    login({"exec": print_file(output, f"{tmp_path}/calls")})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(work.run)
+        with trio.fail_after(120):
+            for _ in range(2):
+                await call(renew)
+                await work.go_on(4)
+        work.stop.set()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert len((tmp_path / "calls").read_text().splitlines()) >= 3
+    assert_listed_once(controlplane, account.user)
+
+
+async def test_client_certificates_that_are_replaced_and_expire(
+    controlplane: ControlPlane,
+    work: Work,
+    login: Callable[[dict[str, Any]], None],
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def renew(seconds: float) -> None:
+        ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+        replace(tmp_path / "both", certify(controlplane, not_after=ends).private_key_and_cert_chain_pem.bytes())
+
+    renew(4)
+    login({"client-certificate": str(tmp_path / "both"), "client-key": str(tmp_path / "both")})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(work.run)
+        with trio.fail_after(120):
+            renew(600)
+            await work.go_on(6)
+        work.stop.set()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == [REJECTED]
+    assert_listed_once(controlplane, "certified")
+
+
+async def test_certificates_of_exec_plugins(
+    controlplane: ControlPlane, work: Work, login: Callable[[dict[str, Any]], None], tmp_path: pathlib.Path
+) -> None:
+    made = certify(controlplane)
+    pem, key = made.cert_chain_pems[0].bytes().decode(), made.private_key_pem.bytes().decode()
+    (tmp_path / "output").write_text(credential(clientCertificateData=pem, clientKeyData=key))
+    login({"exec": print_file(tmp_path / "output")})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(work.run)
+        with trio.fail_after(60):
+            await work.change()
+        work.stop.set()
+
+
+def certify(controlplane: ControlPlane, **options: Any) -> trustme.LeafCert:
+    """Return a client certificate of a user of its own."""
+    user = {"common_name": "certified", "organization_name": "system:masters"}
+    return controlplane.clients.issue_cert("certified.example.com", **user, **options)
+
+
+def credential(**status: str) -> str:
+    """Return what an exec plugin prints."""
+    return json.dumps({"kind": "ExecCredential", "apiVersion": EXEC, "status": status})
+
+
+def print_file(output: pathlib.Path, calls: str = "/dev/null") -> dict[str, Any]:
+    """Return an exec plugin that prints a file, and notes that it was called."""
+    code = 'cat "$0"; echo called >> "$1"'
+    return {
+        "apiVersion": EXEC,
+        "command": "/bin/sh",
+        "args": ["-c", code, str(output), calls],
+        "interactiveMode": "Never",
+    }
