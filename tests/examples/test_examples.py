@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import logging
 import pathlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import trio
@@ -60,6 +62,7 @@ class Example:
         self.name = name
         self.cluster = cluster
         self.lines = lines
+        self.liveness = "http://127.0.0.1:0/healthz" if name == "13-hooks" else None
         self._nursery = nursery
         self._stop = trio.Event()
         self._ended = trio.Event()
@@ -80,7 +83,7 @@ class Example:
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._stop, self._ended = trio.Event(), trio.Event()
-        await operator(stop_flag=self._stop, task_status=task_status)
+        await operator(stop_flag=self._stop, liveness_endpoint=self.liveness, task_status=task_status)
         self._ended.set()
 
     async def apply(self) -> None:
@@ -248,6 +251,20 @@ async def test_handlers(example: Example) -> None:
     example.assert_shows_what_its_page_says()
 
 
+@running("06-peering")
+async def test_peering(example: Example) -> None:
+    await example.lines.wait_for("Pausing operations")  # the peering object does not exist yet
+    await example.cluster.apply(EXAMPLES / "06-peering" / "peering.yaml")
+    await example.apply()
+    await example.lines.wait_for("is handled by this operator")
+    dev = {"priority": 666, "lifetime": 60, "lastseen": datetime.datetime.now(datetime.UTC).isoformat()}
+    await example.cluster.patch("clusterkopfpeerings", "example", {"status": {"dev": dev}})
+    await example.lines.wait_for("The daemon stops")
+    await example.cluster.patch("clusterkopfpeerings", "example", {"status": {"dev": None}})
+    await example.lines.wait_for("Resuming operations.", times=2)
+    example.assert_shows_what_its_page_says()
+
+
 @running("07-subhandlers")
 async def test_subhandlers(example: Example) -> None:
     await example.apply()
@@ -279,6 +296,21 @@ async def test_raw_events(example: Example) -> None:
     example.assert_shows_what_its_page_says()
 
 
+@running("10-builtins")
+async def test_builtins(example: Example) -> None:
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    for name, seconds in (("short", "1"), ("long", "1000")):
+        metadata = {"name": name, "annotations": {"example.com/lifetime": seconds}}
+        await example.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await example.lines.wait_for("Daemon 'expire' succeeded.")
+    assert [pod["metadata"]["name"] for pod in await example.cluster.list("pods")] == ["long"]
+    await example.cluster.patch("pods", "long", {"metadata": {"annotations": None}})
+    await example.lines.wait_for("Somebody else was faster")
+    writes = {(request.method, request.path) for request in example.cluster.requests if "/pods" in request.path}
+    assert {method for method, _ in writes} == {"GET", "DELETE"}
+    example.assert_shows_what_its_page_says()
+
+
 @running("11-filtering")
 async def test_filtering(example: Example) -> None:
     await example.apply()
@@ -297,6 +329,18 @@ def test_examples_are_short_and_have_a_page_that_is_listed(path: pathlib.Path) -
     assert path.with_name("README.md").exists()
     assert f"{path.parent.name}/README.md" in (EXAMPLES / "README.md").read_text()
     assert f"examples/{path.parent.name}/main.py" in path.with_name("README.md").read_text()
+
+
+@running("13-hooks")
+async def test_hooks(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    [line] = [line for line in example.lines.lines if line.startswith("Serving health")]
+    async with httpx.AsyncClient() as client:
+        response = await client.get(line.split()[-1])
+    assert response.json() == {"limit": 2.0}
+    await example.stop()
+    example.assert_shows_what_its_page_says()
 
 
 @running("14-daemons")
@@ -343,6 +387,13 @@ async def test_indexing(example: Example) -> None:
     await example.lines.wait_for("My Pods: pod-1 is Pending.")
     await example.cluster.delete("pods", "pod-1")
     await example.lines.wait_for("My Pods: none.", 2)
+    example.assert_shows_what_its_page_says()
+
+
+@running("18-authentication")
+async def test_authentication(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
     example.assert_shows_what_its_page_says()
 
 
