@@ -453,3 +453,13 @@ async def test_it_ends_by_cancellation_only(stage: Stage, autojump_clock: MockCl
         await stage.cluster.create(widget("a"))
         await settle(1)
         assert ("ADDED", "a") in stage.seen.events
+
+
+async def test_a_server_that_says_when_it_is_available_is_not_kept_waiting(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    stage.plan.add(Fault.refuse(), watch=True, until=trio.current_time() + 200)
+    stage.plan.add(Fault.status(429, retry_after=1), watch=True, times=3)
+    async with stage.following():
+        await settle(300)
+        assert all(1 <= gap <= 6.25 for gap in gaps(stage.asked.watches)[-3:])

@@ -9,6 +9,7 @@ lists again, and passes on what was listed.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Collection
 from typing import Final, Protocol
 
@@ -28,6 +29,10 @@ __all__ = ["Observer", "Reflector"]
 
 # After errors; with jitter, so that a server that comes back is not overrun.
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
+# After errors of a server that says when to try again, as one that starts does: it will be available soon.
+_SOON: Final = Backoff(initial=0.5, maximum=5.0, jitter=0.25)
+# By how much more than the server says, at most: it says the same to all watches.
+_SPREAD: Final = 1.25
 # A stream that ends sooner than that, in seconds, and has brought nothing, is an error too.
 _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
@@ -213,7 +218,7 @@ class Reflector:
         is_normal = once_is_normal and self._failures == 1
         delay = self._settings.watching.reconnect_backoff if is_normal else _BACKOFF.delay(self._failures)
         if isinstance(error, ApiError) and error.retry_after is not None:
-            delay = max(delay, error.retry_after)
+            delay = max(_SOON.delay(self._failures), error.retry_after * random.uniform(1.0, _SPREAD))
         if is_normal:
             self._logger.info("%s is listed again: %s", self.path, error)
         else:
