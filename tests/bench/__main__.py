@@ -45,6 +45,7 @@ def parse_options() -> argparse.Namespace:
         "--server", choices=["auto", "real", "given", "embedded"], default="auto", help="see the README (default: auto)"
     )
     add("--kopf", default=KOPF, metavar="VERSION", help="which release of Kopf (default: %(default)s)")
+    add("--with", choices=["events", "lease"], help="with this, by trioperator: to measure what it costs")
     add("--own-venv", action="store_true", help="install the checkout into an environment of its own")
     add("--json", type=pathlib.Path, metavar="FILE", help="write the figures of all repetitions to it")
     add("--keep", type=pathlib.Path, metavar="DIR", help="keep logs and journals there")
@@ -52,7 +53,10 @@ def parse_options() -> argparse.Namespace:
     if unknown := set(options.scenarios) - set(SCENARIOS):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
     options.scenarios = options.scenarios or list(SCENARIOS)
-    options.frameworks = options.framework or both
+    chosen = vars(options)["with"]
+    if chosen is not None:
+        os.environ["BENCH_WITH"] = chosen  # for the operators
+    options.frameworks = ["trioperator"] if chosen else options.framework or both
     options.styles = ["sync", "async"] if options.style == "both" else [options.style]
     return options
 

@@ -167,7 +167,8 @@ def open_operator(
         "BENCH_HANDLERS": handlers,
         "BENCH_JOURNAL": str(journal.path),
     }
-    command = [*framework.command, "run", "-A", "--standalone", str(HERE / "subject.py")]
+    election = ["--leader-elect"] if "lease" in os.environ.get("BENCH_WITH", "") else []
+    command = [*framework.command, "run", "-A", "--standalone", *election, str(HERE / "subject.py")]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output

@@ -19,7 +19,7 @@ def start_operator(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterat
     """Start operators as a user does, against the real control plane."""
     programs: list[Program] = []
 
-    def start(source: str, *options: str, ready: bool = True) -> Program:
+    def start(source: str, *options: str, ready: bool = True, kubeconfig: pathlib.Path | None = None) -> Program:
         file = tmp_path / f"app{len(programs)}.py"
         file.write_text(source)
         log = tmp_path / f"log{len(programs)}.txt"
@@ -29,7 +29,7 @@ def start_operator(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterat
                 [sys.executable, "-m", "trioperator", "run", "--verbose", *scope, *options, str(file)],
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "KUBECONFIG": str(controlplane.folder / "operator.kubeconfig")},
+                env={**os.environ, "KUBECONFIG": str(kubeconfig or controlplane.folder / "operator.kubeconfig")},
             )
         program = Program(process, log)
         programs.append(program)

@@ -272,8 +272,8 @@ async def test_certificates_of_exec_plugins(
 
 def certify(controlplane: ControlPlane, **options: Any) -> trustme.LeafCert:
     """Return a client certificate of a user of its own."""
-    user = {"common_name": "certified", "organization_name": "system:masters"}
-    return controlplane.clients.issue_cert("certified.example.com", **user, **options)
+    issue = functools.partial(controlplane.clients.issue_cert, "certified.example.com", **options)
+    return issue(common_name="certified", organization_name="system:masters")
 
 
 def credential(**status: str) -> str:
