@@ -87,8 +87,8 @@ class ControlPlane:
                     "kind": "Policy",
                     "omitStages": ["RequestReceived"],
                     "rules": [
-                        {"level": "Metadata", "users": ["operator", "certified"]},
-                        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+                        {"level": "Metadata", "users": ["operator"]},
+                        {"level": "Metadata", "userGroups": ["system:serviceaccounts", "certified"]},
                         {"level": "None"},
                     ],
                 }

@@ -71,6 +71,8 @@ SIGNATURES = {
     "WebhookMinikubeServer": WEBHOOK_SERVER,
     "WebhookDockerDesktopServer": WEBHOOK_SERVER,
     "WebhookAutoServer": "*, addr=None, port=None, path=None",
+    "WebhookAutoTunnel": "*, addr=None, port=None, path=None",
+    "WebhookNgrokTunnel": "*, addr=None, port=None, path=None, token=None, region=None, binary=None",
     # The prefixes and names are those of trioperator.
     "AnnotationsDiffBaseStorage": "*, prefix='trioperator.dev', key='last-handled-configuration', v1=True",
     "StatusDiffBaseStorage": "*, name='trioperator', field='status.{name}.last-handled-configuration'",

@@ -141,6 +141,14 @@ def login(
     return login
 
 
+@pytest.fixture
+def certified(controlplane: ControlPlane) -> str:
+    """Return the name of a user for client certificates, whose group may do everything."""
+    name = f"user-{uuid.uuid4().hex[:6]}"
+    controlplane.kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", "--group=certified")
+    return name
+
+
 async def call(fn: Callable[..., Any], *args: Any) -> Any:
     return await trio.to_thread.run_sync(fn, *args)
 
@@ -238,28 +246,35 @@ async def test_client_certificates_that_are_replaced_and_expire(
     login: Callable[[dict[str, Any]], None],
     tmp_path: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
+    certified: str,
 ) -> None:
     def renew(seconds: float) -> None:
         ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
-        replace(tmp_path / "both", certify(controlplane, not_after=ends).private_key_and_cert_chain_pem.bytes())
+        replace(
+            tmp_path / "both", certify(controlplane, certified, not_after=ends).private_key_and_cert_chain_pem.bytes()
+        )
 
-    renew(4)
+    renew(10)  # long enough for the operator to start
     login({"client-certificate": str(tmp_path / "both"), "client-key": str(tmp_path / "both")})
     async with trio.open_nursery() as nursery:
         await nursery.start(work.run)
         with trio.fail_after(120):
             renew(600)
-            await work.go_on(6)
+            await work.go_on(11)
         work.stop.set()
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings == [REJECTED]
-    assert_listed_once(controlplane, "certified")
+    assert_listed_once(controlplane, certified)
 
 
 async def test_certificates_of_exec_plugins(
-    controlplane: ControlPlane, work: Work, login: Callable[[dict[str, Any]], None], tmp_path: pathlib.Path
+    controlplane: ControlPlane,
+    work: Work,
+    login: Callable[[dict[str, Any]], None],
+    tmp_path: pathlib.Path,
+    certified: str,
 ) -> None:
-    made = certify(controlplane)
+    made = certify(controlplane, certified)
     pem, key = made.cert_chain_pems[0].bytes().decode(), made.private_key_pem.bytes().decode()
     (tmp_path / "output").write_text(credential(clientCertificateData=pem, clientKeyData=key))
     login({"exec": print_file(tmp_path / "output")})
@@ -270,10 +285,10 @@ async def test_certificates_of_exec_plugins(
         work.stop.set()
 
 
-def certify(controlplane: ControlPlane, **options: Any) -> trustme.LeafCert:
-    """Return a client certificate of a user of its own."""
+def certify(controlplane: ControlPlane, user: str, **options: Any) -> trustme.LeafCert:
+    """Return a client certificate of a user."""
     issue = functools.partial(controlplane.clients.issue_cert, "certified.example.com", **options)
-    return issue(common_name="certified", organization_name="system:masters")
+    return issue(common_name=user, organization_name="certified")
 
 
 def credential(**status: str) -> str:
