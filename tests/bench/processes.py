@@ -10,7 +10,7 @@ import pathlib
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 __all__ = ["Framework", "Journal", "OperatorProcess", "RunFailed", "cpu_seconds", "open_operator", "resident_mib"]
 
@@ -153,7 +153,13 @@ class OperatorProcess:
 
 @contextlib.contextmanager
 def open_operator(
-    framework: Framework, *, kubeconfig: pathlib.Path, handlers: str, style: str, folder: pathlib.Path
+    framework: Framework,
+    *,
+    kubeconfig: pathlib.Path,
+    handlers: str,
+    style: str,
+    folder: pathlib.Path,
+    variables: Mapping[str, str],
 ) -> Iterator[OperatorProcess]:
     """Run the operator; it is killed at the end if it has not been stopped."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,6 +172,7 @@ def open_operator(
         "BENCH_STYLE": style,
         "BENCH_HANDLERS": handlers,
         "BENCH_JOURNAL": str(journal.path),
+        **variables,
     }
     election = ["--leader-elect"] if "lease" in os.environ.get("BENCH_WITH", "") else []
     command = [*framework.command, "run", "-A", "--standalone", *election, str(HERE / "subject.py")]

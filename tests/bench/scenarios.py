@@ -16,7 +16,8 @@ from tests.bench.api import Connection, load_target
 from tests.bench.load import LoadResult, run_load
 from tests.bench.objects import clear_objects, count_objects
 from tests.bench.processes import Framework, OperatorProcess, RunFailed, open_operator
-from tests.bench.servers import ApiServer
+from tests.bench.reviews import run_reviews, write_certificate
+from tests.bench.servers import ApiServer, free_ports
 
 __all__ = ["ONE_STYLE", "SCENARIOS", "Figures", "Run", "Sizes"]
 
@@ -54,7 +55,7 @@ class Run:
     folder: pathlib.Path
 
     @contextlib.contextmanager
-    def operator(self, handlers: str, *, part: str = "operator") -> Iterator[OperatorProcess]:
+    def operator(self, handlers: str, *, part: str = "operator", **variables: str) -> Iterator[OperatorProcess]:
         """Start the operator, and stop it in order at the end; an exit code other than 0 fails the run."""
         with open_operator(
             self.framework,
@@ -62,6 +63,7 @@ class Run:
             handlers=handlers,
             style=self.style,
             folder=self.folder / part,
+            variables=variables,
         ) as operator:
             yield operator
             code, _ = operator.stop()
@@ -277,6 +279,22 @@ def measure_timers(run: Run) -> dict[str, Figures]:
     return {"timers": figures}
 
 
+def measure_admission(run: Run) -> dict[str, Figures]:
+    """Measure reviews by one validating handler: over some connections at once, then one after another."""
+    count, files, port = run.sizes.objects, write_certificate(run.folder), free_ports(1)[0]
+    phases: dict[str, Figures] = {}
+    with run.operator("admission", BENCH_PORT=str(port), BENCH_CERT=files["cert"], BENCH_KEY=files["key"]) as operator:
+        run_reviews(port, files["ca"], 100, connections=10, wait=30.0)
+        operator.wait_until_idle()
+        for name, connections in (("reviews", 10), ("reviews one by one", 1)):
+            operator.journal.forget()
+            phase = _Phase(run, operator)
+            reviews = run_reviews(port, files["ca"], count, connections=connections)
+            operator.wait_for("validate", count)
+            phases[name] = phase.end(began=reviews.began, what="validate") | reviews.figures
+    return phases
+
+
 SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "start": measure_start,
     "lifecycle": measure_lifecycle,
@@ -286,6 +304,7 @@ SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "indexing": measure_indexing,
     "daemons": measure_daemons,
     "timers": measure_timers,
+    "admission": measure_admission,
 }
 
 ONE_STYLE = frozenset({"start", "daemons"})

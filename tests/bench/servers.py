@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from tests.bench.api import USER_AGENT, Connection, load_target
 
-__all__ = ["ApiServer", "ServerFailed", "find_assets", "open_embedded", "open_given", "open_real"]
+__all__ = ["ApiServer", "ServerFailed", "find_assets", "free_ports", "open_embedded", "open_given", "open_real"]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SCRIPT = ROOT.parent / "shared" / "controlplane" / "controlplane"
@@ -81,7 +81,7 @@ def open_real(assets: pathlib.Path, *, folder: pathlib.Path, timeout: float = 90
     No controller manager runs: the benchmark needs none, and it would compete for the CPU.
     """
     folder.mkdir(parents=True)
-    etcd_port, peer_port, port = _free_ports(3)
+    etcd_port, peer_port, port = free_ports(3)
     with contextlib.ExitStack() as stack:
         etcd = [str(assets / "etcd"), "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error"]
         for kind in ("listen-client-urls", "advertise-client-urls"):
@@ -230,7 +230,8 @@ def _wait_for(
         time.sleep(0.1)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

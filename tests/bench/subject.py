@@ -1,7 +1,7 @@
 """The operator that both frameworks run, as it is: only features of Kopf's documentation.
 
 The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
-``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons`` or ``timers``), and
+``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons``, ``timers`` or ``admission``), and
 ``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for which object, and when.
 """
 
@@ -32,6 +32,13 @@ def note(what: str, name: str | None) -> None:
 def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     """Switch off the posting of Kubernetes Events, unless it is to be measured: it is not what is compared."""
     settings.posting.enabled = "events" in os.environ.get("BENCH_WITH", "")
+    if HANDLERS == "admission":
+        settings.admission.server = kopf.WebhookServer(
+            addr="127.0.0.1",
+            port=int(os.environ["BENCH_PORT"]),
+            certfile=os.environ["BENCH_CERT"],
+            pkeyfile=os.environ["BENCH_KEY"],
+        )
 
 
 if HANDLERS == "events" and STYLE == "sync":
@@ -151,3 +158,23 @@ if HANDLERS == "timers" and STYLE == "async":
     async def tick_async(name: str | None, **_: Any) -> None:
         """Note each call."""
         note("tick", name)
+
+
+if HANDLERS == "admission" and STYLE == "sync":
+
+    @kopf.on.validate(*RESOURCE, id="validate")
+    def validate(name: str | None, spec: kopf.Spec, **_: Any) -> None:
+        """Check the object."""
+        note("validate", name)
+        if spec.get("replicas", 0) > 100:
+            raise kopf.AdmissionError("Too many replicas.", code=400)
+
+
+if HANDLERS == "admission" and STYLE == "async":
+
+    @kopf.on.validate(*RESOURCE, id="validate")
+    async def validate_async(name: str | None, spec: kopf.Spec, **_: Any) -> None:
+        """Check the object."""
+        note("validate", name)
+        if spec.get("replicas", 0) > 100:
+            raise kopf.AdmissionError("Too many replicas.", code=400)
