@@ -18,6 +18,7 @@ MODULES: Final = [
 SHIELDS: Final = {
     "trioperator.shutdown.Shutdown.__init__": "the supervisor sets the deadline when it enters the scope",
     "trioperator.web.server": "`stop` sets the deadline of the connections, and is called when the server is cancelled",
+    "trioperator.web.webhook_listener": "the same",
     "trioperator.threads.run_in_nursery_thread": "cancelling the nursery abandons the thread, which ends the wait",
 }
 
@@ -46,7 +47,7 @@ SLEEPS: Final = {
     "trioperator.web.admission_server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
     "trioperator.web.health._HealthThread._keep_asking": "the interval of heartbeats of a loop that may be blocked",
     "trioperator.web.health.serve_health": "for its cancellation",
-    "trioperator.web.server._accept": "backoff after the server has failed",
+    "trioperator.web.server.accept_connections": "backoff after the server has failed",
     "trioperator.web.server._close_when_cancelled": "for its cancellation",
 }
 

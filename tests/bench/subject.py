@@ -1,8 +1,9 @@
 """The operator that both frameworks run, as it is: only features of Kopf's documentation.
 
 The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
-``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons``, ``timers`` or ``admission``), and
-``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for which object, and when.
+``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons``, ``timers`` or
+``admission``), and ``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for
+which object, and when. ``BENCH_PORT``, ``BENCH_CERT`` and ``BENCH_KEY`` are for the webhook server.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from trioperator.backoff import Backoff
 from trioperator.errors import ConfigError
 from trioperator.web import server
 from trioperator.web.endpoint import Endpoint, parse_endpoint
-from trioperator.web.server import ServerOptions, serve_app
+from trioperator.web.server import serve_app
 
 ANYWHERE = parse_endpoint("http://127.0.0.1:0/")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -66,9 +66,7 @@ class App:
 async def serving(app: App | None = None, **options: Any) -> AsyncIterator[Endpoint]:
     """Serve the application in a nursery that no error may leave, and check at the end that it still responds."""
     async with trio.open_nursery() as nursery:
-        endpoint: Endpoint = await nursery.start(
-            functools.partial(serve_app, app or App(), ANYWHERE, options=ServerOptions(**options))
-        )
+        endpoint: Endpoint = await nursery.start(functools.partial(serve_app, app or App(), ANYWHERE, **options))
         yield endpoint
         assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
         nursery.cancel_scope.cancel(reason="the test")
@@ -239,8 +237,9 @@ async def test_three_hundred_idle_connections_keep_nobody_out(data: bytes) -> No
             assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
 
 
-async def test_the_oldest_connection_beyond_the_limit_is_closed() -> None:
-    async with serving(connections=2) as endpoint, contextlib.AsyncExitStack() as stack:
+async def test_the_oldest_connection_beyond_the_limit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 2)
+    async with serving() as endpoint, contextlib.AsyncExitStack() as stack:
         first, second, _third = [
             await stack.enter_async_context(await trio.open_tcp_stream(endpoint.host, endpoint.port)) for _ in range(3)
         ]
@@ -261,7 +260,7 @@ async def test_a_response_may_take_its_time(mock_clock: MockClock) -> None:
 @pytest.mark.parametrize("data", [b"", b"GET / HT", GET + b"\r\n"], ids=["silent", "half a request", "kept alive"])
 async def test_a_connection_without_a_request_is_closed(data: bytes, mock_clock: MockClock) -> None:
     mock_clock.rate = 50
-    async with serving(connections=2) as endpoint:
+    async with serving() as endpoint:
         began = trio.current_time()
         await talk(endpoint, data)
         assert trio.current_time() - began < 30

@@ -11,7 +11,8 @@ import contextlib
 import os
 import socket
 import ssl
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import trio
 import trio.lowlevel
@@ -24,7 +25,7 @@ _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT"
 
 
 class TlsConnection:
-    """A socket with TLS on top; plain TCP if the SSL context is None.
+    """A socket with TLS on top; plain TCP if the SSL context is None. Without a *server_name*, it is that of a server.
 
     End of file reads as ``b""``; ``truncated`` is set if the peer closed without TLS ``close_notify``. Errors of the
     socket and of ``ssl`` are raised as they are.
@@ -32,14 +33,22 @@ class TlsConnection:
 
     __slots__ = ("_incoming", "_outgoing", "_sock", "_tls", "truncated")
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext | None, server_name: str) -> None:
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext | None, server_name: str | None = None) -> None:
         self._sock = sock
         self.truncated = False
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
         if context is not None:
-            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+            server_side = server_name is None
+            self._tls = context.wrap_bio(
+                self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
+            )
+
+    @property
+    def peer(self) -> Mapping[str, Any] | None:
+        """The verified certificate of the peer, as from ``getpeercert()``; None without one."""
+        return None if self._tls is None else self._tls.getpeercert() or None
 
     async def handshake(self) -> None:
         """Perform the TLS handshake, if any. Raises OSError, of which ``ssl.SSLError`` is a subclass."""
@@ -52,7 +61,8 @@ class TlsConnection:
             except ssl.SSLWantReadError:
                 await self._flush()
                 if not await self._fill():
-                    raise ConnectionResetError("closed by the server during the TLS handshake") from None
+                    who = "client" if tls.server_side else "server"
+                    raise ConnectionResetError(f"closed by the {who} during the TLS handshake") from None
             except ssl.SSLError:
                 with contextlib.suppress(OSError):  # the TLS alert is best effort
                     self._sock.send(self._outgoing.read())

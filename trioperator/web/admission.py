@@ -91,8 +91,9 @@ class Reviewer:
     ) -> JsonObject:
         """Answer an admission review by the handlers with the id *webhook*, or by all of them without it."""
         parsed = parse_review(request)
-        with trio.move_on_after(_PATIENCE):
-            await self._known.wait()
+        if not self._known.is_set():
+            with trio.move_on_after(_PATIENCE):
+                await self._known.wait()
         resource = self._find_resource(parsed)
         handlers = [h for h in self._handlers if webhook in (None, h.id, self._segments[h.id])]
         if not handlers:

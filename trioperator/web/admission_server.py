@@ -143,15 +143,18 @@ class WebhookServer:
     ) -> None:
         """Serve reviews until the CA has changed."""
         from trioperator.web.admission_app import AdmissionApp
-        from trioperator.web.server import ServerOptions, serve_app
+        from trioperator.web.webhook_listener import serve_webhooks
 
-        # Reviews take 30 seconds at most, and connections are kept as long as API servers use them.
-        options = ServerOptions(lifetime=90, idle=60, connections=1000, renewed=True, drain=2)
-        if tls is not None:
-            options = dataclasses.replace(options, make_context=lambda: tls.context)
         app = AdmissionApp(fn, self.path or "")
         async with trio.open_nursery() as nursery:
-            serve = functools.partial(serve_app, app, endpoint, options=options, sockets=sockets)
+            serve = functools.partial(
+                serve_webhooks,
+                app,
+                endpoint,
+                limit_body=app.limit_body,
+                make_context=None if tls is None else lambda: tls.context,
+                sockets=sockets,
+            )
             await nursery.start(serve, name="webhook server")
             if tls is None:
                 await trio.sleep_forever()

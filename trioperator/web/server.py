@@ -14,8 +14,7 @@ import dataclasses
 import functools
 import logging
 import socket
-import ssl
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 import hypercorn
@@ -31,10 +30,9 @@ from hypercorn.utils import parse_socket_addr
 
 from trioperator.backoff import Backoff
 from trioperator.logs import get_logger
-from trioperator.pulse import Pulse
 from trioperator.web.endpoint import Endpoint, open_sockets
 
-__all__ = ["AsgiApp", "ServerOptions", "serve_app"]
+__all__ = ["AsgiApp", "accept_connections", "listen", "serve_app"]
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
@@ -68,67 +66,43 @@ _ACCEPTORS: Final = 16
 _RESTART: Final = Backoff(initial=1.0, maximum=60.0)
 
 
-# Seconds for a TLS handshake.
-_HANDSHAKE: Final = 10.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """Limits of a server, and its certificate. Times are in seconds.
-
-    A connection is closed after ``lifetime``, which is ``renewed`` by each request if that is set, and when it is
-    ``idle`` (default: 5). Beyond so many ``connections``, the one without a request for the longest time is closed.
-    Requests in progress may take ``drain`` more when the server ends. With ``make_context``, which is called for each
-    connection, connections use TLS.
-    """
-
-    lifetime: float = _LIFETIME
-    renewed: bool = False
-    idle: float | None = None
-    connections: int = _MAX_CONNECTIONS
-    drain: float = 0.0
-    make_context: Callable[[], ssl.SSLContext] | None = None
-
-
-_DEFAULTS: Final = ServerOptions()
-
-
 async def serve_app(
     app: AsgiApp,
     endpoint: Endpoint,
     *,
-    options: ServerOptions = _DEFAULTS,
+    lifetime: float = _LIFETIME,
     sockets: Sequence[socket.socket] = (),
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve *app* at *endpoint*; started once it is listening, with the actual port as the value.
 
-    *sockets* that listen there already are used, and stay open. Guarantees: no client and no error of *app* ends the
-    server; it ends within two seconds of its cancellation, or those of ``options.drain`` more; requests in progress are
-    answered with HTTP 500. The application gets no lifespan events. Raises ConfigError if it cannot listen.
+    Each connection is closed after *lifetime* seconds. *sockets* that listen there already are used, and stay open.
+    Guarantees: no client and no error of *app* ends the server; it ends within two seconds of its cancellation;
+    requests in progress are answered with HTTP 500. The application gets no lifespan events. Raises ConfigError if it
+    cannot listen.
     """
-    endpoint, opened = await _listen(endpoint, sockets)
+    endpoint, opened = await listen(endpoint, sockets)
     with contextlib.ExitStack() as stack:
         for sock in opened:
             stack.enter_context(sock)
-        connections = _Connections(app, options)
+        connections = _Connections(app, lifetime)
         async with trio.open_nursery() as nursery:
             try:
                 handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
                 connections.shield()
                 task_status.started(endpoint)
-                reopen = functools.partial(_listen, endpoint, sockets)
-                await _accept(endpoint, opened, reopen, connections.serve, handlers)
+                reopen = functools.partial(listen, endpoint, sockets)
+                await accept_connections(endpoint, opened, reopen, connections.serve, handlers)
             finally:
                 await connections.stop()
 
 
-async def _listen(endpoint: Endpoint, given: Sequence[socket.socket]) -> tuple[Endpoint, list[socket.socket]]:
+async def listen(endpoint: Endpoint, given: Sequence[socket.socket]) -> tuple[Endpoint, list[socket.socket]]:
     """Return copies of the given sockets; without any, listen."""
     return (endpoint, [sock.dup() for sock in given]) if given else await open_sockets(endpoint)
 
 
-async def _accept(
+async def accept_connections(
     endpoint: Endpoint,
     sockets: list[socket.socket],
     reopen: Callable[[], Awaitable[tuple[Endpoint, list[socket.socket]]]],
@@ -157,18 +131,17 @@ async def _accept(
 class _Connections:
     """All connections of a server: each in a guard and with a limited life, and a limited number of them."""
 
-    def __init__(self, app: AsgiApp, options: ServerOptions) -> None:
+    def __init__(self, app: AsgiApp, lifetime: float) -> None:
         self._stopping = trio.Event()
-        self._app = _cancel_requests_when(self._stopping, app)
-        self._options = options
-        self._config = _build_config(options)
+        wrapped: Any = _cancel_requests_when(self._stopping, app)  # Hypercorn's types of ASGI messages are more precise
+        self._app = ASGIWrapper(wrapped)
+        self._lifetime = lifetime
+        self._config = _build_config()
         self._context = WorkerContext(None)
         self._logger = get_logger(__name__)
         # Requests in progress are to be answered when the server is cancelled.
         self._limit = trio.CancelScope()
-        self._open: dict[trio.CancelScope, None] = {}  # the one without a request for the longest time first
-        self._requests = 0  # in progress
-        self._drained = Pulse()
+        self._open: dict[trio.CancelScope, None] = {}  # oldest first
 
     async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Open the nursery of the connections; return once the server is stopped and all connections are closed."""
@@ -183,75 +156,36 @@ class _Connections:
 
     async def stop(self) -> None:
         """Answer requests in progress, close idle connections, and cancel the others after a grace period."""
-        with trio.move_on_after(self._options.drain, shield=True):
-            await self._context.terminated.set()
-            while self._requests:
-                await self._drained.wait()
         self._stopping.set()
         self._limit.deadline = trio.current_time() + _GRACE
         await self._context.terminated.set()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; its errors end here."""
-        if len(self._open) >= self._options.connections:
+        if len(self._open) >= _MAX_CONNECTIONS:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel(reason="there are too many connections")
-        with trio.move_on_after(self._options.lifetime) as scope:
+        with trio.move_on_after(self._lifetime) as scope:
             self._open[scope] = None
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_close_when_cancelled, stream)
-                    transport: Any = await self._secure(stream)  # Hypercorn's type is that of TLS streams
-                    wrapped: Any = self._make_app(scope, transport.peer)
-                    await _Http1Server(
-                        ASGIWrapper(wrapped), self._config, self._context, ConnectionState({}), transport
-                    )
+                    transport: Any = _Connection(stream)  # Hypercorn's type is that of TLS streams
+                    await _Http1Server(self._app, self._config, self._context, ConnectionState({}), transport)
                     nursery.cancel_scope.cancel(reason="the connection is closed")
             except* Exception as errors:
                 self._logger.debug("A connection has failed.", exc_info=errors)
             finally:
                 self._open.pop(scope, None)
 
-    async def _secure(self, stream: trio.SocketStream) -> _Connection:
-        """Return the stream of a connection, after the TLS handshake if there is TLS."""
-        if self._options.make_context is None:
-            return _Connection(stream)
-        tls = trio.SSLStream(stream, self._options.make_context(), server_side=True, https_compatible=True)
-        with trio.fail_after(_HANDSHAKE):
-            await tls.do_handshake()
-        return _Connection(tls)
-
-    def _make_app(self, connection: trio.CancelScope, peer: Mapping[str, Any] | None) -> AsgiApp:
-        """Return the application for one connection: it counts its requests, and knows the client's certificate."""
-
-        async def run(scope: _Message, receive: _Receive, send: _Send) -> None:
-            if self._options.renewed and connection in self._open:
-                connection.deadline = trio.current_time() + self._options.lifetime
-                self._open[connection] = self._open.pop(connection)
-            scope["extensions"] = {**(scope.get("extensions") or {}), "trioperator.peer": peer}
-            self._requests += 1
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                self._requests -= 1
-                self._drained.set()
-
-        return run
-
 
 class _Connection:
-    """A stream as Hypercorn wants it for connections without TLS: read in small pieces, so that others have a turn.
+    """A stream as Hypercorn wants it: read in small pieces, so that others have a turn."""
 
-    ``peer`` is the client's certificate.
-    """
-
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
+    def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
-        self.socket = stream.socket if isinstance(stream, trio.SocketStream) else stream.transport_stream.socket
-        self.peer: Mapping[str, Any] | None = None
-        if isinstance(stream, trio.SSLStream):
-            self.peer = stream.getpeercert() or None
+        self.socket = stream.socket
 
     async def send_all(self, data: bytes) -> None:
         await self._stream.send_all(data)
@@ -260,11 +194,7 @@ class _Connection:
         return await self._stream.receive_some(min(max_bytes or _READ, _READ))
 
     async def send_eof(self) -> None:
-        """Send the end of file; nothing with TLS, which has no half-closed connections."""
-        if isinstance(self._stream, trio.SocketStream):
-            await self._stream.send_eof()
-        else:
-            await trio.lowlevel.checkpoint()
+        await self._stream.send_eof()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -367,10 +297,10 @@ async def _close_when_cancelled(stream: trio.SocketStream) -> None:
         stream.socket.close()
 
 
-def _build_config(options: ServerOptions) -> hypercorn.Config:
+def _build_config() -> hypercorn.Config:
     config = hypercorn.Config()
     config.h11_max_incomplete_size = 16 * 1024
-    config.keep_alive_timeout = _IDLE if options.idle is None else options.idle
+    config.keep_alive_timeout = _IDLE
     config.include_server_header = False
     # With loggers given, Hypercorn configures none of its own. Access logging costs a copy of the environment for each
     # request, whether the record is emitted or not.

@@ -1,0 +1,125 @@
+"""Tests for :mod:`trioperator.web.webhook_listener`, on real sockets. TLS is tested with the webhook server."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from trioperator.web import webhook_listener
+from trioperator.web.endpoint import Endpoint
+from trioperator.web.http1 import Request, Response
+from trioperator.web.webhook_listener import serve_webhooks
+
+GOOD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n[]"
+
+
+class Serving:
+    """A listener at work."""
+
+    def __init__(self) -> None:
+        self.endpoint = Endpoint(host="127.0.0.1", port=0, path="/")
+        self.entered = trio.Event()
+        self.release = trio.Event()
+        self.release.set()
+
+    async def answer(self, request: Request) -> Response:
+        self.entered.set()
+        await self.release.wait()
+        return Response(200, b"{}")
+
+    async def connect(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.endpoint.port)
+
+
+async def ask(stream: trio.SocketStream) -> bytes:
+    await stream.send_all(GOOD)
+    return bytes(await stream.receive_some())
+
+
+@contextlib.asynccontextmanager
+async def serving(serving: Serving, ended: trio.Event) -> AsyncIterator[trio.CancelScope]:
+    """Serve in the block; the scope stops the server, which sets the event when it has ended."""
+    scope = trio.CancelScope()
+
+    async def serve(*, task_status: trio.TaskStatus[Endpoint]) -> None:
+        with scope:
+            run = functools.partial(serve_webhooks, limit_body=lambda path: 1000, task_status=task_status)
+            await run(serving.answer, serving.endpoint)
+        ended.set()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            serving.endpoint = await nursery.start(serve)
+            yield scope
+            scope.cancel(reason="the test is over")
+
+
+async def test_requests_are_answered_on_a_connection_that_is_kept() -> None:
+    state = Serving()
+    async with serving(state, trio.Event()), await state.connect() as stream:
+        for _ in range(3):
+            assert (await ask(stream)).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_a_stopping_server_answers_requests_in_progress_and_closes_idle_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_listener, "_DRAIN", 60)
+    state, ended = Serving(), trio.Event()
+    async with serving(state, ended) as scope, await state.connect() as idle, await state.connect() as busy:
+        await ask(idle)
+        state.entered, state.release = trio.Event(), trio.Event()
+        await busy.send_all(GOOD)
+        await state.entered.wait()
+        scope.cancel(reason="the test")
+        assert await idle.receive_some() == b""
+        state.release.set()
+        response = bytes(await busy.receive_some())
+        assert response.startswith(b"HTTP/1.1 200 OK")
+        assert b"connection: close" in response
+        await ended.wait()
+
+
+async def test_a_request_that_takes_too_long_for_a_stopping_server_gets_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_listener, "_DRAIN", 0.05)
+    monkeypatch.setattr(webhook_listener, "_GRACE", 60)
+    state, ended = Serving(), trio.Event()
+    state.release = trio.Event()
+    async with serving(state, ended) as scope:
+        async with await state.connect() as busy:
+            await busy.send_all(GOOD)
+            await state.entered.wait()
+            scope.cancel(reason="the test")
+            assert bytes(await busy.receive_some()).startswith(b"HTTP/1.1 500")
+        await ended.wait()
+
+
+async def test_the_connection_without_a_request_for_the_longest_time_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_listener, "_MAX_CONNECTIONS", 2)
+    state = Serving()
+    async with serving(state, trio.Event()), await state.connect() as first, await state.connect() as second:
+        await ask(first)
+        await ask(second)
+        await ask(first)
+        async with await state.connect() as third:
+            await ask(third)
+            assert await second.receive_some() == b""
+            assert (await ask(first)).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_errors_of_a_connection_end_that_connection_only() -> None:
+    state = Serving()
+    async with serving(state, trio.Event()):
+        broken = await state.connect()
+        await broken.send_all(GOOD)
+        broken.socket.close()
+        async with await state.connect() as stream:
+            assert (await ask(stream)).startswith(b"HTTP/1.1 200 OK")

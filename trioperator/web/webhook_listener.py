@@ -1,0 +1,150 @@
+"""The listener of the webhook server: connections with TLS, their number, and their end.
+
+API servers keep connections, and send reviews to all operators of a cluster: so requests cost little here. A server
+ends only by cancellation, within seconds, and answers all requests in progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import trio
+
+from trioperator.kube.tls_connection import TlsConnection
+from trioperator.logs import get_logger
+from trioperator.pulse import Pulse
+from trioperator.web.endpoint import Endpoint
+from trioperator.web.http1 import Connection, Limits, Request, Response
+from trioperator.web.server import accept_connections, listen
+
+__all__ = ["serve_webhooks"]
+
+# Seconds for a TLS handshake.
+_HANDSHAKE: Final = 10.0
+# Seconds between requests, which is less than API servers keep idle connections.
+_IDLE: Final = 60.0
+# Beyond so many connections, the one without a request for the longest time is closed.
+_MAX_CONNECTIONS: Final = 1000
+# Seconds that requests in progress may take when the server ends, and for answering the others with an error then.
+_DRAIN: Final = 2.0
+_GRACE: Final = 1.0
+
+
+async def serve_webhooks(
+    answer: Callable[[Request], Awaitable[Response]],
+    endpoint: Endpoint,
+    *,
+    limit_body: Callable[[str], int],
+    make_context: Callable[[], ssl.SSLContext] | None = None,
+    sockets: Sequence[socket.socket] = (),
+    task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve requests until cancelled; started once it is listening, with the actual port as the value.
+
+    *sockets* that listen there already are used, and stay open. *limit_body* returns the size of a body by its path.
+    With *make_context*, which is called for each connection, connections use TLS. Raises ConfigError if it cannot
+    listen.
+    """
+    endpoint, opened = await listen(endpoint, sockets)
+    with contextlib.ExitStack() as stack:
+        for sock in opened:
+            stack.enter_context(sock)
+        connections = _Connections(answer, Limits(idle=_IDLE, body=limit_body), make_context)
+        async with trio.open_nursery() as nursery:
+            try:
+                handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
+                connections.shield()
+                task_status.started(endpoint)
+                reopen = functools.partial(listen, endpoint, sockets)
+                await accept_connections(endpoint, opened, reopen, connections.serve, handlers)
+            finally:
+                await connections.stop()
+
+
+class _Connections:
+    """All connections of a server."""
+
+    def __init__(
+        self,
+        answer: Callable[[Request], Awaitable[Response]],
+        limits: Limits,
+        make_context: Callable[[], ssl.SSLContext] | None,
+    ) -> None:
+        self._answer = answer
+        self._limits = limits
+        self._make_context = make_context
+        self._logger = get_logger("trioperator.web.admission")
+        # Requests in progress are to be answered when the server is cancelled.
+        self._limit = trio.CancelScope()
+        self._open: dict[Connection, None] = {}  # the one without a request for the longest time first
+        self._stopping = trio.Event()
+        self._drained = Pulse()
+
+    async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+        """Open the nursery of the connections; return once the server is stopped and all connections are closed."""
+        with self._limit:
+            async with trio.open_nursery() as nursery:
+                task_status.started(nursery)
+                await self._stopping.wait()
+
+    def shield(self) -> None:
+        """Shield the connections from cancellation: from now on, :meth:`stop` ends them."""
+        self._limit.shield = True
+
+    async def stop(self) -> None:
+        """Answer requests in progress, close idle connections, and cancel the others after a grace period."""
+        for connection in list(self._open):
+            connection.close()
+        with trio.move_on_after(_DRAIN, shield=True):
+            while self._open:
+                await self._drained.wait()
+        for connection in list(self._open):
+            connection.abandon()
+        self._limit.deadline = trio.current_time() + _GRACE
+        self._stopping.set()
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve a connection; its errors end here."""
+        transport = self._open_transport(stream)
+        connection: Connection | None = None
+
+        async def answer(request: Request) -> Response:
+            if connection in self._open:
+                self._open[connection] = self._open.pop(connection)
+            return await self._answer(request)
+
+        try:
+            with trio.fail_after(_HANDSHAKE):
+                await transport.handshake()
+            connection = Connection(transport, answer, self._limits)
+            self._add(connection)
+            await connection.serve()
+        except Exception as error:
+            self._logger.debug("A connection has failed.", exc_info=error)
+        finally:
+            if connection is not None:
+                self._open.pop(connection, None)
+                self._drained.set()
+            transport.close()
+
+    def _open_transport(self, stream: trio.SocketStream) -> TlsConnection:
+        """Take the socket of a stream."""
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        try:
+            return TlsConnection(sock, None if self._make_context is None else self._make_context())
+        except BaseException:
+            sock.close()
+            raise
+
+    def _add(self, connection: Connection) -> None:
+        if len(self._open) >= _MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.abandon()
+        self._open[connection] = None
