@@ -234,6 +234,19 @@ async def test_an_operator_with_exactly_these_rights_does_everything(
     assert [text for text in warnings if "a*" not in text] == []
 
 
+async def test_an_operator_with_shards_does_everything_with_exactly_these_rights(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup()
+    setup.settings.leadership.shards = 2
+    make = require(["default"], scanning=True)
+    await setup.prepare(lambda resources: msgspec.structs.replace(make(resources), shards=2))
+    await setup.live(["default"])
+    assert setup.handled >= {"create widget", "delete widget", "gadget"}
+    assert setup.forbidden() == {("list", "namespaces")}
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 async def test_the_rules_of_an_operator_with_patterns_are_these(autojump_clock: MockClock) -> None:
     setup = Setup()
     await setup.prepare(require(["def*"]))

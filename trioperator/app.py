@@ -42,6 +42,7 @@ async def operator(
     standalone: bool | None = None,
     priority: int | None = None,
     peering_name: str | None = None,
+    shards: int | None = None,
     identity: str | None = None,
     liveness_endpoint: str | None = None,
     health_endpoint: str | None = None,
@@ -77,6 +78,7 @@ async def operator(
     - *standalone*: run without peering
     - *priority*: priority among peers; default: ``settings.peering.priority`` (0)
     - *peering_name*: name of the peering object, without which the operator pauses; default: "default", if it exists
+    - *shards*: number of shards that all replicas of the operator share; default: ``settings.leadership.shards`` (1)
     - *identity*: name of the operator for peers and leases; default: user, host, time and a random suffix
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
     - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
@@ -105,7 +107,9 @@ async def operator(
         if endpoint is not None:
             parse_endpoint(endpoint)
     _check_memo(memo)
-    settings = _set_peering(settings, standalone=standalone, priority=priority, name=peering_name)
+    settings = _set_coordination(
+        settings, standalone=standalone, priority=priority, peering_name=peering_name, shards=shards
+    )
     plan = Plan(
         registry=get_default_registry() if registry is None else registry,
         settings=settings,
@@ -146,12 +150,17 @@ def _check_types(**options: object) -> None:
             raise TypeError(f"{name}= takes an instance of {_TYPES[name].__name__}, not {value!r}.")
 
 
-def _set_peering(
-    settings: OperatorSettings | None, *, standalone: bool | None, priority: int | None, name: str | None
+def _set_coordination(
+    settings: OperatorSettings | None,
+    *,
+    standalone: bool | None,
+    priority: int | None,
+    peering_name: str | None,
+    shards: int | None,
 ) -> OperatorSettings:
-    """Return the settings with the options of peering: as they are without any, as startup handlers may change them."""
+    """Return the settings with the options: as they are without any, as startup handlers may change them."""
     settings = OperatorSettings() if settings is None else settings
-    if (standalone, priority, name) == (None, None, None):
+    if (standalone, priority, peering_name, shards) == (None, None, None, None):
         return settings
     settings = settings.copy()
     peering = settings.peering
@@ -159,9 +168,11 @@ def _set_peering(
         peering.standalone = standalone
     if priority is not None:
         peering.priority = priority
-    if name is not None:
-        peering.name = name
+    if peering_name is not None:
+        peering.name = peering_name
         peering.mandatory = True
+    if shards is not None:
+        settings.leadership.shards = shards
     return settings
 
 
@@ -206,6 +217,7 @@ class OperatorOptions(TypedDict, total=False):
     standalone: bool | None
     priority: int | None
     peering_name: str | None
+    shards: int | None
     identity: str | None
     liveness_endpoint: str | None
     health_endpoint: str | None

@@ -35,6 +35,7 @@ from trioperator.runtime.patching.pending import PendingPatches
 from trioperator.runtime.progress.progress import Progress
 from trioperator.runtime.progress.records import Records
 from trioperator.runtime.reconciler import Reconciler
+from trioperator.settings import OperatorSettings
 from trioperator.web.admission import Reviewer
 from trioperator.web.admission_service import Admission
 from trioperator.web.conversion import Converter
@@ -43,7 +44,14 @@ if TYPE_CHECKING:
     from trioperator.telemetry.instruments import Instruments
     from trioperator.telemetry.tracing import Tracing
 
-__all__ = ["Machinery", "build_admission", "build_machinery", "make_elections", "make_instruments"]
+__all__ = [
+    "Machinery",
+    "build_admission",
+    "build_indexing",
+    "build_machinery",
+    "make_elections",
+    "make_instruments",
+]
 
 # Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
 _REVIEW_THREADS: Final = 1000
@@ -53,32 +61,40 @@ class Machinery(msgspec.Struct, frozen=True, eq=False):
     """What reconciles objects: the reconciler, and its parts that others talk to."""
 
     reconciler: Reconciler
-    indexing: Indexing
     daemons: DaemonManager
 
 
-def build_machinery(
-    plan: Plan, client: Client, indices: Indices, invoker: Invoker, *, stopping: trio.Event
-) -> Machinery:
-    """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set."""
-    settings = plan.settings
+def build_indexing(settings: OperatorSettings, indices: Indices, invoker: Invoker) -> Indexing:
+    """Build what keeps the indices of an operator up to date."""
+    return Indexing(indices, invoker, causes=_build_records(settings)[1])
+
+
+def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, Records]:
     progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
     diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
     essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
     digests = FieldDigests(settings.persistence.digest_key)
     finalizer = settings.persistence.finalizer
     causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=finalizer, digests=digests)
+    return essences, causes, Records(progress=progress_storage, diffbase=diffbase_storage, digests=digests)
+
+
+def build_machinery(
+    plan: Plan, client: Client, indexing: Indexing, invoker: Invoker, *, stopping: trio.Event
+) -> Machinery:
+    """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set."""
+    settings = plan.settings
+    essences, causes, records = _build_records(settings)
     pending = PendingPatches()
     patcher = Patcher(client, pending)
-    progress = Progress(Records(progress=progress_storage, diffbase=diffbase_storage, digests=digests), patcher)
-    indexing = Indexing(indices, invoker, causes=causes)
+    progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     executor = Executor(invoker, progress, pending, essences, settings, stopping)
     reconciler = Reconciler(
         executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
     )
-    return Machinery(reconciler, indexing, daemons)
+    return Machinery(reconciler, daemons)
 
 
 def build_admission(
@@ -130,8 +146,9 @@ def make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadershi
     """Return what pauses and resumes the operator."""
     settings = plan.settings
     elections: list[Leadership | Peerings] = []
-    if settings.leadership.enabled:
+    if settings.leadership.enabled or settings.leadership.shards > 1:
         settings.leadership.check()
+    if settings.leadership.enabled and settings.leadership.shards == 1:
         elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))
     if plan.registry.resource_handlers() and not settings.peering.standalone:
         elections.append(Peerings(client, pauses, scope=plan.scope, settings=settings, identity=plan.identity))

@@ -54,9 +54,10 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """Options of an operator that its permissions depend on.
 
     ``scanning`` is for watching CRDs and namespaces, ``events`` for posting Kubernetes Events. ``peering`` is the kind
-    and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any. ``managed``
-    is the name of the managed webhook configurations, ``conversions`` is for managed conversions of CRDs, ``ca_secret``
-    is the namespace and the name of the Secret with the CA of webhooks.
+    and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any: with
+    several ``shards``, the begin of the names of Leases. ``managed`` is the name of the managed webhook configurations,
+    ``conversions`` is for managed conversions of CRDs, ``ca_secret`` is the namespace and the name of the Secret with
+    the CA of webhooks.
     """
 
     scope: Scope = Scope()
@@ -64,6 +65,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = True
     peering: tuple[Resource, str] | None = None
     lease: tuple[str, str] | None = None
+    shards: int = 1
     managed: str | None = None
     conversions: bool = False
     ca_secret: tuple[str, str] | None = None
@@ -108,11 +110,22 @@ def list_permissions(
     if handlers:
         _add_operator(collected, requirements, has_cluster_kinds=has_cluster_kinds)
     if requirements.lease is not None:
-        collected.add_named("coordination.k8s.io", "leases", requirements.lease, verbs={"get", "update"})
+        namespace, name = requirements.lease
+        collected.places.setdefault(namespace, []).extend(_rules_of_leases(name, shards=requirements.shards))
     if requirements.ca_secret is not None:
         collected.add_named("", "secrets", requirements.ca_secret, verbs={"get"})
     places = {place: _reduce(rules) for place, rules in collected.places.items()}
     return Permissions(places.pop(None, ()), {str(p): rules for p, rules in places.items()}, tuple(problems))
+
+
+def _rules_of_leases(name: str, *, shards: int) -> list[Rule]:
+    group, resource, verbs = "coordination.k8s.io", "leases", frozenset({"get", "update"})
+    creating = Rule(group, resource, frozenset({"create"}))  # the name of what is created is not checked
+    if shards == 1:
+        return [creating, Rule(group, resource, verbs, frozenset({name}))]
+    names = frozenset(f"{name}-{shard}" for shard in range(shards))
+    members = Rule(group, resource, frozenset({"patch"}), frozenset({f"{name}-members"}))
+    return [creating, Rule(group, resource, verbs, names), members]
 
 
 class _Collected:

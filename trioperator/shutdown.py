@@ -5,21 +5,28 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 import trio
 
 from trioperator.handling.handler import Activity, ActivityHandler, Handler, SpawningHandler
 from trioperator.handling.invoke import Attempt, RunningCall
+from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.logs import describe_ref, get_logger
 from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.workqueue import WorkQueue
 
-__all__ = ["Awaited", "Shutdown", "Work", "describe_awaited", "report_awaited"]
+__all__ = ["Awaited", "Busy", "Shutdown", "Work", "describe_awaited", "drain", "report_awaited", "unwrap_group"]
 
 # Seconds from the begin of waiting to the first report, and between reports.
 _FIRST_REPORT, _NEXT_REPORTS = 1.0, 5.0
+# Share of the grace for running handlers; the rest is for cancelled ones to exit.
+_WORKERS_SHARE = 0.6
+# Share of the grace for daemons and timers; the rest is for storing their last patches.
+_DAEMONS_SHARE = 0.5
 # So many are named in a report.
 _MAX_NAMED = 10
 
@@ -54,6 +61,11 @@ class Shutdown:
             await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
         self.request("the stop flag")
 
+    async def cancel_when_requested(self, scope: trio.CancelScope) -> None:
+        """Cancel a scope as soon as a stop is requested."""
+        await self.requested.wait()
+        scope.cancel(reason="the operator is stopping")
+
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
         """Run the block until a stop is requested, then cancel it."""
@@ -71,6 +83,34 @@ class Shutdown:
         return max(0.0, self.deadline - trio.current_time())
 
 
+def unwrap_group(error: BaseException) -> BaseException:
+    """Return the only error in the exception groups of nurseries, or the group that has several."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def drain(
+    queue: WorkQueue[ObjectState], daemons: DaemonManager, *, seconds: float, reason: DaemonStoppingReason
+) -> tuple[float, float]:
+    """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile.
+
+    Returns until when, on Trio's clock, reconciles and daemons may go on.
+    """
+    now = trio.current_time()
+    workers_until, daemons_until = now + seconds * _WORKERS_SHARE, now + seconds * _DAEMONS_SHARE
+    queue.give_up_at(workers_until)
+    daemons.stop_all(reason, give_up_at=daemons_until)
+    return workers_until, daemons_until
+
+
+class Busy(Protocol):
+    """A work queue, or several: what is at work there."""
+
+    @property
+    def at_work(self) -> Collection[ObjectState]: ...
+
+
 class Awaited(msgspec.Struct, frozen=True, order=True):
     """What a stopping operator waits for, such as a handler with its object, and until when on Trio's clock."""
 
@@ -84,10 +124,10 @@ class Work:
     def __init__(self, stop: Shutdown) -> None:
         self.running: dict[Attempt, RunningCall] = {}
         self._stop = stop
-        self._queue: WorkQueue[ObjectState] | None = None
+        self._queue: Busy | None = None
         self._workers_until = self._daemons_until = math.inf
 
-    def limit(self, queue: WorkQueue[ObjectState], *, workers_until: float, daemons_until: float) -> None:
+    def limit(self, queue: Busy, *, workers_until: float, daemons_until: float) -> None:
         """Take the limits of what is at work in the queue, and of daemons, on Trio's clock."""
         self._queue = queue
         self._workers_until, self._daemons_until = workers_until, daemons_until

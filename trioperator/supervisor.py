@@ -17,14 +17,15 @@ Tasks start from top to bottom, and stop from bottom to top. Stopping in order t
 seconds, whatever handlers do.
 
 When the operator is paused, all below support stops in the same order, and starts anew: as a standby, which watches but
-handles nothing until the pause is over.
+handles nothing until the pause is over. If the objects are divided into shards, there are workers and companions for
+each shard that this replica owns, and the intake is for all of them (see :mod:`trioperator.sharding`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
@@ -45,17 +46,19 @@ from trioperator.kube.client import Client
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import get_logger
-from trioperator.machinery import Machinery, build_admission, build_machinery, make_elections, make_instruments
+from trioperator.machinery import build_admission, build_indexing, build_machinery, make_elections, make_instruments
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
 from trioperator.runtime.authentication import make_login
-from trioperator.runtime.cache import Memory, ObjectState
+from trioperator.runtime.cache import Memory, ObjectCache, ObjectState, Queue
 from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.watchdog import Watchdog
-from trioperator.runtime.watches import WatchManager
+from trioperator.runtime.watches import StopsDaemons, WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
-from trioperator.shutdown import Shutdown, Work, report_awaited
+from trioperator.sharding import Sharding, Tools
+from trioperator.shutdown import Shutdown, Work, drain, report_awaited, unwrap_group
 from trioperator.signals import HINT, handle_signals
 from trioperator.telemetry.parts import Parts
 from trioperator.web.admission_service import Admission, check_admission
@@ -66,10 +69,6 @@ __all__ = ["Flag", "Plan", "supervise"]
 _MAX_PROBLEMS = 20
 # Seconds until what could not be started anew after a pause is started again.
 _RESTART_DELAY = 5.0
-# Share of the grace for running handlers; the rest is for cancelled ones to exit.
-_WORKERS_SHARE = 0.6
-# Share of the grace for daemons and timers; the rest is for storing their last patches.
-_DAEMONS_SHARE = 0.5
 
 
 async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -93,9 +92,7 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
                         await operator.run(task_status)
                 edge.cancel_scope.cancel(reason="the operator has ended")
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
+        error = unwrap_group(group)
         raise error from error.__cause__  # without the exception groups of the nurseries
     finally:
         get_logger("trioperator.supervisor").info("The operator has stopped.")
@@ -114,12 +111,13 @@ class _Operator:
         self._pauses = Pauses()
         self._health = Health(self._pauses, stop)
         self._instruments = make_instruments(plan)
+        self._make_queue = open_workqueue if self._instruments is None else self._instruments.open_workqueue
         self._parts = Parts(plan.settings, self._pauses, self.work.running, self._instruments)
         self.endpoints = Endpoints(plan, self._health, self._parts)
+        self._sharding: Sharding | None = None
         self._memories: dict[str, Memory] = {}
         self._admission: Admission | None = None
         self._announced = False
-        self._paused_for: str | None = None
         self.session = Session(
             self._make_login,
             settings=plan.settings,
@@ -193,8 +191,9 @@ class _Operator:
                     await support.start(self._admission.serve)
                 for election in elections:
                     await support.start(election.serve)
+            serve = self._serve_shards if self._plan.settings.leadership.shards > 1 else self._serve_until_paused
             while failure is None and not self._stop.requested.is_set():
-                failure = await self._serve_until_paused(client, task_status)
+                failure = await serve(client, task_status)
                 if failure is not None and not self._stop.requested.is_set():
                     await self._back_off(failure)  # after a pause, the API server is not there just now
                     failure = None
@@ -212,14 +211,14 @@ class _Operator:
 
     async def _serve_until_paused(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch as a standby, and handle objects while the operator is active, until it is paused or stops."""
-        stopping = trio.Event()
-        machinery = build_machinery(self._plan, client, self._indices, invoker=self._make_invoker(), stopping=stopping)
-        make_queue = open_workqueue if self._instruments is None else self._instruments.open_workqueue
-        running = make_queue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
+        stopping, invoker = trio.Event(), self._make_invoker()
+        indexing = build_indexing(self._plan.settings, self._indices, invoker)
+        machinery = build_machinery(self._plan, client, indexing, invoker, stopping=stopping)
+        running = self._make_queue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
         async with trio.open_nursery() as reporting:
             async with running as queue, trio.open_nursery() as companions:
                 await companions.start(machinery.daemons.serve)
-                watches = self._make_watch_manager(client, queue, machinery)
+                watches = self._make_watch_manager(client, queue, machinery.daemons, indexing=indexing)
                 self._parts.replace(queue, watches, machinery.daemons)
                 failure = await self._watch(watches, task_status)
                 stopping.set()
@@ -227,7 +226,29 @@ class _Operator:
                 reporting.start_soon(self._report_awaited, name="report")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
-        machinery.indexing.clear()
+        indexing.clear()
+        return failure
+
+    async def _serve_shards(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
+        """Watch everything, and handle the objects of some shards, until the operator is paused or stops."""
+        invoker = self._make_invoker()
+        indexing = build_indexing(self._plan.settings, self._indices, invoker)
+        tools = Tools(client, indexing, invoker, self.session.make_clients, self._make_queue)
+        self._sharding = Sharding(self._plan, tools, self._stop)
+        async with trio.open_nursery() as reporting:
+            async with self._sharding.running() as router:
+                make_cache = router.make_cache
+                watches = self._make_watch_manager(
+                    client, router, router.daemons, indexing=indexing, make_cache=make_cache
+                )
+                self._parts.replace(router, watches, router.daemons)
+                failure = await self._watch(watches, task_status)
+                until = trio.current_time() + self._stop.remaining
+                self.work.limit(router, workers_until=until, daemons_until=until)
+                reporting.start_soon(self._report_awaited, name="report")
+            reporting.cancel_scope.cancel(reason="nothing is waited for any more")
+        self._memories = watches.remember()
+        indexing.clear()
         return failure
 
     async def _watch(self, watches: WatchManager, task_status: trio.TaskStatus[None]) -> Exception | None:
@@ -246,38 +267,27 @@ class _Operator:
                 await self._activate(watches)
                 intake.cancel_scope.cancel(reason="the operator is stopping or paused")
         except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
-            while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-                error = error.exceptions[0]
-            is_temporary = restarting and isinstance(error, ApiError | ConnectionLostError)
+            only = unwrap_group(error)
+            is_temporary = restarting and isinstance(only, ApiError | ConnectionLostError)
             if not is_temporary and not self._stop.requested.is_set():
                 self._stop.request("an error")
-            return error
+            return only if isinstance(only, Exception) else error
         return None
 
     async def _activate(self, watches: WatchManager) -> None:
         """Let objects be handled as soon as the operator is active; return when it is paused again, or stops."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cancel_on_stop, nursery.cancel_scope)
+            nursery.start_soon(self._stop.cancel_when_requested, nursery.cancel_scope)
             if self._pauses.reasons:
-                self._report_pause()
+                self._pauses.report()
                 await self._pauses.wait_active()
-            if self._paused_for is not None:
-                self._logger.info("Resuming operations.")
-                self._paused_for = None
+            self._pauses.report_end()
             watches.activate()
+            if self._sharding is not None:
+                self._sharding.begin()
             await self._pauses.wait_paused()
-            self._report_pause()
+            self._pauses.report()
             nursery.cancel_scope.cancel(reason="the operator is paused")
-
-    def _report_pause(self) -> None:
-        reasons = " and ".join(self._pauses.reasons)
-        if reasons != self._paused_for:
-            self._logger.info("Pausing operations %s.", reasons)
-            self._paused_for = reasons
-
-    async def _cancel_on_stop(self, scope: trio.CancelScope) -> None:
-        await self._stop.requested.wait()
-        scope.cancel(reason="the operator is stopping")
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
         if self._announced:
@@ -299,11 +309,18 @@ class _Operator:
         """What a ready operator does not handle, in one sentence each."""
         problems = () if self._watches is None else self._watches.problems
         problems += () if self._admission is None else self._admission.problems
-        if len(problems) <= _MAX_PROBLEMS:
-            return problems
-        return (*problems[:_MAX_PROBLEMS], f"And {len(problems) - _MAX_PROBLEMS} more.")
+        more = len(problems) - _MAX_PROBLEMS
+        return problems if more <= 0 else (*problems[:_MAX_PROBLEMS], f"And {more} more.")
 
-    def _make_watch_manager(self, client: Client, queue: WorkQueue[ObjectState], machinery: Machinery) -> WatchManager:
+    def _make_watch_manager(
+        self,
+        client: Client,
+        queue: Queue,
+        daemons: StopsDaemons,
+        *,
+        indexing: Indexing,
+        make_cache: Callable[..., ObjectCache] = ObjectCache,
+    ) -> WatchManager:
         plan = self._plan
         self._watches = WatchManager(
             client,
@@ -312,8 +329,9 @@ class _Operator:
             settings=plan.settings,
             scope=plan.scope,
             memo=plan.memo,
-            indexing=machinery.indexing,
-            daemons=machinery.daemons,
+            indexing=indexing,
+            daemons=daemons,
+            make_cache=make_cache,
             memories=self._memories,
             webhooks=self._admission,
             observe=None if self._instruments is None else self._instruments.observer,
@@ -325,15 +343,12 @@ class _Operator:
         return None if self._watches is None else self._watches.find(uid)
 
     def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
-        """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile."""
+        """Limit how long objects are handled, by why the operator does not handle them any more."""
         stopping = self._stop.requested.is_set()
-        now = trio.current_time()
         remaining = 0.0 if self._pauses.at_once and not stopping else self._stop.remaining
         reason = DaemonStoppingReason.OPERATOR_EXITING if stopping else DaemonStoppingReason.OPERATOR_PAUSING
-        workers_until, daemons_until = now + remaining * _WORKERS_SHARE, now + remaining * _DAEMONS_SHARE
+        workers_until, daemons_until = drain(queue, daemons, seconds=remaining, reason=reason)
         self.work.limit(queue, workers_until=workers_until, daemons_until=daemons_until)
-        queue.give_up_at(workers_until)
-        daemons.stop_all(reason, give_up_at=daemons_until)
 
     async def _report_awaited(self) -> None:
         await report_awaited(self.work.list_awaited, hint=HINT if self._plan.handle_signals else "")

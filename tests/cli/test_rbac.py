@@ -108,6 +108,13 @@ def test_options_remove_and_add_rules(invoke: Invoke, app: str) -> None:
     assert roles[5]["subjects"] == [{"kind": "ServiceAccount", "name": "robot", "namespace": "ops"}]
 
 
+def test_shards_need_a_lease_each_and_one_for_their_members(invoke: Invoke, app: str) -> None:
+    options = ["--standalone", "--no-events", "--no-scanning", "--shards=2", "--lease=ops/it", "-na"]
+    [_, role] = load(invoke("rbac", "--embedded", "--apply", "crds.yaml", *options, app))
+    assert role["metadata"]["namespace"] == "ops"
+    assert granted(role) == {"leases": "create", "leases it-0 it-1": "get update", "leases it-members": "patch"}
+
+
 def test_webhooks_need_what_is_managed(invoke: Invoke, app: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / app).write_text(WEBHOOKS)
     options = ("--embedded", "--apply", "crds.yaml", "--no-events", "--standalone", app)

@@ -104,7 +104,7 @@ class TestOptions:
     def test_all_options(self, parse: Parse) -> None:
         options = parse(
             *("-m", "one", "--module", "two.three", "-n", "a", "--namespace", "b-*,!b-c", "--standalone"),
-            *("-p", "5", "--dev", "-P", "mine", "--leader-elect", "--lease", "ns/it"),
+            *("-p", "5", "--dev", "-P", "mine", "--leader-elect", "--lease", "ns/it", "--shards", "4"),
             *(
                 "-L",
                 "http://:80/x",
@@ -129,7 +129,9 @@ class TestOptions:
             files=("x.py", "y.py"),
             modules=("one", "two.three"),
             namespaces=("a", "b-*,!b-c"),
-            coordination=CoordinationOptions(standalone=True, dev=True, priority=5, peering="mine", lease="ns/it"),
+            coordination=CoordinationOptions(
+                standalone=True, dev=True, priority=5, peering="mine", lease="ns/it", shards=4
+            ),
             liveness="http://:80/x",
             health="http://:81/",
             metrics="http://:82/",
@@ -146,7 +148,7 @@ class TestOptions:
             STANDALONE="1",
             PRIORITY="-3",
             PEERING="mine",
-            LEADER_ELECT="1",
+            SHARDS="3",
             LIVENESS="http://:80/x",
             HEALTH="http://:81/",
             METRICS="http://:82/",
@@ -166,7 +168,9 @@ class TestOptions:
             files=("x.py",),
             modules=("one", "two.three"),
             namespaces=("a", "b"),
-            coordination=CoordinationOptions(standalone=True, priority=-3, peering="mine", lease="trioperator"),
+            coordination=CoordinationOptions(
+                standalone=True, priority=-3, peering="mine", lease="trioperator", shards=3
+            ),
             liveness="http://:80/x",
             health="http://:81/",
             metrics="http://:82/",

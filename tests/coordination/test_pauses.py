@@ -81,3 +81,21 @@ async def test_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
         nursery.start_soon(pauses.wait_paused)
         await trio.sleep(1)
         pauses.pause("b", "y")
+
+
+def test_a_pause_is_reported_once_for_the_same_reasons(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    pauses = Pauses()
+    pauses.report_end()
+    pauses.pause("a", "for a reason")
+    pauses.report()
+    pauses.report()
+    pauses.pause("b", "for another one")
+    pauses.report()
+    pauses.report_end()
+    pauses.report_end()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Pausing operations for a reason.",
+        "Pausing operations for a reason and for another one.",
+        "Resuming operations.",
+    ]

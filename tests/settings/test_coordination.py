@@ -29,6 +29,7 @@ def test_times_that_contradict_each_other_are_named(name: str, value: float) -> 
         ("leadership", "name", ""),
         ("leadership", "lease_duration", 0),
         ("leadership", "enabled", "yes"),
+        ("leadership", "shards", 0),
         ("peering", "lifetime", -1),
         ("peering", "priority", "high"),
         ("peering", "tie_break", 1),

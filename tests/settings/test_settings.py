@@ -48,6 +48,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "lease_duration": 15,
         "renew_deadline": 10,
         "retry_period": 2,
+        "shards": 1,
     },
     "watching": {
         "server_timeout": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
@@ -36,6 +37,7 @@ class RbacOptions:
     standalone: bool = False
     peering: str | None = None
     lease: tuple[str, str] | None = None
+    shards: int = 1
     scanning: bool = True
     events: bool = True
     managed: str | None = None
@@ -46,9 +48,7 @@ class RbacOptions:
     manifests: tuple[str, ...] | None = None
 
 
-def _option(*names: str, env: str | tuple[str, ...], help: str, metavar: str | None = None) -> object:
-    return declare_option("RBAC", *names, env=env, help=help, metavar=metavar)
-
+_option: Final = functools.partial(declare_option, "RBAC")
 
 Files: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
@@ -76,7 +76,10 @@ PeeringName: TypeAlias = Annotated[
 ]
 LeaderElect: TypeAlias = Annotated[bool, _option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
 LeaseName: TypeAlias = Annotated[
-    str, _option("--lease", env="LEASE", metavar="[NAMESPACE/]NAME", help="With --leader-elect: the Lease.")
+    str, _option("--lease", env="LEASE", metavar="[NAMESPACE/]NAME", help="With --leader-elect or --shards: the Lease.")
+]
+Shards: TypeAlias = Annotated[
+    int, _option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
 ]
 Scanning: TypeAlias = Annotated[
     bool,
@@ -133,6 +136,7 @@ def rbac(
     peering: PeeringName = None,
     leader_elect: LeaderElect = False,
     lease: LeaseName = "trioperator",
+    shards: Shards = 1,
     scanning: Scanning = True,
     events: Events = True,
     managed: Managed = None,
@@ -157,7 +161,8 @@ def rbac(
         namespaces=tuple(namespaces or ()),
         standalone=standalone,
         peering=peering,
-        lease=_parse_lease(lease, account) if leader_elect else None,
+        lease=_parse_lease(lease, account) if leader_elect or shards > 1 else None,
+        shards=shards,
         scanning=scanning,
         events=events,
         managed=managed,
@@ -260,6 +265,7 @@ def _make_requirements(options: RbacOptions, resources: Collection[Resource]) ->
         events=options.events,
         peering=None if kind is None else (kind, options.peering or _DEFAULT_PEERING),
         lease=options.lease,
+        shards=options.shards,
         managed=options.managed,
         conversions=options.conversions,
         ca_secret=options.ca_secret,

@@ -50,13 +50,14 @@ class EmbeddedOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationOptions:
-    """Options of peering and of leader election; ``lease`` is ``[NAMESPACE/]NAME``, if there is an election."""
+    """Options of peering, leader election and shards; ``lease`` is ``[NAMESPACE/]NAME``, if there is an election."""
 
     standalone: bool = False
     dev: bool = False
     priority: int | None = None
     peering: str | None = None
     lease: str | None = None
+    shards: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,17 @@ LeaseName: TypeAlias = Annotated[
         "--lease",
         env="LEASE",
         metavar="[NAMESPACE/]NAME",
-        help="With --leader-elect: use this Lease.",
+        help="With --leader-elect: use this Lease; with --shards: Leases whose names begin so.",
+    ),
+]
+Shards: TypeAlias = Annotated[
+    int,
+    _option(
+        "--shards",
+        env="SHARDS",
+        min=1,
+        metavar="NUMBER",
+        help="Divide the objects into so many shards, which all replicas share.",
     ),
 ]
 Liveness: TypeAlias = Annotated[
@@ -231,6 +242,7 @@ def run(
     peering: PeeringName = None,
     leader_elect: LeaderElect = False,
     lease: LeaseName = "trioperator",
+    shards: Shards = 1,
     liveness: Liveness = None,
     health: Health = None,
     metrics: Metrics = None,
@@ -257,7 +269,8 @@ def run(
             dev=dev,
             priority=priority,
             peering=peering,
-            lease=lease if leader_elect else None,
+            lease=lease if leader_elect or shards > 1 else None,
+            shards=shards,
         ),
         liveness=liveness,
         health=health,
@@ -344,6 +357,7 @@ def _make_operator_options(options: RunOptions, controls: CLIControls) -> Operat
         settings = settings.copy()
         namespace, _, name = coordination.lease.rpartition("/")
         settings.leadership.enabled = True
+        settings.leadership.shards = coordination.shards
         settings.leadership.name = name
         settings.leadership.namespace = namespace or None
     return {

@@ -51,14 +51,26 @@ class Session:
         self._make_login = make_login
         self._settings = settings
         self._transport = transport
-        self._fence = fence
         self._opening = trio.Lock()
         self._stack = contextlib.AsyncExitStack()
         self._opened: KubeClient | None = None
-        self._fenced: KubeClient | None = None
         self._closed = False
-        client = Client(self._connect, transport=transport)
-        self.clients = Clients(for_async=client, for_sync=SyncClient(client))
+        self.clients = self.make_clients(fence)
+
+    def make_clients(self, fence: Callable[[], None]) -> Clients:
+        """Return clients of handlers whose writes call *fence* before."""
+        fenced: KubeClient | None = None
+
+        async def connect() -> KubeClient:
+            nonlocal fenced
+            if self._closed:
+                raise ConnectionLostError("the operator has stopped, and its client is closed")
+            if fenced is None:
+                fenced = (await self.open()).fenced(fence).logging_to(_find_logger)
+            return fenced
+
+        client = Client(connect, transport=self._transport)
+        return Clients(for_async=client, for_sync=SyncClient(client))
 
     async def open(self) -> KubeClient:
         """Return the connected client, which is not fenced; log in if that has not been done.
@@ -76,13 +88,6 @@ class Session:
         """Close all connections: requests that handlers have left behind fail from now on."""
         self._closed = True
         await self._stack.aclose()
-
-    async def _connect(self) -> KubeClient:
-        if self._closed:
-            raise ConnectionLostError("the operator has stopped, and its client is closed")
-        if self._fenced is None:
-            self._fenced = (await self.open()).fenced(self._fence).logging_to(_find_logger)
-        return self._fenced
 
 
 def _find_logger() -> Logger:

@@ -64,21 +64,25 @@ class Lease:
         """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried."""
         now = trio.current_time()
         with trio.fail_after(timeout):
-            try:
-                if self.holder != self.identity or self._observed is None:
-                    await self._read()
-                if self._observed is None:
-                    written = await self._client.post(self._collection, self._make_record(), backoffs=())
-                elif self.holder in ("", self.identity) or now >= self.expires_at:
-                    written = await self._client.put(self._path, self._make_record(), backoffs=())
-                else:
-                    return Attempt.TAKEN
-            except ConflictError:
-                self._observed = None  # read it before the next attempt: perhaps only a label was changed
-                raise
-        self._observe(written)
+            if self.holder != self.identity or self._observed is None:
+                await self.read()
+            if self._observed is not None and self.holder not in ("", self.identity) and now < self.expires_at:
+                return Attempt.TAKEN
+            await self.write()
         self.renewed_at = now
         return Attempt.HELD
+
+    async def write(self) -> None:
+        """Become the holder of the lease, whoever held it when it was read last. Raises ConflictError if it changed."""
+        try:
+            if self._observed is None:
+                written = await self._client.post(self._collection, self._make_record(), backoffs=())
+            else:
+                written = await self._client.put(self._path, self._make_record(), backoffs=())
+        except ConflictError:
+            self._observed = None  # read it before the next attempt: perhaps only a label was changed
+            raise
+        self._observe(written)
 
     async def release(self) -> None:
         """Release the lease, if it is held, so that another process need not wait until it expires."""
@@ -88,7 +92,8 @@ class Lease:
         record["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
         self._observe(await self._client.put(self._path, record, backoffs=()))
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
+        """Read the lease. Raises as requests do."""
         try:
             self._observe(await self._client.get(self._path, backoffs=()))
         except NotFoundError:

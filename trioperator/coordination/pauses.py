@@ -10,8 +10,11 @@ import math
 import trio
 
 from trioperator.errors import PausedError
+from trioperator.logs import get_logger
 
 __all__ = ["Pauses"]
+
+_logger = get_logger("trioperator.supervisor")
 
 
 class Pauses:
@@ -28,6 +31,7 @@ class Pauses:
         self._active.set()
         self._paused = trio.Event()
         self.at_once = False
+        self._reported: str | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -61,6 +65,19 @@ class Pauses:
         if any(trio.current_time() >= deadline for deadline in self._deadlines.values()) or self.at_once:
             reasons = " and ".join(self.reasons) or "as it has not renewed its lease in time"
             raise PausedError(f"the operator is paused {reasons}")
+
+    def report(self) -> None:
+        """Log that the operator is paused, unless that was logged with the same reasons."""
+        reasons = " and ".join(self.reasons)
+        if reasons != self._reported:
+            _logger.info("Pausing operations %s.", reasons)
+            self._reported = reasons
+
+    def report_end(self) -> None:
+        """Log that a pause that was reported is over."""
+        if self._reported is not None:
+            _logger.info("Resuming operations.")
+            self._reported = None
 
     async def wait_active(self) -> None:
         """Wait until there is no reason for a pause."""

@@ -116,6 +116,12 @@ class Invoker:
         other._limiter = limiter
         return other
 
+    def with_clients(self, clients: Clients) -> Self:
+        """Return an invoker that differs in the clients of handlers only."""
+        other = copy.copy(self)
+        other.clients = clients
+        return other
+
     def fail_for_blocking(self, attempt: Attempt, limit: float) -> None:
         """Let an attempt in progress fail for blocking the event loop. Called by the watchdog, in its thread."""
         self._blocking[attempt] = limit

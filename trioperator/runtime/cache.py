@@ -19,32 +19,11 @@ from trioperator.handling.indexing import Indices
 from trioperator.handling.registry import KindHandlers
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, ObjectRef, object_logger
-from trioperator.model.fields import FieldPath
-from trioperator.model.resource import Resource
+from trioperator.runtime.kind import Kind, Memory
 from trioperator.runtime.watch_event import WatchEvent
 from trioperator.runtime.workqueue import Lane
 
 __all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
-
-
-class Kind(msgspec.Struct, frozen=True, eq=False):
-    """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored."""
-
-    resource: Resource
-    handlers: KindHandlers
-    digested_fields: tuple[FieldPath, ...] = ()
-
-    @property
-    def has_status(self) -> bool:
-        """Whether the status is a subresource, patched by requests of its own."""
-        return "status" in self.resource.subresources
-
-
-class Memory(msgspec.Struct, frozen=True, eq=False):
-    """What an operator remembers of an object while it is paused: its memo, and whether it was handled before."""
-
-    memo: Any
-    initial: bool
 
 
 class ObjectState:
@@ -84,7 +63,7 @@ class ObjectState:
         self.expected: tuple[str, float] | None = None  # an own write's opaque version, and how long to wait for it
         self.events: collections.deque[WatchEvent] | None = None
         self.body: Mapping[str, Any] | None = None
-        self.last_object: RawObject | None = None  # for kinds with optional delete handlers only
+        self.last_object: RawObject | None = None  # for kinds with optional delete handlers, and for shards
         self.gone = False
         self.initial = initial and (memory is None or memory.initial)
         self._listener: Callable[[WatchEvent], None] | None = None
@@ -125,6 +104,23 @@ class ObjectState:
         """Queue the object for a reconcile though there is no watch event for it."""
         if not self.gone:
             self.cache.requeue(self)
+
+    @property
+    def newest_event(self) -> WatchEvent | None:
+        """The newest state that the watch has brought and that is not handled, or is kept; None if there is none."""
+        if self.events:
+            return self.events[-1]
+        return None if self.last_object is None else WatchEvent(None, self.seen_version, self.last_object)
+
+    def keep(self, obj: RawObject, version: int) -> None:
+        """Keep the newest state as the server has sent it: it may have to be handled later."""
+        self.last_object = obj
+        self.seen_version = version
+
+    def restart(self) -> None:
+        """Drop all states but the one that is kept: the object is going to be handled from there, or by others."""
+        self.events = self.body = self.expected = None
+        self.version = -1
 
     def take_events(self) -> Collection[WatchEvent]:
         """Take all pending watch events, in order."""
@@ -202,6 +198,8 @@ class ObjectCache:
     *memories* are of an operator that was paused, by the keys of objects; each is taken when its object is seen.
     """
 
+    keeps_objects = False
+
     def __init__(
         self,
         kind: Kind,
@@ -254,7 +252,7 @@ class ObjectCache:
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
         state.seen_version = max(state.seen_version, version)
-        if self.kind.handlers.optional_deletes:
+        if self.keeps_objects or self.kind.handlers.optional_deletes:
             state.last_object = obj
         if type == "DELETED":
             self.objects.pop(uid, None)

@@ -91,7 +91,7 @@ class Indexing:
 
     async def _populate(self, objects: Iterator[ObjectState]) -> None:
         for state in objects:
-            event = state.events[-1] if state.events else None
+            event = state.newest_event
             if event is None or event.type == "DELETED":
                 continue  # a deletion is for the reconcile of the object
             try:
@@ -145,7 +145,8 @@ class Indexing:
             retry, started = (failure.retries, failure.started) if failure else (0, wall_now())
             attempt = Attempt(retry, started, flow=state.flow)
             outcome = await self._invoke(cause, handler, attempt)
-            if handler in state.cache.kind.handlers.indices:  # else the objects were removed meanwhile
+            is_newest = self._indexed.get(state) == event.version  # else it has changed or was removed meanwhile
+            if is_newest and handler in state.cache.kind.handlers.indices:
                 self._settle(state, handler, attempt=attempt, outcome=outcome, event=event)
         if (failed := self._failed.get(state)) is not None:
             failed.event = event

@@ -68,6 +68,7 @@ class Reconciler:
         self._pending = executor.pending
         self._finalizer = executor.settings.persistence.finalizer
         self._failures: dict[ObjectState, tuple[int, float]] = {}  # how many in a row, and when to try again
+        self._unverified: set[ObjectState] = set()  # taken over from others: the cache may lag behind their last writes
         self._finalized: set[ObjectState] = set()  # their delete handlers have ended, and the finalizer is removed
 
     async def reconcile(self, state: ObjectState) -> Result:
@@ -125,6 +126,10 @@ class Reconciler:
         text = "Possible reconcile loop (%d writes in a row): backing off for %g s."
         state.make_logger().warning(text, writes, backoff)
 
+    def verify(self, state: ObjectState) -> None:
+        """Read an object from the server before its next change is handled: another operator may have handled it."""
+        self._unverified.add(state)
+
     def _back_off(self, state: ObjectState, error: Exception) -> Result:
         """Report an error, and requeue the object with the backoff for errors in a row."""
         logger = state.make_logger()
@@ -152,6 +157,7 @@ class Reconciler:
         self._progress.forget(state)
         self._daemons.forget(state)
         self._finalized.discard(state)
+        self._unverified.discard(state)
         self._failures.pop(state, None)
 
     async def _save_last(self, state: ObjectState) -> Result:
@@ -272,6 +278,10 @@ class Reconciler:
     async def _handle_cause(self, state: ObjectState, change: Change) -> Result:
         """Call the handlers of a cause that are due."""
         cause = change.cause
+        if state in self._unverified and cause.reason is not Reason.RESUME:
+            await self._patcher.refresh(state)
+            self._unverified.discard(state)
+            return AGAIN
         selected = select_handlers(state.cache.kind.handlers, cause)
         progress = self._progress.begin(state, cause, selected)
         now = wall_now()

@@ -28,7 +28,6 @@ from trioperator.model.fields import FieldPath, parse_field
 from trioperator.model.resource import Resource, Selection, Selector, select_resources
 from trioperator.pulse import Pulse
 from trioperator.runtime.cache import Kind, Memory, ObjectCache, ObjectState, Queue
-from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.index_gate import IndexGate
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
@@ -36,7 +35,7 @@ from trioperator.runtime.reflector import Observer, Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.settings import OperatorSettings
 
-__all__ = ["WatchManager", "Webhooks"]
+__all__ = ["StopsDaemons", "WatchManager", "Webhooks"]
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMESPACES = "/api/v1/namespaces"
@@ -68,10 +67,17 @@ class _Watch:
         self.gone = False  # the kind or the namespace, and all objects with it
 
 
+class StopsDaemons(Protocol):
+    """The daemon manager, as the watch manager uses it."""
+
+    def stop(self, state: ObjectState, reason: DaemonStoppingReason) -> None: ...
+
+
 class WatchManager:
     """Starts and stops the watches of resource kinds, as handlers ask for them and the cluster has them.
 
     Objects are held until :meth:`activate`. *memories* are those of the manager before, if the operator was paused.
+    *make_cache* makes the caches of the watches.
     *webhooks* get the resource kinds of the cluster when they are known, and whenever they have changed.
     """
 
@@ -85,7 +91,8 @@ class WatchManager:
         scope: Scope,
         memo: Any,
         indexing: Indexing,
-        daemons: DaemonManager,
+        daemons: StopsDaemons,
+        make_cache: Callable[..., ObjectCache] = ObjectCache,
         memories: dict[str, Memory] | None = None,
         webhooks: Webhooks | None = None,
         observe: Callable[[ObjectCache], Observer] | None = None,
@@ -97,6 +104,7 @@ class WatchManager:
         self._memo = memo
         self._indexing = indexing
         self._daemons = daemons
+        self._make_cache = make_cache
         self._memories = {} if memories is None else memories
         self._gate = IndexGate(indexing)
         self._handlers = registry.resource_handlers()
@@ -342,7 +350,7 @@ class WatchManager:
 
     def _make_watch(self, key: tuple[Resource, str | None], kind: Kind) -> _Watch:
         resource, namespace = key
-        cache = ObjectCache(
+        cache = self._make_cache(
             kind,
             self._queue,
             memo=self._memo,

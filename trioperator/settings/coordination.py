@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from trioperator.errors import ConfigError
-from trioperator.settings.rules import BOOLEAN, INTEGER, TEXT, TIMEOUT, Section, setting
+from trioperator.settings.rules import BOOLEAN, COUNT, INTEGER, TEXT, TIMEOUT, Section, setting
 
 __all__ = ["LeadershipSettings", "PeeringSettings"]
 
@@ -61,6 +61,7 @@ class LeadershipSettings(Section):
     - ``lease_duration`` (default 15): how long others wait for a leader that does not renew its lease
     - ``renew_deadline`` (default 10): how long after its last renewal a leader pauses if it cannot renew the lease
     - ``retry_period`` (default 2): interval of renewals, and of attempts to acquire the lease
+    - ``shards`` (default 1): shards that the objects are divided into; more than 1: all replicas share them
     """
 
     _path: ClassVar[str] = "settings.leadership"
@@ -87,6 +88,10 @@ class LeadershipSettings(Section):
 
     retry_period: float = setting(2.0, TIMEOUT)
     """Seconds between renewals, and at most between attempts to acquire the lease; default: 2."""
+
+    shards: int = setting(1, COUNT)
+    """Number of shards that the objects are divided into; default: 1. If there are more, all replicas handle objects,
+    each those of its share of the shards, whatever ``enabled`` is."""
 
     def check(self) -> None:
         """Raise ConfigError if the times contradict each other."""

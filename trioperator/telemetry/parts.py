@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Protocol
 
 from trioperator.coordination.pauses import Pauses
 from trioperator.handling.invoke import Attempt, RunningCall
 from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.watches import WatchManager
-from trioperator.runtime.workqueue import WorkQueue
+from trioperator.runtime.workqueue import QueuedItem
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     from trioperator.telemetry.instruments import Instruments
 
 __all__ = ["Parts"]
+
+
+class Queued(Protocol):
+    """A work queue, or several."""
+
+    def items(self) -> Iterator[QueuedItem[ObjectState]]: ...
 
 
 class Parts:
@@ -33,12 +38,12 @@ class Parts:
         self.pauses = pauses
         self.running = running
         self.instruments = instruments
-        self.queue: WorkQueue[ObjectState] | None = None
+        self.queue: Queued | None = None
         self.watches: WatchManager | None = None
-        self.daemons: DaemonManager | None = None
+        self.daemons: Sized | None = None
         self.ready = False
 
-    def replace(self, queue: WorkQueue[ObjectState], watches: WatchManager, daemons: DaemonManager) -> None:
+    def replace(self, queue: Queued, watches: WatchManager, daemons: Sized) -> None:
         """Take new parts."""
         self.queue, self.watches, self.daemons = queue, watches, daemons
 

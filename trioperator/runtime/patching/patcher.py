@@ -63,6 +63,11 @@ class Patcher:
         if writing.body is not state.body:
             self.accept(state, writing.body)
 
+    async def refresh(self, state: ObjectState) -> None:
+        """Make what the object is on the server the newest state, by a patch that changes nothing."""
+        if state.body is not None:
+            self.accept(state, await self._requests.patch(state.cache.kind, state.body, {}))
+
     def accept(self, state: ObjectState, body: Mapping[str, Any]) -> None:
         """Make the server's response to an own write the newest state of the object, for its daemons, too."""
         state.update(body)

@@ -1,0 +1,159 @@
+"""Tests for :mod:`trioperator.coordination.session`: one request renews a session and tells who else is alive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from trioperator.apiserver import Cluster
+from trioperator.coordination.members import Member
+from trioperator.coordination.session import Session
+from trioperator.errors import ConnectionLostError
+from trioperator.kube.client import Client, open_client
+from trioperator.settings import OperatorSettings
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+
+@pytest.fixture
+def plan() -> FaultPlan:
+    return FaultPlan()
+
+
+@pytest.fixture
+async def client(cluster: Cluster, plan: FaultPlan) -> AsyncIterator[Client]:
+    info = trioperator.ConnectionInfo(server="http://embedded")
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client:
+        yield client
+
+
+def make(client: Client, identity: str) -> Session:
+    member = Member(identity=identity, shards=4, duration=15.0)
+    return Session(client, namespace="default", name="it-members", member=member, deadline=10.0)
+
+
+async def renew(*sessions: Session, times: int = 1) -> None:
+    for _ in range(times):
+        for session in sessions:
+            await session.renew(timeout=5)
+
+
+async def records(cluster: Cluster) -> int:
+    lease = await cluster.get("leases.coordination.k8s.io", "it-members")
+    return len(lease["metadata"]["annotations"])
+
+
+async def test_members_have_shares_when_they_know_each_other(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one)
+    assert not one.is_ranked
+    assert one.share.size == 0
+    await renew(one)
+    assert one.share.size == 4
+    await renew(other, other)
+    await renew(one)
+    assert (one.share.size, other.share.size) == (2, 2)
+    assert (one.count, other.count) == (2, 2)
+    assert await records(cluster) == 2
+
+
+async def test_a_renewal_is_one_request(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+    session = make(client, "a")
+    await renew(session, times=2)
+    cluster.requests.clear()
+    await renew(session)
+    assert [request.method for request in cluster.requests] == ["PATCH"]
+
+
+async def test_a_session_is_valid_for_a_while_after_the_begin_of_its_last_renewal(
+    client: Client, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    session = make(client, "a")
+    await renew(session)
+    plan.add(Fault.delay(after=3))
+    began = trio.current_time()
+    await renew(session)
+    assert session.valid_until == began + 10
+    plan.clear()
+    plan.add(Fault.stall())
+    with pytest.raises(trio.TooSlowError):
+        await renew(session)
+    assert session.valid_until == began + 10
+
+
+async def test_what_a_dead_member_owned_is_free_when_a_renewal_has_shown_that_it_is_dead(
+    client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one, other, times=2)
+    await renew(one)
+    assert not one.is_free(other.identity)
+    assert one.next_expiry == trio.current_time() + 15
+    await trio.sleep(20)  # suspended, perhaps: the others were not
+    assert not one.is_free(other.identity)
+    await renew(one)
+    assert one.is_free(other.identity)
+    assert one.share.size == 4
+
+
+async def test_an_unknown_holder_is_waited_for(client: Client, autojump_clock: MockClock) -> None:
+    session = make(client, "a")
+    await renew(session, times=2)
+    assert session.is_free("")
+    assert not session.is_free("somebody")
+    await trio.sleep(15)
+    await renew(session)
+    assert session.is_free("somebody")
+
+
+async def test_a_session_that_is_joined_again_has_a_new_identity_and_removes_its_old_record(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one, other, times=2)
+    before = one.identity
+    one.join()
+    assert one.identity != before
+    assert one.share.size == 0
+    assert one.valid_until == float("inf")
+    await renew(one, times=2)
+    assert await records(cluster) == 2
+    assert one.is_free(before)
+    await renew(other)
+    assert not other.is_free(before)
+    assert other.share.size == 2
+
+
+async def test_who_leaves_is_gone_at_once(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one, other, times=2)
+    await other.leave()
+    await renew(one)
+    assert one.share.size == 4
+    assert await records(cluster) == 1
+
+
+async def test_the_lease_of_the_members_is_created_again(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one, other, times=2)
+    await cluster.delete("leases.coordination.k8s.io", "it-members")
+    await renew(one, other, one)
+    assert (one.share.size, other.share.size) == (2, 2)
+
+
+async def test_a_response_that_is_no_lease_renews_nothing(
+    client: Client, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    session = make(client, "a")
+    plan.add(Fault.answer(200, b"<html>"))
+    with pytest.raises(ConnectionLostError, match="not a Lease"):
+        await renew(session)
+    assert not session.is_joined
