@@ -59,7 +59,7 @@ def test_a_program_controls_the_operator_that_it_runs(
     was_ready: list[bool] = []
 
     def wait_and_stop() -> None:
-        was_ready.append(ready.wait(20))
+        was_ready.append(ready.wait(90))
         stop.set()
 
     thread = threading.Thread(target=wait_and_stop)

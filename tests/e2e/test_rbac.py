@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import logging
 import os
 import pathlib
+import subprocess
 import sys
+import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
+import yaml
 
 import trioperator
 from tests.controlplane import ControlPlane
+from tests.e2e.test_life import example
+from tests.program import Program
 from trioperator.kube.connection import load_connection
 
 APP = """
@@ -114,3 +121,55 @@ def load(file: pathlib.Path) -> Any:
     finally:
         trioperator.set_default_registry(before)
     return module
+
+
+WEBHOOKS = """
+import trioperator
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.admission.server = trioperator.WebhookServer(addr="127.0.0.1", ca_secret="NAME/ca")
+    settings.admission.managed = "NAME.example.com"
+
+@trioperator.on.validate("kopfexamples", id="check")
+def check(spec, **_):
+    if spec.get("field") == "NAME":
+        raise trioperator.AdmissionError("Not this one.")
+"""
+
+
+def test_an_operator_with_webhooks_runs_with_the_roles_that_are_printed(
+    controlplane: ControlPlane, start_operator: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    name, app = f"hooks-{uuid.uuid4().hex[:6]}", tmp_path / "hooks.py"
+    app.write_text(WEBHOOKS.replace("NAME", name))
+    controlplane.kubectl("create", "namespace", name)
+    controlplane.kubectl("create", "serviceaccount", "robot", f"--namespace={name}")
+    options = (f"--managed={name}.example.com", f"--ca-secret={name}/ca", f"--service-account={name}/robot")
+    printed = subprocess.run(
+        [sys.executable, "-m", "trioperator", "rbac", "-A", "--standalone", f"--name={name}", *options, str(app)],
+        env={**os.environ, "KUBECONFIG": str(controlplane.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    controlplane.kubectl("apply", "-f", "-", input=printed.stdout)
+    config = yaml.safe_load(controlplane.kubeconfig.read_text())
+    token = controlplane.kubectl("create", "token", "robot", f"--namespace={name}").strip()
+    config["users"][0]["user"] = {"token": token}
+    (tmp_path / "robot.kubeconfig").write_text(yaml.safe_dump(config))
+    operator = start_operator(app.read_text(), "--standalone", kubeconfig=tmp_path / "robot.kubeconfig")
+    manifest = json.dumps(example(name, field=name))
+    denied = controlplane.kubectl("create", "-f", "-", "--dry-run=server", input=manifest, check=False)
+    assert denied == ""
+    assert operator.stop() == 0
+    assert "created" in controlplane.kubectl("create", "-f", "-", "--dry-run=server", input=manifest)
+    assert [line for line in operator.output.splitlines() if "Forbidden" in line] == []
+    user = f"system:serviceaccount:{name}:robot"
+    used = {
+        (request["verb"], request["objectRef"]["resource"])
+        for request in controlplane.requests()
+        if request["user"]["username"] == user and "objectRef" in request
+    }
+    assert {("create", "validatingwebhookconfigurations"), ("patch", "validatingwebhookconfigurations")} < used
+    assert {("create", "secrets"), ("get", "secrets")} < used
