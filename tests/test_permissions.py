@@ -23,7 +23,7 @@ from trioperator.handling.handler import ResourceHandler
 from trioperator.kube.client import open_client
 from trioperator.kube.discovery import discover
 from trioperator.model.resource import EVERYTHING, Resource
-from trioperator.permissions import Permissions, Requirements, Rule, list_permissions, make_roles
+from trioperator.permissions import Permissions, Requirements, Rule, list_permissions, make_roles, parse_rule
 from trioperator.runtime.scope import Scope
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -536,3 +536,10 @@ def test_roles_are_written_with_few_rules_and_usual_verbs() -> None:
     assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "robot"}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "account", "namespace": "operators"}]
     assert len(make_roles(found, name="robot")) == 1
+
+
+def test_rules_are_parsed() -> None:
+    assert parse_rule("get,*:pods/log,scales.x.org/status") == [
+        Rule("", "pods/log", frozenset({"get", "*"})),
+        Rule("x.org", "scales/status", frozenset({"get", "*"})),
+    ]

@@ -21,11 +21,12 @@ from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, R
 from trioperator.model.resource import EVERYTHING, Resource, Selector, select_resources
 from trioperator.runtime.scope import Scope
 
-__all__ = ["Permissions", "Requirements", "Rule", "list_permissions", "make_roles"]
+__all__ = ["Permissions", "Requirements", "Rule", "list_permissions", "make_roles", "parse_rule"]
 
 _API: Final = "rbac.authorization.k8s.io"
 # The order in which roles are usually written.
 _VERBS: Final = ("get", "list", "watch", "create", "update", "patch")
+_ALL_VERBS: Final = ("*", *_VERBS, "delete", "deletecollection")
 _WATCHED: Final = frozenset({"list", "watch"})
 _WEBHOOKS: Final = "admissionregistration.k8s.io"
 _CRDS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
@@ -57,7 +58,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any: with
     several ``shards``, the begin of the names of Leases. ``managed`` is the name of the managed webhook configurations,
     ``conversions`` is for managed conversions of CRDs, ``ca_secret`` is the namespace and the name of the Secret with
-    the CA of webhooks.
+    the CA of webhooks. ``rules`` are for what handlers do with their clients, which is not known here.
     """
 
     scope: Scope = Scope()
@@ -69,6 +70,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     managed: str | None = None
     conversions: bool = False
     ca_secret: tuple[str, str] | None = None
+    rules: tuple[Rule, ...] = ()
 
     @property
     def namespaces(self) -> frozenset[str] | None:
@@ -107,6 +109,8 @@ def list_permissions(
         for kind in kinds:
             collected.add(_rules_of(handler, kind), namespaced=kind.namespaced)
             has_cluster_kinds = has_cluster_kinds or not kind.namespaced
+    for rule in requirements.rules:
+        collected.add([rule], namespaced=_is_namespaced(rule, resources))
     if handlers:
         _add_operator(collected, requirements, has_cluster_kinds=has_cluster_kinds)
     if requirements.lease is not None:
@@ -291,6 +295,28 @@ def _returns_something(handler: Handler) -> bool:
 # Rules and roles.
 
 
+def parse_rule(text: str) -> list[Rule]:
+    """Parse verbs and kinds, such as ``get,list:pods,deployments.apps,pods/log``. Raises ValueError."""
+    verbs, _, names = text.partition(":")
+    given = frozenset(verbs.split(","))
+    if unknown := sorted(given.difference(_ALL_VERBS)):
+        raise ValueError(f"{', '.join(map(repr, unknown))}: the verbs are {', '.join(_ALL_VERBS)}")
+    rules = []
+    for name in names.split(","):
+        kind, slash, subresource = name.partition("/")
+        plural, _, group = kind.partition(".")
+        if not plural or plural != plural.lower() or bool(slash) is not bool(subresource):
+            raise ValueError(f"{name!r}: a kind is PLURAL or PLURAL.GROUP, with /SUBRESOURCE if it is about one")
+        rules.append(Rule(group, f"{plural}{slash}{subresource}", given))
+    return rules
+
+
+def _is_namespaced(rule: Rule, resources: Collection[Resource]) -> bool:
+    """Return whether the kind of a rule is namespaced; one that does not exist is taken for that."""
+    plural = rule.resource.partition("/")[0]
+    return all(kind.namespaced for kind in resources if (kind.group, kind.plural) == (rule.group, plural))
+
+
 def _reduce(rules: Collection[Rule]) -> tuple[Rule, ...]:
     """Merge the rules for the same resource and names, and leave out what other rules grant already."""
     merged: dict[tuple[str, str, frozenset[str]], Rule] = {}
@@ -339,6 +365,6 @@ def _make_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
     return [
         {"apiGroups": [group], "resources": plurals}
         | ({"resourceNames": sorted(names)} if names else {})
-        | {"verbs": sorted(verbs, key=_VERBS.index)}
+        | {"verbs": sorted(verbs, key=_ALL_VERBS.index)}
         for (group, verbs, names), plurals in resources.items()
     ]

@@ -142,6 +142,24 @@ def test_a_secret_for_the_ca_is_in_its_namespace(invoke: Invoke, app: str, tmp_p
     assert granted(roles[1]) == {"secrets": "create", "secrets webhook-ca": "get"}
 
 
+def test_rules_for_clients_are_added(invoke: Invoke, app: str) -> None:
+    rules = [
+        "--rule=create,delete:pods,deployments.apps",
+        "--rule=get:pods/log,nodes",
+        "--rule=patch:widgets.example.com",
+    ]
+    bare = ["--standalone", "--no-events", "--no-scanning", "--embedded", "--apply=crds.yaml"]
+    [cluster, role] = load(invoke("rbac", *bare, *rules, "-na", app))
+    assert granted(cluster) == {"nodes": "get"}
+    assert granted(role) == {
+        "pods": "create delete",
+        "pods/log": "get",
+        "deployments": "create delete",
+        "widgets": "list watch patch",
+        "widgets/status": "patch",
+    }
+
+
 def test_patterns_of_namespaces_lead_to_a_cluster_role(invoke: Invoke, app: str) -> None:
     [role] = load(invoke("rbac", "--embedded", "--apply", "crds.yaml", "-n", "team-*", "-P", "mine", app))
     assert role["kind"] == "ClusterRole"
@@ -177,6 +195,10 @@ async def test_kinds_are_looked_up_in_the_cluster(
         (["app.py", "--embedded", "--leader-elect"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded", "--service-account=robot"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded"], "The resource widgets does not exist in the cluster"),
+        (["app.py", "--rule=fetch:pods"], "'fetch': the verbs are"),
+        (["app.py", "--rule=get"], "a kind is PLURAL"),
+        (["app.py", "--rule=get:Pod"], "'Pod': a kind is PLURAL"),
+        (["app.py", "--rule=get:pods/"], "'pods/': a kind is PLURAL"),
         (["missing.py", "--embedded"], "Cannot read the file missing.py"),
     ],
 )

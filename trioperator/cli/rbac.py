@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trioperator.kube.client import Client
     from trioperator.model.resource import Resource
-    from trioperator.permissions import Requirements
+    from trioperator.permissions import Requirements, Rule
 
 __all__ = ["RbacOptions", "rbac"]
 
@@ -46,6 +46,7 @@ class RbacOptions:
     name: str = "trioperator"
     account: tuple[str, str] | None = None
     manifests: tuple[str, ...] | None = None
+    rules: tuple[Rule, ...] = ()
 
 
 _option: Final = functools.partial(declare_option, "RBAC")
@@ -118,6 +119,15 @@ ServiceAccount: TypeAlias = Annotated[
         help="Print bindings to this service account, too.",
     ),
 ]
+Rules: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "--rule",
+        env="RULES",
+        metavar="VERBS:KINDS",
+        help="Add what handlers do with their clients, such as get,list:pods,deployments.apps; repeatable.",
+    ),
+]
 Embedded: TypeAlias = Annotated[
     bool, _option("--embedded", env="EMBEDDED", help="Look kinds up in an API server in this process, not a cluster.")
 ]
@@ -144,6 +154,7 @@ def rbac(
     ca_secret: CaSecret = None,
     name: Name = "trioperator",
     service_account: ServiceAccount = None,
+    rules: Rules = None,
     embedded: Embedded = False,
     manifests: Manifests = None,
 ) -> None:
@@ -171,8 +182,18 @@ def rbac(
         name=name,
         account=account,
         manifests=tuple(manifests or ()) if embedded else None,
+        rules=_parse_rules(rules or ()),
     )
     _print_roles(options)
+
+
+def _parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
+    from trioperator.permissions import parse_rule
+
+    try:
+        return tuple(rule for text in texts for rule in parse_rule(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="'--rule'") from None
 
 
 def _parse_pair(text: str | None, option: str) -> tuple[str, str] | None:
@@ -269,6 +290,7 @@ def _make_requirements(options: RbacOptions, resources: Collection[Resource]) ->
         managed=options.managed,
         conversions=options.conversions,
         ca_secret=options.ca_secret,
+        rules=options.rules,
     )
     return requirements, problems
 
