@@ -39,6 +39,8 @@ class ControlPlane:
         self.assets = assets
         self.kubeconfig = folder / "kubeconfig"
         self.clients = trustme.CA()  # of client certificates
+        #: The same CA as a file: of the certificate with which the API server calls admission webhooks.
+        self.webhook_client_authority = folder / "clients-ca.pem"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._server = ""
 
@@ -120,6 +122,7 @@ class ControlPlane:
             "--disable-admission-plugins=ServiceAccount",
             f"--audit-policy-file={folder}/audit.yaml",
             f"--audit-log-path={folder}/audit.log",
+            f"--admission-control-config-file={self._write_admission_configuration()}",
         )
         server = self._server = f"https://127.0.0.1:{secure}"
         self.wait_ready()
@@ -141,6 +144,32 @@ class ControlPlane:
         while "default" not in self.kubectl("get", "serviceaccounts", "-o", "name", check=False):
             assert time.monotonic() < deadline, "the controller manager does not work"
             time.sleep(0.2)
+
+    def _write_admission_configuration(self) -> pathlib.Path:
+        """Write which certificate the API server shows to webhooks; it is that of the user `api-server`."""
+        self.clients.cert_pem.write_to_path(str(self.webhook_client_authority))
+        made = self.clients.issue_cert("api-server.test", common_name="api-server")
+        made.private_key_and_cert_chain_pem.write_to_path(str(self.folder / "webhook-client.pem"))
+        user = {key: str(self.folder / "webhook-client.pem") for key in ("client-certificate", "client-key")}
+        kubeconfig = self.folder / "webhooks.kubeconfig"
+        kubeconfig.write_text(
+            yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]})
+        )
+        version = "apiserver.config.k8s.io/v1"
+        configuration = {
+            "apiVersion": version,
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(kubeconfig),
+        }
+        names = ("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
+        plugins = [{"name": name, "configuration": configuration} for name in names]
+        path = self.folder / "admission.yaml"
+        path.write_text(yaml.safe_dump({"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": plugins}))
+        return path
+
+    def read_kubeconfig(self) -> Any:
+        """Return the cluster in the kubeconfig: its `server` and the CA."""
+        return yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]
 
     def stop(self) -> None:
         for process in self._processes.values():

@@ -1,0 +1,225 @@
+"""All options of admission handlers on a real control plane, whose API server has a client certificate for webhooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import trio
+import trustme
+
+from tests.controlplane import ControlPlane
+from tests.e2e.test_life import example, some_name, until
+from tests.program import Program
+
+HOOKS = "options.kopf.dev"
+OPERATOR = f"""
+import time
+import trio
+import trioperator as kopf
+
+HOOKS = '{HOOKS}'
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.admission.managed = HOOKS
+    settings.admission.server = kopf.WebhookServer(addr='127.0.0.1', verify_cafile=AUTHORITY)
+
+@kopf.on.validate('kopfexamples', id='created', operation='CREATE', labels={{'test': 'operations'}})
+@kopf.on.validate('kopfexamples', id='changed', operations=['UPDATE', 'DELETE'], labels={{'test': 'operations'}})
+def deny(operation, spec, **_):
+    if spec.get('deny') == operation:
+        raise kopf.AdmissionError(f'No {{operation}}.', code=418)
+
+@kopf.on.validate('kopfexamples', id='status', subresource='status', labels={{'test': 'subresource'}})
+def status(status, subresource, **_):
+    raise kopf.AdmissionError(f'No {{subresource}}.')
+
+@kopf.on.validate('kopfexamples', id='effects', side_effects=True, labels={{'test': 'effects'}})
+def effects(dryrun, warnings, sslpeer, **_):
+    names = dict(pair for field in sslpeer['subject'] for pair in field)
+    warnings.append(f"dryrun={{dryrun}}, by {{names['commonName']}}")
+
+@kopf.on.validate('kopfexamples', id='ignored', ignore_failures=True, persistent=True, labels={{'test': 'ignored'}})
+def ignored(**_):
+    raise ValueError('oops')
+
+@kopf.on.validate('kopfexamples', id='slow', timeout=1, labels={{'test': 'slow'}})
+async def slow(**_):
+    await trio.sleep(60)
+
+@kopf.on.validate('kopfexamples', id='namespace', namespace_selector={{'matchLabels': {{'webhooks': 'yes'}}}},
+                  labels={{'test': 'namespace'}})
+@kopf.on.validate('kopfexamples', id='condition', match_conditions={{'evil': "object.spec.field == 'evil'"}},
+                  labels={{'test': 'condition'}})
+@kopf.on.validate('kopfexamples', id='exact', match_policy='Exact', labels={{'test': 'exact'}})
+@kopf.on.validate('kopfexamples', id='kept', persistent=True, labels={{'test': 'kept'}})
+def never(**_):
+    raise kopf.AdmissionError('Never.')
+
+@kopf.on.mutate('kopfexamples', id='a-again', reinvocation_policy='IfNeeded', labels={{'test': 'again'}})
+@kopf.on.mutate('kopfexamples', id='c-once', labels={{'test': 'again'}})
+async def count(patch, annotations, param, **_):
+    key = 'once' if param else 'again'
+    patch.meta.annotations[key] = annotations.get(key, '') + 'x'
+
+@kopf.on.mutate('kopfexamples', id='b-change', labels={{'test': 'again'}})
+async def change(patch, **_):
+    patch.spec['changed'] = True
+"""
+
+
+class Kubectl:
+    """kubectl for objects with a label, on which the handlers depend."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    def __call__(self, *args: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [str(self.plane.assets / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}", *args]
+        return subprocess.run(command, input=input, capture_output=True, text=True, timeout=60, check=False)
+
+    def create(self, test: str, *options: str, namespace: str = "default", **spec: Any) -> Any:
+        """Create an object; return its name and the error output, empty if all is well."""
+        name = some_name()
+        manifest = example(name, **spec)
+        manifest["metadata"] |= {"labels": {"test": test}, "namespace": namespace}
+        return name, self("create", "-f", "-", *options, input=json.dumps(manifest)).stderr
+
+
+@pytest.fixture
+def kubectl(controlplane: ControlPlane) -> Iterator[Kubectl]:
+    yield Kubectl(controlplane)
+    for kind in ("mutating", "validating"):
+        controlplane.kubectl("delete", f"{kind}webhookconfigurations", HOOKS, "--ignore-not-found")
+
+
+def test_each_option_does_what_is_documented(kubectl: Kubectl, start_operator: Callable[..., Program]) -> None:
+    plane = kubectl.plane
+    source = OPERATOR.replace("AUTHORITY", repr(str(plane.webhook_client_authority)))
+    operator = start_operator(source.replace("id='c-once',", "id='c-once', param=1,"))
+
+    # The API server's own cache of the configurations follows them.
+    expected = f'admission webhook "created.{HOOKS}" denied the request: No CREATE.'
+    until(lambda: expected in kubectl.create("operations", deny="CREATE")[1])
+    until(lambda: "Never." in kubectl.create("exact")[1])
+    until(lambda: plane.get("kex", kubectl.create("again")[0])["metadata"].get("annotations"))
+    name, denied = kubectl.create("operations", deny="UPDATE")
+    assert denied == ""
+    assert "No UPDATE." in kubectl("annotate", "kex", name, "a=b").stderr
+    assert kubectl("delete", "kex", name).returncode == 0
+
+    name, denied = kubectl.create("subresource")
+    assert denied == ""
+    patch = ("patch", "kex", name, "--type=merge", "-p")
+    assert "No status." in kubectl(*patch, '{"status":{"a":"b"}}', "--subresource=status").stderr
+    assert kubectl(*patch, '{"spec":{"a":"b"}}').returncode == 0
+
+    assert kubectl.create("effects")[1] == "Warning: dryrun=False, by api-server\n"
+    assert kubectl.create("effects", "--dry-run=server")[1] == "Warning: dryrun=True, by api-server\n"
+
+    assert kubectl.create("ignored")[1] == "Warning: Webhook 'ignored' has failed, which is ignored: oops\n"
+
+    began = time.monotonic()
+    denied = kubectl.create("slow")[1]
+    assert f'"slow.{HOOKS}"' in denied  # by the operator, or by the API server if the operator was too busy
+    assert time.monotonic() - began < 30
+
+    kubectl("create", "namespace", HOOKS.replace(".", "-"))
+    assert kubectl.create("namespace", namespace=HOOKS.replace(".", "-"))[1] == ""
+    kubectl("label", "namespace", HOOKS.replace(".", "-"), "webhooks=yes")
+    until(lambda: "Never." in kubectl.create("namespace", namespace=HOOKS.replace(".", "-"))[1])
+
+    assert kubectl.create("condition", field="good")[1] == ""
+    assert "Never." in kubectl.create("condition", field="evil")[1]
+    assert kubectl.create("other")[1] == ""
+
+    name, denied = kubectl.create("again")
+    assert denied == ""
+    assert plane.get("kex", name)["metadata"]["annotations"] == {"again": "xx", "once": "x"}
+
+    assert operator.stop() == 0
+    hooks = plane.get("validatingwebhookconfigurations", HOOKS)["webhooks"]
+    assert {hook["name"].removesuffix(f".{HOOKS}") for hook in hooks} == {"ignored", "kept"}
+    assert f'failed calling webhook "kept.{HOOKS}"' in kubectl.create("kept")[1]
+    assert kubectl.create("ignored")[1] == ""
+
+
+ROTATION = f"""
+import trioperator as kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.admission.managed = '{HOOKS}'
+    settings.admission.server = kopf.WebhookServer(
+        addr='127.0.0.1', certfile=CERT, pkeyfile=KEY, cafile=CA, file_check_interval=0.1)
+
+@kopf.on.validate('kopfexamples', id='check', labels={{'test': 'rotation'}})
+async def check(warnings, **_):
+    warnings.append('called')
+"""
+
+
+def rotate(folder: pathlib.Path, authority: trustme.CA) -> None:
+    """Replace the certificate as the kubelet does: all files at once, by a link."""
+    made = authority.issue_cert("127.0.0.1")
+    new = folder / f"data-{time.monotonic_ns()}"
+    new.mkdir()
+    (new / "tls.crt").write_bytes(b"".join(part.bytes() for part in made.cert_chain_pems))
+    (new / "tls.key").write_bytes(made.private_key_pem.bytes())
+    authority.cert_pem.write_to_path(str(new / "ca.crt"))
+    (folder / "next").symlink_to(new.name)
+    os.replace(folder / "next", folder / "data")
+
+
+async def test_certificates_rotate_under_load_without_a_failed_call(
+    kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    authority = trustme.CA()
+    rotate(tmp_path, authority)
+    files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
+    source = ROTATION
+    for name, file in files.items():
+        source = source.replace(f"={name}", f"={str(tmp_path / 'data' / file)!r}")
+    operator = await trio.to_thread.run_sync(start_operator, source)
+    plane = kubectl.plane
+    kubeconfig = plane.read_kubeconfig()
+    url = f"{kubeconfig['server']}/apis/kopf.dev/v1/namespaces/default/kopfexamples?dryRun=All"
+    manifest = example(some_name())
+    manifest["metadata"]["labels"] = {"test": "rotation"}
+    outcomes: list[tuple[int, str | None]] = []
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    async def create(client: httpx.AsyncClient) -> None:
+        response = await client.post(url, json=manifest)
+        outcomes.append((response.status_code, response.headers.get("warning")))
+
+    async def wait_until_called(client: httpx.AsyncClient) -> None:
+        while outcomes[-1:] != [(201, '299 - "called"')]:
+            await create(client)
+        outcomes.clear()
+
+    headers = {"Authorization": "Bearer admin-token"}
+    async with (
+        httpx.AsyncClient(verify=trusting, headers=headers, timeout=30) as client,
+        trio.open_nursery() as nursery,
+    ):
+        with trio.fail_after(60):
+            await wait_until_called(client)
+        for number in range(200):  # 50 per second
+            if number % 50 == 25:
+                rotate(tmp_path, authority)
+            nursery.start_soon(create, client)
+            await trio.sleep(0.02)
+    assert set(outcomes) == {(201, '299 - "called"')}
+    assert operator.output.count("The certificates of the webhook server have been reloaded.") >= 1
+    assert await trio.to_thread.run_sync(operator.stop) == 0
