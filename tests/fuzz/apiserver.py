@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
+import logging
+import multiprocessing
 import pathlib
 import random
+import re
 import resource
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import msgspec
 import trio
+import trio.testing
 import yaml
 
 from tests.apiserver.conftest import SHAPE, definition
 from tests.apiserver.test_robustness import FIELDS, KINDS
+from tests.fuzz import crafted, crafted_definitions
+from tests.fuzz.crafted import Scenario
 from trioperator.apiserver import Cluster, open_cluster
 from trioperator.apiserver.model.user import ADMIN
 from trioperator.apiserver.serving.http import serve_stream
@@ -26,6 +35,12 @@ __all__ = ["attack"]
 
 _SECONDS: Final = 1.0  # of CPU time for one request
 _MEBIBYTES: Final = 300
+_CRAFTED: Final = 0.1  # of the requests are followed by a crafted scenario
+_HEAD: Final = 70_000  # bytes of a response in which its head ends
+_LENGTH: Final = re.compile(rb"Content-Length: (\d+)")
+_PROCESS_SECONDS: Final = 300  # of CPU time, for one round
+_PROCESS_BYTES: Final = 4 * 1024**3
+_DONE, _SENDING = "done", "sending"
 _WATCH: Final = 0.05  # seconds until a watch is left
 _NUMBERS: Final = ("1e400", "-1e400", "1e-400", "9" * 5000, str(2**63), "-1", "0.1", "NaN", "1E999999999", "-0")
 _TEXTS: Final = (
@@ -58,30 +73,78 @@ _BASES: Final[tuple[Any, ...]] = (
 
 
 def attack(seed: int, *, requests: int) -> list[str]:
-    """Send random requests, restart the server, and return what went wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        return trio.run(_attack, random.Random(seed), pathlib.Path(folder) / "data", requests)
-
-
-async def _attack(rng: random.Random, path: pathlib.Path, requests: int) -> list[str]:
+    """Attack a server in a process of its own; return what went wrong, also if the process died."""
+    _scenarios()  # the child has them, too
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(seed, requests, theirs))
+    process.start()
+    theirs.close()
     problems: list[str] = []
+    with contextlib.suppress(EOFError):
+        while True:
+            problems.append(ours.recv())
+    process.join()
+    last = problems.pop() if problems else "nothing"  # the process announces each request, and that it is done
+    if last == _DONE:
+        return [text for text in problems if not text.startswith(_SENDING)]
+    return [*problems, f"the server died with {process.exitcode} after {last}"]
+
+
+def _child(seed: int, requests: int, connection: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_PROCESS_SECONDS, _PROCESS_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_PROCESS_BYTES, _PROCESS_BYTES))
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(_attack, random.Random(seed), pathlib.Path(folder) / "data", requests, connection.send)
+    connection.send(_DONE)
+
+
+async def _attack(rng: random.Random, path: pathlib.Path, requests: int, report: Callable[[str], None]) -> None:
+    logging.getLogger("trioperator").addHandler(_ErrorLog(report))
     try:
         async with open_cluster(path, seed=0, log_limit=0) as cluster:
             shape = {"openAPIV3Schema": SHAPE}
             await cluster.apply(definition("shapes", "Shape", schema=shape, subresources={"status": {}}))
+            await cluster.apply(definition("frees", "Free"))
             for base in _BASES[:3]:
                 await cluster.apply(base)
-            for sent in _requests(rng, requests):
-                problem = await _send(cluster, sent)
-                problems += [f"{problem}: {sent[:2000]!r}"] if problem else []
+            for title, sent in _mixed(rng, requests):
+                report(f"{_SENDING} {title}")
+                if problem := await _send(cluster, sent):
+                    report(f"{problem}: {title}: {sent[:2000]!r}")
             before = _content(cluster)
         async with open_cluster(path, seed=0, log_limit=0) as cluster:
             if _content(cluster) != before:
-                problems.append("other objects after the restart")
+                report("other objects after the restart")
     except Exception as error:  # noqa: BLE001 - it is what is looked for
         place = "".join(traceback.format_exception(error)[-4:])
-        problems.append(f"{type(error).__name__} ended the server: {place[:1000]}")
-    return problems
+        report(f"{type(error).__name__} ended the server: {place[:1000]}")
+
+
+def _mixed(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
+    """Yield random requests, and crafted ones in between."""
+    for sent in _requests(rng, count):
+        yield "random", sent
+        if rng.random() < _CRAFTED:
+            name, scenario = rng.choice(_scenarios())
+            yield from ((f"{name} #{at}", sent.as_bytes()) for at, sent in enumerate(scenario()))
+
+
+@functools.cache
+def _scenarios() -> list[tuple[str, Scenario]]:
+    return [*crafted.scenarios(), *crafted_definitions.scenarios()]
+
+
+class _ErrorLog(logging.Handler):
+    """Reports what the server logs as an error: it fails to do something after the response, for example."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report the message and the end of the traceback."""
+        place = "".join(traceback.format_exception(record.exc_info[1])[-3:]) if record.exc_info else ""
+        self._report(f"logged: {record.getMessage()[:500]} {place[:1000]}")
 
 
 def _content(cluster: Cluster) -> dict[object, bytes]:
@@ -92,7 +155,8 @@ def _content(cluster: Cluster) -> dict[object, bytes]:
 async def _send(cluster: Cluster, sent: bytes) -> str:
     """Send the bytes; return what is wrong with the response, or an empty string."""
     ours, theirs = trio.testing.memory_stream_pair()
-    memory, start = _peak(), time.process_time()
+    gc.collect()  # of what the test itself has left
+    memory, start = _peak(is_reset=True), time.process_time()
     received = bytearray()
     is_watch = sent.startswith(b"GET") and b"watch=1" in sent[:6000]
     async with trio.open_nursery() as nursery:
@@ -102,7 +166,7 @@ async def _send(cluster: Cluster, sent: bytes) -> str:
         with trio.move_on_after(_WATCH if is_watch else 60):
             while data := await ours.receive_some():
                 received += data
-                if b"\r\n\r\n" in received and b"chunked" not in received:
+                if _is_complete(received):
                     break
         nursery.cancel_scope.cancel(reason="the response has arrived")
     if (seconds := time.process_time() - start) > _SECONDS:
@@ -114,8 +178,18 @@ async def _send(cluster: Cluster, sent: bytes) -> str:
     return "" if received.startswith(b"HTTP/1.1 ") or is_watch else "no response"
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+def _is_complete(received: bytearray) -> bool:
+    head, end, _ = bytes(received[:_HEAD]).partition(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    return bool(end) and (b"chunked" not in head if length is None else len(received) >= len(head) + 4 + int(length[1]))
+
+
+def _peak(*, is_reset: bool = False) -> int:
+    """Return the highest resident memory in MiB, since the process began or the last reset."""
+    if is_reset:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    (line,) = (line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
 
 
 # -- requests --------------------------------------------------------------------------------------------------------

@@ -92,3 +92,35 @@ class TestStrategicPatch:
     @given(objects, objects)
     def test_without_lists_and_directives_it_is_a_merge_patch(self, target: Any, patch: Any) -> None:
         assert apply_strategic_patch(target, patch, None) == apply_merge(target, patch)
+
+
+class TestLongLists:
+    """Items are found by their keys in constant time, but as before."""
+
+    def test_a_deletion_removes_the_first_item_with_the_key(self) -> None:
+        ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
+        patch = [{"$patch": "delete", "containerPort": 53}, {"containerPort": 53, "name": "dns"}]
+        merged = apply_strategic_patch({"ports": ports}, {"ports": patch}, CONTAINER)
+        assert merged["ports"] == [{"containerPort": 53, "protocol": "TCP", "name": "dns"}]
+
+    def test_an_added_item_is_found_by_later_ones(self) -> None:
+        patch = [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]
+        assert apply_strategic_patch({}, {"env": patch}, CONTAINER)["env"] == [{"name": "a", "value": "2"}]
+
+    def test_items_that_are_no_scalars_can_be_removed_from_lists(self) -> None:
+        patch = {"$deleteFromPrimitiveList/args": [{"a": 1}, "b"]}
+        assert apply_strategic_patch({"args": [{"a": 1}, "b", "c"]}, patch, CONTAINER)["args"] == ["c"]
+
+
+def test_operations_on_large_values_and_long_lists_are_limited() -> None:
+    raw = msgspec.json.encode({"a": list(range(90_000))})
+    moves = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}]
+    assert apply_json_patch(raw, moves) == msgspec.json.decode(raw)
+    for operations in (moves * 100, [{"op": "add", "path": "/a/0", "value": 1}] * 9000):
+        with pytest.raises(ApiError, match="rejected our request"):
+            apply_json_patch(raw, operations)
+
+
+def test_a_copy_shares_nothing_with_what_it_was_copied_from() -> None:
+    operations = [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/c", "value": 1}]
+    assert apply_json_patch(b'{"a":{}}', operations) == {"a": {}, "b": {"c": 1}}

@@ -129,5 +129,5 @@ def test_unknown_metadata_of_custom_objects_is_dropped() -> None:
 )
 def test_an_event_is_in_the_namespace_of_its_object(namespace: str, involved: str, is_valid: bool) -> None:
     event = {"metadata": {"namespace": namespace}, "involvedObject": {"namespace": involved}}
-    causes = check_object(builtin("events"), event, None, [])
+    causes = list(check_object(builtin("events"), event, None, []))
     assert [cause.field for cause in causes] == ([] if is_valid else ["involvedObject.namespace"])

@@ -80,7 +80,7 @@ def test_nothing_is_correlated_without_keys_or_an_old_list(schema: dict[str, Any
 def test_keyed_lists_are_unchanged_in_another_order(value: Any, old: Any, expected: bool) -> None:
     free = {"type": "object", "additionalProperties": WHOLE}
     node = compile_schema(record(size=WHOLE, list=LIST, pairs=PAIRS, free=free))
-    assert is_unchanged(node, value, old) is expected
+    assert is_unchanged(node, value, old, {}) is expected
 
 
 def test_properties_come_before_additional_ones() -> None:

@@ -181,7 +181,7 @@ def test_what_was_stored_before_it_was_validated_may_stay() -> None:
     fill_definition(old)
     old["status"] = {"storedVersions": ["v1"]}
     assert {cause.field for cause in check_definition(old, None)} >= {ANNOTATION}
-    assert check_definition(old, old) == []
+    assert list(check_definition(old, old)) == []
 
 
 def test_only_new_formats_get_warnings() -> None:

@@ -20,7 +20,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=2) | st.di
 def causes(schema: dict[str, Any], value: Any, *old: Any) -> list[StatusCause]:
     """Return the validation errors of an object whose field ``x`` has the schema and the value."""
     node = compile_schema({"type": "object", "properties": {"x": schema}}, is_root=True)
-    return check(node, {"x": value}, {"x": old[0]} if old else None, [])
+    return list(check(node, {"x": value}, {"x": old[0]} if old else None, []))
 
 
 def problems(schema: dict[str, Any], value: Any) -> list[str]:
@@ -181,3 +181,17 @@ def test_null_needs_a_nullable_field_or_a_default(schema: dict[str, Any], fields
 def test_null_below_lists_is_an_error_as_well() -> None:
     node = compile_schema({"properties": {"x": KEYED}})
     assert [cause.field for cause in null_causes(node, {"x": [{"n": "a"}, {"n": None}]})] == ["x[1].n"]
+
+
+def test_validation_that_would_take_very_many_steps_is_an_error() -> None:
+    schema = {"type": "array", "items": {"type": "integer", "allOf": [{"minimum": 0}] * 1000}}
+    assert problems(schema, [1] * 300) == []
+    assert problems(schema, [1] * 3000) == ["Invalid value: null: validation takes more than 400000 steps"]
+
+
+def test_an_unchanged_value_with_very_many_errors_is_ignored() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
+    value = {"a": ["x"] * 5000}
+    assert 1000 < len(causes(schema, value)) < 2000
+    assert causes(schema, value, value) == []
+    assert causes(schema, {"a": [*value["a"], "x"]}, value)

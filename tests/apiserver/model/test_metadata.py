@@ -42,7 +42,7 @@ PODS = builtin("pods")
 
 def problems(kind: Kind = PODS, **meta: Any) -> list[tuple[str, str]]:
     """Return fields and messages of the validation errors of otherwise valid metadata."""
-    causes = check_metadata(kind, {"name": "a", "namespace": "ns", **meta})
+    causes = list(check_metadata(kind, {"name": "a", "namespace": "ns", **meta}))
     return [(cause.field.removeprefix("metadata."), cause.message) for cause in causes]
 
 

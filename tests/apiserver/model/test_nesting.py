@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from trioperator.apiserver.model.nesting import BODY_DEPTH_LIMIT, DEPTH_LIMIT, depth_of, has_long_paths, is_too_deep
+import pytest
+
+from trioperator.apiserver.model.nesting import (
+    BODY_DEPTH_LIMIT,
+    DEPTH_LIMIT,
+    LONG_PATHS,
+    TOO_MANY_VALUES,
+    VALUES_LIMIT,
+    depth_of,
+    is_too_deep,
+    size_problem,
+)
 
 
 def nested(levels: int) -> Any:
@@ -29,9 +40,23 @@ def test_the_depth_is_counted_up_to_the_limit_only() -> None:
 
 def test_the_paths_of_all_fields_and_items_are_limited() -> None:
     key, fields = "k" * 100_000, {f"f{at}": at for at in range(1000)}
-    assert not has_long_paths({key: {}, **fields})
-    assert has_long_paths({key: fields})
-    assert has_long_paths([{key: [[0] * 1000]}])
-    assert has_long_paths({key: {key: {key: {str(at): [1] for at in range(100)}}}})
-    assert not has_long_paths({"data": {f"key-{at}": "x" for at in range(100_000)}, "items": [{"a": 1}] * 100_000})
-    assert not has_long_paths(5)
+    assert size_problem({key: {}, **fields}) == ""
+    assert size_problem({key: fields}) == LONG_PATHS
+    assert size_problem([{key: [[0] * 1000]}]) == LONG_PATHS
+    assert size_problem({key: {key: {key: {str(at): [1] for at in range(100)}}}}) == LONG_PATHS
+    assert size_problem({"data": {f"key-{at}": "x" for at in range(50_000)}, "items": [{}] * 49_000}) == ""
+    assert size_problem(5) == ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [0] * VALUES_LIMIT,
+        dict.fromkeys(map(str, range(VALUES_LIMIT))),
+        [[0] * 999] * 100,
+        [{"a": 0}] * (VALUES_LIMIT // 2),
+    ],
+)
+def test_the_number_of_fields_and_items_is_limited(value: Any) -> None:
+    assert size_problem(value) == ""
+    assert size_problem([value]) == TOO_MANY_VALUES

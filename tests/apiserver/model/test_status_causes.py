@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from trioperator.apiserver.model.status_causes import StatusCause, invalid_value, required, unsupported
+from trioperator.apiserver.model.status_causes import StatusCause, first_causes, invalid_value, required, unsupported
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,12 @@ def test_an_unsupported_value_names_the_choices_in_order() -> None:
 
 def test_equal_errors_are_one() -> None:
     assert len({required("a"), required("a"), required("b"), required("a", "x")}) == 3
+
+
+def test_only_so_many_errors_are_looked_for() -> None:
+    count = itertools.count()
+    short = (StatusCause(f"f{next(count)}", "m") for _ in range(100_000))
+    assert [cause.field for cause in first_causes(short)] == [f"f{at}" for at in range(1000)]
+    assert next(count) == 1000
+    assert len(first_causes(StatusCause("f", "m" * 100_000) for _ in range(10))) == 3
+    assert first_causes(()) == []

@@ -18,9 +18,9 @@ from ..model.errors import bad_request, invalid, unsupported_media_type
 from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
 from ..model.messages import Request
-from ..model.nesting import LONG_PATHS, has_long_paths
+from ..model.nesting import size_problem
 from ..model.quoting import go_text, json_name, quote
-from ..model.status_causes import StatusCause, invalid_value
+from ..model.status_causes import StatusCause, first_causes, invalid_value
 from ..model.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 from ..model.user import ADMIN, User
 from . import patching
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _MANAGER_LIMIT: Final = 128  # bytes
+_UNKNOWN_LIMIT: Final = 100  # as on the real server
 _SUMMARY_SIZE: Final = 30  # bytes of a body that cannot be decoded
 _OPERATION_FIELDS: Final = frozenset({"op", "path", "from", "value"})
 _BODY_TYPES: Final = ("application/json", "application/yaml")
@@ -67,7 +68,7 @@ def read_write_options(verb: str, request: Request) -> WriteOptions:
     if dry_run not in {"", "All"}:
         text = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
         raise invalid(title, "meta.k8s.io", "", [StatusCause("dryRun", text, "FieldValueNotSupported")])
-    causes = list(_check_manager(manager, is_required=is_apply))
+    causes = first_causes(_check_manager(manager, is_required=is_apply))
     if verb == "patch" and not is_apply and "force" in query:
         text = "Forbidden: may not be specified for non-apply patch"
         causes.insert(0, StatusCause("force", text, "FieldValueForbidden"))
@@ -97,12 +98,13 @@ def _check_manager(manager: str, *, is_required: bool) -> Iterable[StatusCause]:
     if len(manager.encode()) > _MANAGER_LIMIT:
         text = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
         yield StatusCause("fieldManager", text, "FieldValueTooLong")
-    at = 0
-    for letter in manager:
-        if not letter.isprintable():
-            text = f"invalid character U+{ord(letter):04X} (at position {at})"
-            yield invalid_value("fieldManager", manager, text)
-        at += len(letter.encode())
+    if not manager.isprintable():
+        at = 0
+        for letter in manager:
+            if not letter.isprintable():
+                text = f"invalid character U+{ord(letter):04X} (at position {at})"
+                yield invalid_value("fieldManager", manager, text)
+            at += len(letter.encode())
 
 
 def _manager_of(user_agent: str) -> str:
@@ -125,7 +127,7 @@ def decode_body(kind: Kind, request: Request, options: WriteOptions | None = Non
             if problems and options is not None and options.field_validation == "Strict":
                 problems = ["\n  ".join(["yaml: unmarshal errors:", *problems])]
         else:
-            sent = decode_json(request.body)
+            sent = decode_json(request.body, is_limited=True)
             problems = _duplicates(request.body, sent, options)
         if options is not None:
             options.problems += problems
@@ -156,12 +158,14 @@ def _duplicates(body: bytes, sent: Any, options: WriteOptions | None, prefix: st
 def decode_patch(body: bytes, patch_type: str, options: WriteOptions) -> Any:
     """Decode a patch; add its duplicate fields to the problems of the options."""
     try:
-        patch = decode_json(body)
+        patch = decode_json(body, is_limited=True)
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
     if patch_type != patching.JSON and not isinstance(patch, dict):
         text = f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding patch: {text}")
+    if too_large := size_problem(patch):
+        raise bad_request(f"error decoding patch: {too_large}")
     options.problems += _duplicates(body, patch, options, "json patch " if patch_type == patching.JSON else "")
     if patch_type == patching.JSON and isinstance(patch, list):
         operations = [(at, item) for at, item in enumerate(patch) if isinstance(item, dict)]
@@ -179,8 +183,8 @@ def decode_configuration(body: bytes, options: WriteOptions) -> dict[str, Any]:
     if configuration is not None and not isinstance(configuration, dict):
         text = f"json: cannot unmarshal {json_name(configuration)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {text}")
-    if has_long_paths(configuration):
-        raise bad_request(LONG_PATHS)
+    if too_large := size_problem(configuration):
+        raise bad_request(too_large)
     if problems and options.field_validation == "Strict":
         text = "\n  ".join(["yaml: unmarshal errors:", *problems])
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {text}")
@@ -204,8 +208,8 @@ def decode_object(
     """
     if not isinstance(sent, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_type_error(sent)}")
-    if has_long_paths(sent):
-        raise bad_request(LONG_PATHS)
+    if too_large := size_problem(sent):
+        raise bad_request(too_large)
     _check_type(kind, sent, patched=patched)
     unknown: list[str] = []
     problem: str | None = None
@@ -234,7 +238,7 @@ def _check_unknown(fields: list[str], options: WriteOptions, *, is_builtin: bool
     """Return the error for unknown and duplicate fields if validation is strict; otherwise warn of them."""
     skipped = {f"duplicate field {quote(field)}" for field in fields} if is_builtin else ()
     texts = [text for text in options.problems if text not in skipped]
-    texts += [f"unknown field {quote(field)}" for field in fields]
+    texts += [f"unknown field {quote(field)}" for field in fields[:_UNKNOWN_LIMIT]]
     if texts and options.field_validation == "Strict":
         return f"strict decoding error: {', '.join(texts)}"
     if options.field_validation == "Warn":

@@ -77,7 +77,7 @@ def parse_delete_options(request: Request) -> DeleteOptions:
 
 def _read_body(body: bytes) -> dict[str, Any]:
     try:
-        sent = decode_json(body)
+        sent = decode_json(body, is_limited=True)
     except ValueError as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if sent is None:

@@ -5,7 +5,8 @@ Objects are never changed in place: results share unchanged parts with them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from trioperator.errors import ApiError
 from ..model.errors import bad_request, unsupported_media_type
 from ..model.kind_schemas import Node, resolve
 from ..model.kinds import Kind
-from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, depth_of
+from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, measure
 from ..model.quoting import go_text
 
 __all__ = [
@@ -38,7 +39,13 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
 _OPERATIONS_LIMIT: Final = 10_000
+_WORK_LIMIT: Final = 1_000_000  # values that are looked at
+_MOVED: Final = 300  # list items that are moved in the time of one value
 _COPY_LIMIT: Final = 3 * 1024 * 1024  # bytes of JSON that the operations of one patch copy
+
+_REMOVED: Final = object()
+_NO_KEY: Final = object()
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def check_type(kind: Kind, patch_type: str) -> None:
@@ -88,10 +95,14 @@ class PatchLimitError(ValueError):
 
 
 class PatchLimits:
-    """Limits of one JSON patch: the accumulated size of copies, and the nesting of the result."""
+    """Limits of one JSON patch: the accumulated size of copies, the nesting of the result, and the time.
+
+    The time is counted in values that are looked at, and in list items that are moved.
+    """
 
     def __init__(self) -> None:
         self._copied = 0
+        self._work = 0
 
     def check(self, document: Any, operation: Mapping[str, Any]) -> None:
         """Raise PatchLimitError if the operation would exceed a limit."""
@@ -99,15 +110,32 @@ class PatchLimits:
 
         path, name = operation.get("path"), operation.get("op")
         value = operation.get("value")
+        for place in (path, operation.get("from")):
+            self._count(document, place)
         if name in {"copy", "move"}:
             value = jsonpointer.resolve_pointer(document, operation["from"], None)
-        if isinstance(path, str) and path.count("/") + depth_of(value) > BODY_DEPTH_LIMIT:
+        depth, count = measure(value)
+        self._take(count)
+        if isinstance(path, str) and path.count("/") + depth > BODY_DEPTH_LIMIT:
             raise PatchLimitError(TOO_DEEP)
         if name == "copy":
             self._copied += len(msgspec.json.encode(value))
             if self._copied > _COPY_LIMIT:
                 text = f"the accumulated size increase of copy is {self._copied}, exceeding the limit {_COPY_LIMIT}"
                 raise PatchLimitError(f"Unable to complete the copy, {text}")
+
+    def _count(self, document: Any, path: Any) -> None:
+        """Count the items of the list that the path leads into, which are moved when one is inserted or removed."""
+        import jsonpointer
+
+        if isinstance(path, str) and path[-1:].isdecimal():
+            parent = jsonpointer.resolve_pointer(document, path.rpartition("/")[0], None)
+            self._take(len(parent) // _MOVED if isinstance(parent, list) else 0)
+
+    def _take(self, work: int) -> None:
+        self._work += work
+        if self._work > _WORK_LIMIT:
+            raise PatchLimitError("the operations take too much time")
 
 
 def apply_operation(document: Any, operation: Mapping[str, Any], limits: PatchLimits) -> Any:
@@ -127,6 +155,8 @@ def _lenient_operation(operation: Mapping[str, Any], document: Any) -> list[dict
 
     A missing value is null, a missing field tests equal to null, and replacing a missing field adds it.
     """
+    import jsonpointer
+
     lenient = dict(operation)
     name = lenient.get("op")
     if name in {"add", "replace", "test"}:
@@ -135,8 +165,10 @@ def _lenient_operation(operation: Mapping[str, Any], document: Any) -> list[dict
         lenient["op"] = "add"
     elif name == "test" and lenient["value"] is None and _is_missing(document, lenient.get("path")):
         return []
-    elif name == "copy" and _is_missing(document, lenient.get("from")):
-        lenient |= {"op": "add", "value": None}
+    elif name == "copy":
+        missing = _is_missing(document, lenient.get("from"))
+        value = None if missing else jsonpointer.resolve_pointer(document, lenient["from"])
+        lenient |= {"op": "add", "value": msgspec.json.decode(msgspec.json.encode(value))}
     return [lenient]
 
 
@@ -190,7 +222,8 @@ def _merge_fields(result: dict[str, Any], patch: Mapping[str, Any], node: Node |
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
             name = key.partition("/")[2]
-            result[name] = [item for item in result.get(name) or () if item not in value]
+            gone = _Identities(value)
+            result[name] = [item for item in result.get(name) or () if item not in gone]
         elif key.startswith("$"):
             continue
         elif value is None:
@@ -225,22 +258,60 @@ def _merge_list(target: Any, patch: list[Any], node: Node | None) -> list[Any]:
     if key is None or node is None:
         return [item for item in patch if not _is_directive(item, "replace")]
     if not key:
-        merged = current + [item for item in patch if item not in current]
+        known = _Identities(current)
+        merged = current + [item for item in patch if item not in known]
         return _sort_items(merged, patch, target, key)
     if any(_is_directive(item, "replace") for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and "$patch" in item)]
-    items = resolve(node["items"])
+    return _sort_items(_merge_items(current, patch, key, resolve(node["items"])), patch, target, key)
+
+
+def _merge_items(current: list[Any], patch: list[Any], key: str, node: Node) -> list[Any]:
+    """Merge the items of the patch into those with the same keys."""
+    places = _Identities(item.get(key) if isinstance(item, dict) else _NO_KEY for item in current)
+    merged: list[Any] = list(current)
     for item in patch:
         _check_item(item, key, current)
-        index = next((i for i, old in enumerate(current) if isinstance(old, dict) and old.get(key) == item[key]), None)
+        index = places.find(item[key])
         if _is_directive(item, "delete"):
             if index is not None:
-                del current[index]
+                merged[index] = _REMOVED
+                places.discard(item[key])
         elif index is None:
-            current.append(_merge_object(None, item, items))
+            places.add(item[key], len(merged))
+            merged.append(_merge_object(None, item, node))
         else:
-            current[index] = _merge_object(current[index], item, items)
-    return _sort_items(current, patch, target, key)
+            merged[index] = _merge_object(merged[index], item, node)
+    return [item for item in merged if item is not _REMOVED]
+
+
+class _Identities:
+    """The places of values in a list, found in constant time; of values that are no scalars, by their JSON."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._places: dict[Any, list[int]] = {}
+        for at, value in enumerate(values):
+            self.add(value, at)
+
+    def __contains__(self, value: Any) -> bool:
+        return self.find(value) is not None
+
+    def find(self, value: Any) -> int | None:
+        """Return the first place of the value, or None."""
+        found = self._places.get(_hashable(value))
+        return found[0] if found else None
+
+    def add(self, value: Any, place: int) -> None:
+        """Add a place of the value, behind those that are known."""
+        self._places.setdefault(_hashable(value), []).append(place)
+
+    def discard(self, value: Any) -> None:
+        """Forget the first place of the value."""
+        del self._places[_hashable(value)][:1]
+
+
+def _hashable(value: Any) -> Any:
+    return _encode(value) if isinstance(value, (dict, list)) else value
 
 
 def _check_item(item: Any, key: str, current: list[Any]) -> None:
@@ -261,17 +332,20 @@ def _sort_items(items: list[Any], order: list[Any], old: Any, key: str | None) -
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = [identity(item) for item in order]
-    places = [identity(item) for item in old] if isinstance(old, list) else []
-    named = sorted((item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item)))
-    others = [item for item in items if identity(item) not in wanted]
+    wanted = _Identities(identity(item) for item in order)
+    places = _Identities(identity(item) for item in old) if isinstance(old, list) else _Identities(())
+    named = [item for item in items if identity(item) in wanted]
+    named.sort(key=lambda item: wanted.find(identity(item)) or 0)
+    others = collections.deque(item for item in items if identity(item) not in wanted)
     result: list[Any] = []
     for item in named:
-        place = places.index(identity(item)) if identity(item) in places else -1
-        while others and identity(others[0]) in places and places.index(identity(others[0])) < place:
-            result.append(others.pop(0))
+        place = places.find(identity(item))
+        while others and place is not None and (before := places.find(identity(others[0]))) is not None:
+            if before >= place:
+                break
+            result.append(others.popleft())
         result.append(item)
-    return result + others
+    return [*result, *others]
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str | None) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
-from ..model.json_text import parse_float, parse_integer
-from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, is_too_deep
+from ..model.json_text import has_too_many_commas, parse_float, parse_integer
+from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, is_too_deep
 from .yaml_builder import DocumentBuilder
 from .yaml_scalars import UnsupportedError
 
 __all__ = ["YamlError", "load_documents", "load_yaml"]
+
+_FILE_LIMIT: Final = 10 * VALUES_LIMIT
 
 
 class YamlError(ValueError):
@@ -30,6 +32,8 @@ def load_yaml(body: bytes) -> tuple[Any, list[str]]:
     The last of duplicate keys wins. JSON is YAML. Like the real server, it does not even parse further documents.
     """
     if body.lstrip()[:1] in {b"{", b"["}:
+        if has_too_many_commas(body):
+            raise YamlError(f"yaml: {TOO_MANY_VALUES}")
         try:
             return _load_json(body), []
         except RecursionError:
@@ -40,8 +44,8 @@ def load_yaml(body: bytes) -> tuple[Any, list[str]]:
 
 
 def load_documents(text: str) -> list[Any]:
-    """Decode all documents."""
-    return [document for document, _ in _decode(text)]
+    """Decode all documents of a file, which may be larger than those in requests."""
+    return [document for document, _ in _decode(text, _FILE_LIMIT)]
 
 
 def _load_json(body: bytes) -> Any:
@@ -70,14 +74,14 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _decode(text: bytes | str) -> Iterator[tuple[Any, list[str]]]:
+def _decode(text: bytes | str, limit: int = VALUES_LIMIT) -> Iterator[tuple[Any, list[str]]]:
     import yaml
 
     try:
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         while (event := loader.get_event()) is not None:
             if isinstance(event, yaml.DocumentStartEvent):
-                builder = DocumentBuilder(loader)
+                builder = DocumentBuilder(loader, limit)
                 yield builder.build(), builder.duplicates
     except yaml.MarkedYAMLError as error:
         raise YamlError(f"yaml: {_line(error)}{error.problem}") from None

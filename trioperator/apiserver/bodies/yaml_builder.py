@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, depth_of
+from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, depth_of
 from .yaml_scalars import key_string, scalar_value
 
 __all__ = ["DocumentBuilder", "DocumentError"]
@@ -40,9 +40,10 @@ class _Frame:
 class DocumentBuilder:
     """Builder of one document. ``duplicates`` are the errors of strict decoding: duplicate keys."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, limit: int = VALUES_LIMIT) -> None:
         self.duplicates: list[str] = []
         self._loader = loader
+        self._limit = limit  # of values; keys count as well
         self._frames: list[_Frame] = []
         self._anchors: dict[str, tuple[Any, int] | None] = {}  # values and their sizes; None while being built
         self._count = 0  # of values
@@ -52,14 +53,17 @@ class DocumentBuilder:
         """Return the value of the document. Raises DocumentError, ScalarError, or the errors of the parser."""
         import yaml
 
+        next_event, scalar, alias = self._loader.get_event, yaml.ScalarEvent, yaml.AliasEvent
+        mapping, sequence = yaml.MappingStartEvent, yaml.SequenceStartEvent
         while True:
-            event = self._loader.get_event()
-            if isinstance(event, yaml.ScalarEvent):
+            event = next_event()
+            kind = type(event)
+            if kind is scalar:
                 done = self._add_scalar(event)
-            elif isinstance(event, yaml.AliasEvent):
+            elif kind is alias:
                 done = self._add_alias(event)
-            elif isinstance(event, yaml.CollectionStartEvent):
-                self._open(event, {} if isinstance(event, yaml.MappingStartEvent) else [])
+            elif kind is mapping or kind is sequence:
+                self._open(event, {} if kind is mapping else [])
                 continue
             else:
                 done = self._close(event)
@@ -121,9 +125,12 @@ class DocumentBuilder:
     def _count_values(self, size: int, aliased: int = 0) -> None:
         self._count += size
         self._aliased += aliased
-        share = min(max((self._count - _SMALL) / (_LARGE - _SMALL), 0), 1)
-        if self._aliased > 100 and self._count > 1000 and self._aliased / self._count > 0.99 - 0.89 * share:
-            raise DocumentError("document contains excessive aliasing")
+        if self._count > self._limit:
+            raise DocumentError(TOO_MANY_VALUES)
+        if self._aliased > 100 and self._count > 1000:
+            share = min(max((self._count - _SMALL) / (_LARGE - _SMALL), 0), 1)
+            if self._aliased / self._count > 0.99 - 0.89 * share:
+                raise DocumentError("document contains excessive aliasing")
 
     def _add(self, value: Any, line: int) -> Any:
         """Add the value to the list or the object that it is in, if any. Return the value."""

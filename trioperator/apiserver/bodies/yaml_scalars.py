@@ -28,6 +28,7 @@ _WORDS: Final[Mapping[str, Any]] = {
 _DATE: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([Tt ].*)?", re.DOTALL | re.ASCII)
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|([1-9][0-9]*|0))")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SHORT: Final = 19  # decimal digits that always fit into 64 bits: fewer than this
 _DIGITS_LIMIT: Final = 70  # of an integer in any base
 
 
@@ -71,6 +72,8 @@ def _resolve(text: str, *, has_dates: bool) -> Any:
         return _WORDS[text]
     if text[0] == ".":
         return _float(text)
+    if text.isdecimal() and text.isascii() and text[0] != "0" and len(text) < _SHORT:
+        return int(text)
     if text[0] not in "+-0123456789" or (has_dates and _DATE.fullmatch(text)):
         return text
     plain = text.replace("_", "")

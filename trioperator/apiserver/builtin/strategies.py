@@ -5,7 +5,7 @@ They are the same for updates and all kinds of patches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..custom import schema
@@ -18,7 +18,7 @@ from ..custom.validation import check as check_custom
 from ..model.finalizers import finalizer_warnings
 from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
-from ..model.status_causes import StatusCause, invalid_value
+from ..model.status_causes import StatusCause, first_causes, invalid_value
 from . import autoscaling, events
 from .preparation import encode_secret, prepare_changed, prepare_new
 from .validity import check_builtin
@@ -122,27 +122,33 @@ def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any
 
 def check_object(
     kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
-) -> list[StatusCause]:
-    """Return the validation errors of the object or its update, apart from those of metadata.
+) -> Iterator[StatusCause]:
+    """Yield the validation errors of the object or its update, apart from those of metadata.
 
     Warnings are added to *warnings*.
     """
-    causes: list[StatusCause] = []
     if kind.custom is not None:
-        structure = kind.custom.structure
         warnings.extend(finalizer_warnings(obj["metadata"], old and old["metadata"]))
-        return [] if structure is None else check_custom(structure, obj, old, warnings)
-    if kind.group == "apiextensions.k8s.io":
-        causes = check_definition(obj, old)
-        if not causes and (old is None or obj["spec"] != old["spec"]):
-            warnings += [*format_warnings(obj, old), *unevaluated_rules(obj), *unchecked_patterns(obj)]
-        return causes
-    if kind.group == RBAC:
-        return [*check_grants(kind, obj), *(check_grants_update(kind, obj, old) if old else ())]
-    if kind.resource in CONFIGURATIONS:
-        return check_configuration(obj)
-    if kind.resource == ("", "events"):
-        namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
-        if (namespace or "default") != obj["metadata"].get("namespace"):
-            causes.append(invalid_value("involvedObject.namespace", namespace, "does not match event.namespace"))
-    return [*causes, *check_builtin(kind, obj, old)]
+        if kind.custom.structure is not None:
+            yield from check_custom(kind.custom.structure, obj, old, warnings)
+    elif kind.group == "apiextensions.k8s.io":
+        yield from _check_definition(obj, old, warnings)
+    elif kind.group == RBAC:
+        yield from check_grants(kind, obj)
+        if old is not None:
+            yield from check_grants_update(kind, obj, old)
+    elif kind.resource in CONFIGURATIONS:
+        yield from check_configuration(obj)
+    else:
+        if kind.resource == ("", "events"):
+            namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
+            if (namespace or "default") != obj["metadata"].get("namespace"):
+                yield invalid_value("involvedObject.namespace", namespace, "does not match event.namespace")
+        yield from check_builtin(kind, obj, old)
+
+
+def _check_definition(obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]) -> Iterator[StatusCause]:
+    causes = first_causes(check_definition(obj, old))
+    yield from causes
+    if not causes and (old is None or obj["spec"] != old["spec"]):
+        warnings += [*format_warnings(obj, old), *unevaluated_rules(obj), *unchecked_patterns(obj)]

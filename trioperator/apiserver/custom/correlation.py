@@ -25,18 +25,35 @@ def _identity(keys: Iterable[str], item: dict[str, Any]) -> bytes:
     return msgspec.json.encode([item.get(key) for key in keys])
 
 
-def is_unchanged(node: Structure, value: Any, old: Any) -> bool:
-    """Return whether the value is unchanged; values without a schema count as changed."""
+def is_unchanged(node: Structure, value: Any, old: Any, known: dict[tuple[int, int], bool]) -> bool:
+    """Return whether the value is unchanged; values without a schema count as changed.
+
+    What is found out of maps and lists is remembered in *known*, as long as both objects are.
+    """
+    if not isinstance(value, (dict, list)) or not isinstance(old, (dict, list)):
+        return _are_equal(value, old)
+    pair = (id(value), id(old))
+    if pair not in known:
+        known[pair] = _is_unchanged(node, value, old, known)
+    return known[pair]
+
+
+def _is_unchanged(node: Structure, value: Any, old: Any, known: dict[tuple[int, int], bool]) -> bool:
     if isinstance(value, dict) and isinstance(old, dict):
         if value.keys() != old.keys():
             return False
         subs = ((part(node, key), item, old[key]) for key, item in value.items())
-        return all(sub is not None and is_unchanged(sub, item, before) for sub, item, before in subs)
+        return all(sub is not None and is_unchanged(sub, item, before, known) for sub, item, before in subs)
     if node.keys and node.items and isinstance(value, list) and isinstance(old, list) and len(value) == len(old):
         before_of = correlate(node, old)
         pairs = [(item, before_of(item)) for item in value]
         if any(before is not None for _, before in pairs):
-            return all(before is not None and is_unchanged(node.items, item, before) for item, before in pairs)
+            items = node.items
+            return all(before is not None and is_unchanged(items, item, before, known) for item, before in pairs)
+    return _are_equal(value, old)
+
+
+def _are_equal(value: Any, old: Any) -> bool:
     return msgspec.json.encode(value, order="sorted") == msgspec.json.encode(old, order="sorted")
 
 

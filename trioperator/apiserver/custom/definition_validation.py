@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from ..model.client_config_validation import check_conversion
 from ..model.metadata import dns_1035_problem, subdomain_problem
 from ..model.status_causes import StatusCause, duplicate, invalid_value, required, unsupported
+from .definition_costs import check_costs
 from .definitions import versions_of
 from .schema_validation import check_schema, unrecognized_formats
 from .validation_rules import normal_field_path
@@ -16,6 +19,7 @@ from .validation_rules import normal_field_path
 __all__ = ["check_definition", "format_warnings"]
 
 Object = Mapping[str, Any]
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -25,23 +29,26 @@ _APPROVED: Final = "api-approved.kubernetes.io"
 _APPROVAL_LINK: Final = "see https://github.com/kubernetes/enhancements/pull/1111"
 
 
-def check_definition(new: Object, old: Object | None) -> list[StatusCause]:
-    """Return the validation errors of the definition, new or as an update of *old*.
+def check_definition(new: Object, old: Object | None) -> Iterator[StatusCause]:
+    """Yield the validation errors of the definition, new or as an update of *old*.
 
     Parts of versions that are unchanged are not checked again.
     """
     spec = new.get("spec") or {}
     if old is not None and spec == old["spec"]:
-        return list(_check_approval(new, old))
+        yield from _check_approval(new, old)
+        return
     names = spec.get("names") or {}
-    causes = [*(_check_name(new, spec, names) if old is None else _check_immutable(spec, old)), *_check_group(spec)]
-    causes.extend(_check_names(names))
-    causes.extend(_check_versions(spec, versions_of(old["spec"]) if old is not None else ()))
-    causes.extend(check_conversion(spec.get("conversion") or {}, "spec.conversion"))
+    yield from _check_name(new, spec, names) if old is None else _check_immutable(spec, old)
+    yield from _check_group(spec)
+    yield from _check_names(names)
+    yield from _check_versions(spec, versions_of(old["spec"]) if old is not None else ())
+    yield from check_conversion(spec.get("conversion") or {}, "spec.conversion")
     if spec.get("preserveUnknownFields"):
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-        causes.append(invalid_value("spec.preserveUnknownFields", True, text))
-    return [*causes, *_check_stored_versions(new, spec), *_check_approval(new, old)]
+        yield invalid_value("spec.preserveUnknownFields", True, text)
+    yield from _check_stored_versions(new, spec)
+    yield from _check_approval(new, old)
 
 
 def format_warnings(new: Object, old: Object | None) -> list[str]:
@@ -155,18 +162,20 @@ def _check_versions(spec: Object, old: Sequence[Object]) -> Iterator[StatusCause
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", spec.get("versions"), text)
-    for word, place in _PARTS.items():
+    costs = list(check_costs(versions, "spec.versions"))
+    yield from costs
+    for word, place in _PARTS.items() if not costs else ():
         # The real server reports what is the same in all versions once, at the path of its internal version.
         is_shared = all(version.get(word) == versions[0].get(word) for version in versions)
+        known = {_identity(version, word) for version in old}
         for at, version in enumerate(versions[:1] if is_shared else versions):
-            if not any(version.get(word) == other.get(word) and _has_same_schema(version, other) for other in old):
+            if _identity(version, word) not in known:
                 yield from _check_part(word, version, f"spec.{place}" if is_shared else f"spec.versions[{at}].{word}")
 
 
-def _has_same_schema(version: Object, other: Object) -> bool:
-    """Return whether both have the same schema, which is valid with or without a status subresource."""
-    fields = ("schema", "subresources")
-    return all(version.get(field) == other.get(field) for field in fields)
+def _identity(version: Object, word: str) -> bytes:
+    """Return the part of the version with its schema, which is valid with or without a status subresource."""
+    return _encode([version.get(word), version.get("schema"), version.get("subresources")])
 
 
 _PARTS: Final = {
@@ -286,8 +295,9 @@ def _check_stored_versions(obj: Object, spec: Object) -> Iterator[StatusCause]:
         yield invalid_value("status.storedVersions", None, "must have at least one stored version")
         return
     versions = {version.get("name"): bool(version.get("storage")) for version in versions_of(spec)}
+    known = set(stored)
     for name, is_storage in versions.items():
-        if is_storage and name not in stored:
+        if is_storage and name not in known:
             yield invalid_value("status.storedVersions", stored, f"must have the storage version {name}")
     for at, name in enumerate(stored):
         if name not in versions:

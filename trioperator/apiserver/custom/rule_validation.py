@@ -20,6 +20,7 @@ _REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInva
 _NOT_INSTALLED: Final = "CEL rules are not evaluated (pip install 'trioperator[cel]')"
 # Functions that the CEL library lacks: rules that call them must not be rejected as invalid.
 _UNSUPPORTED: Final = re.compile(r"undeclared reference to '(?:format|validate)'|overload for '(?:lastI|i)ndexOf'")
+_WORD: Final = re.compile(r"\w+")
 _TIME_FORMATS: Final = frozenset({"date", "date-time", "duration"})
 _GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -32,9 +33,9 @@ def check_rule_fields(schema: Mapping[str, Any], path: str) -> Iterator[StatusCa
 
 def check_expressions(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[StatusCause]:
     """Yield the errors of the expressions of one node; *uncorrelatable* is an enclosing list without map keys."""
-    if not is_installed():
+    items = schema.get("x-kubernetes-validations")
+    if not items or not is_installed():
         return
-    items = schema.get("x-kubernetes-validations") or ()
     for at, (rule, item) in enumerate(zip(rules_of(schema), items, strict=True)):
         place = f"{path}.x-kubernetes-validations[{at}]"
         yield from _check_expressions(rule, item, place)
@@ -115,18 +116,26 @@ def unevaluated_rules(definition: Mapping[str, Any]) -> Iterator[str]:
         if nodes and not is_installed():
             yield f"{place}: {_NOT_INSTALLED}"
             continue
-        for rule, owner in ((rule, node) for node in nodes for rule in rules_of(node)):
-            for problem in filter(None, (*_problems(rule), _time_problem(rule, owner))):
+        rules = ((rule, times) for node in nodes for times in (_times(node),) for rule in rules_of(node))
+        for rule, times in rules:
+            for problem in filter(None, (*_problems(rule), _time_problem(rule, times))):
                 yield f"{place}: the rule {rule.text!r} is not evaluated correctly: {problem.splitlines()[0]}"
 
 
-def _time_problem(rule: ValidationRule, node: Mapping[str, Any]) -> str:
+def _time_problem(rule: ValidationRule, times: Mapping[str, str]) -> str:
     """Return the warning for a rule on times or durations, which expressions see as strings, or an empty string."""
     unconverted = r"(?<![\w.])(?<!timestamp\()(?<!duration\()(?:\w+\.)*"
-    for name, sub in (("self", node), *(item for part in _nodes(node) for item in _properties(part))):
-        if sub.get("format") in _TIME_FORMATS and re.search(rf"{unconverted}{re.escape(name)}\b", rule.text):
-            return f"{name} of format {sub['format']} is a string here; convert it with timestamp() or duration()"
+    words = set(_WORD.findall(rule.text))
+    for name in times.keys() & words:
+        if re.search(rf"{unconverted}{re.escape(name)}\b", rule.text):
+            return f"{name} of format {times[name]} is a string here; convert it with timestamp() or duration()"
     return ""
+
+
+def _times(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the times and durations in the schema, as expressions have them, with their formats."""
+    fields = (("self", node), *(item for part in _nodes(node) for item in _properties(part)))
+    return {name: sub["format"] for name, sub in fields if sub.get("format") in _TIME_FORMATS}
 
 
 def _nodes(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
+from ..model.errors import bad_request
 from ..model.structure import Structure
 from .validation_rules import rules_of
 from .value_validation import value_checks
 
 __all__ = ["JUNCTIONS", "compile_schema", "default", "prune"]
 
+_DEFAULTS_LIMIT: Final = 3 * 1024 * 1024  # bytes of JSON
+_SIZE_OF_NAME: Final = 16
 JUNCTIONS: Final = ("allOf", "anyOf", "oneOf", "not")
 
 
@@ -23,6 +28,7 @@ def compile_schema(schema: Mapping[str, Any], *, is_root: bool = False) -> Struc
         types=_types(schema),
         required=tuple(schema.get("required") or ()),
         default=schema.get("default"),
+        default_size=_SIZE_OF_NAME + len(msgspec.json.encode(schema.get("default"))),
         nullable=bool(schema.get("nullable")),
         preserve=bool(schema.get("x-kubernetes-preserve-unknown-fields")),
         embedded=bool(schema.get("x-kubernetes-embedded-resource")),
@@ -54,6 +60,7 @@ def _sum_up(node: Structure) -> None:
     if isinstance(node.extra, Structure):
         below.append(node.extra)
     node.defaults_below = any(sub.default is not None or sub.defaults_below or not sub.nullable for sub in below)
+    node.defaulted = {name: sub for name, sub in node.properties.items() if sub.default is not None}
     node.rules_below = bool(node.rules) or any(sub.rules_below for sub in below)
     node.keys_below = node.keys is not None or any(sub.keys_below for sub in below)
     node.embedded_below = node.embedded or any(sub.embedded_below for sub in below)
@@ -120,55 +127,60 @@ def _prune_object(node: Structure, value: dict[str, Any], unknown: list[str], pa
 
 
 def default(node: Structure, value: Any) -> Any:
-    """Return the value with the schema's defaults, and without nulls of non-nullable fields."""
-    if not node.defaults_below:
+    """Return the value with the schema's defaults, and without nulls of non-nullable fields.
+
+    Raises 400 if the defaults take more space than a request may have: each may be set in each of many objects.
+    """
+    return _Defaults().fill(node, value)
+
+
+class _Defaults:
+    """Setting the defaults of one object, within the limit on their size."""
+
+    def __init__(self) -> None:
+        self._left = _DEFAULTS_LIMIT
+
+    def fill(self, node: Structure, value: Any) -> Any:
+        """Return the value with its defaults."""
+        if not node.defaults_below:
+            return value
+        if isinstance(value, dict):
+            return self._fill_object(node, value)
+        if isinstance(value, list) and node.items is not None:
+            sub = node.items
+            items = [
+                self.fill(sub, self._default_of(sub) if item is None and not sub.nullable else item) for item in value
+            ]
+            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
         return value
-    if isinstance(value, dict):
-        return _default_object(node, value)
-    if isinstance(value, list) and node.items is not None:
-        sub = node.items
-        items = [default(sub, sub.default if item is None and not sub.nullable else item) for item in value]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    return value
 
-
-def _default_object(node: Structure, value: dict[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] | None = None
-    for key, sub in node.properties.items():
-        present = key in value
-        item = value.get(key)
-        if item is None and not (present and sub.nullable):
-            if sub.default is not None:
-                item = sub.default
-            elif present:
-                result = dict(value) if result is None else result
-                del result[key]
-                continue
-            else:
-                continue
-        new = default(sub, item)
-        if not present or new is not value[key]:
-            result = dict(value) if result is None else result
-            result[key] = new
-    if isinstance(node.extra, Structure):
+    def _fill_object(self, node: Structure, value: dict[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] | None = None
+        extra = node.extra if isinstance(node.extra, Structure) else None
         for key, item in value.items():
-            if key not in node.properties:
-                result = _default_value(node.extra, value, key, item, result)
-    return value if result is None else result
+            sub = node.properties.get(key, extra)
+            if sub is None:
+                continue
+            new = self._filled(sub, item)
+            if new is not item or (new is None and not sub.nullable):
+                result = dict(value) if result is None else result
+                result[key] = new
+                if new is None:
+                    del result[key]
+        for key, sub in node.defaulted.items():
+            if key not in value:
+                result = dict(value) if result is None else result
+                result[key] = self._filled(sub, None)
+        return value if result is None else result
 
+    def _filled(self, sub: Structure, item: Any) -> Any:
+        """Return the value of a field; None if it is to be removed, or is null and may be."""
+        if item is None and not sub.nullable:
+            item = self._default_of(sub)
+        return None if item is None else self.fill(sub, item)
 
-def _default_value(
-    sub: Structure, value: dict[str, Any], key: str, item: Any, result: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """Set the defaults of one value of a map in the copy *result*, which is made on demand; return the copy."""
-    if item is None and not sub.nullable:
-        item = sub.default
-    new = None if item is None else default(sub, item)
-    if new is value[key] and (new is not None or sub.nullable):
-        return result
-    result = dict(value) if result is None else result
-    if new is None and not sub.nullable:
-        del result[key]
-    else:
-        result[key] = new
-    return result
+    def _default_of(self, sub: Structure) -> Any:
+        self._left -= sub.default_size
+        if self._left < 0:
+            raise bad_request(f"the defaults of the schema take more than {_DEFAULTS_LIMIT} bytes")
+        return sub.default

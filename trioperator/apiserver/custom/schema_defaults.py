@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-from ..model.status_causes import StatusCause, invalid_value
+from ..model.status_causes import StatusCause, first_causes, invalid_value
+from ..model.structure import Structure
 from .embedded import EmbeddedError, check_embedded, coerce_embedded
 from .schema import compile_schema, prune
-from .structural_schema import subschemas
 from .validation import validate
 from .validation_rules import check_rules
 
 __all__ = ["check_defaults"]
 
+_HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})  # of embedded objects, whose schemas are not compiled
+
 
 def check_defaults(schema: Mapping[str, Any], path: str) -> list[StatusCause]:
     """Return the errors of the defaults. Those in values of maps are not checked, as on the real server."""
-    causes = [] if schema.get("default") is None else list(_check_default(schema, f"{path}.default"))
-    for place, sub in subschemas(schema):
-        if place != ".additionalProperties":
-            causes += check_defaults(sub, path + place)
-    return causes
+    return first_causes(_check_defaults(schema, compile_schema(schema), path))
 
 
-def _check_default(schema: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
-    value = schema["default"]
-    node = compile_schema(schema)
+def _check_defaults(schema: Mapping[str, Any], node: Structure, path: str) -> Iterator[StatusCause]:
+    if schema.get("default") is not None:
+        yield from _check_default(schema["default"], node, f"{path}.default")
+    for name, sub in (schema.get("properties") or {}).items():
+        below = compile_schema(sub) if node.embedded and name in _HEAD else node.properties[name]
+        yield from _check_defaults(sub, below, f"{path}.properties[{name}]")
+    if isinstance(schema.get("items"), Mapping) and node.items is not None:
+        yield from _check_defaults(schema["items"], node.items, f"{path}.items")
+
+
+def _check_default(value: Any, node: Structure, path: str) -> Iterator[StatusCause]:
     unknown: list[str] = []
     prune(node, value, unknown)
     if unknown:

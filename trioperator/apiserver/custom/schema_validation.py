@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..model.status_causes import StatusCause, forbidden, invalid_value, required, unsupported
+from ..model.status_causes import StatusCause, first_causes, forbidden, invalid_value, required, unsupported
 from .rule_validation import check_expressions, check_rule_fields
 from .schema_defaults import check_defaults
 from .structural_schema import check_structural
@@ -60,7 +60,7 @@ def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[StatusC
     if is_convertible:
         causes += check_structural(schema, path) or check_defaults(schema, path)
     is_structural = is_convertible and not causes
-    causes += _check(schema, path, _Place(is_root=True))
+    causes += first_causes(_check(schema, path, _Place(is_root=True)))
     if not causes and not is_convertible:
         causes.append(invalid_value(path, "", "OpenAPIV3Schema 'schema' is not supported"))
     return [*causes, *(_check_rules(schema, path, "") if is_structural and not causes else ())]
@@ -182,7 +182,8 @@ def _check_keyed_list(schema: Schema, items: Schema | None, path: str) -> Iterat
         text = f"must be object if parent array's {_LIST} is map"
         yield invalid_value(f"{path}.items.type", items.get("type") or "", text)
         return
-    for at, key in enumerate(keys):
+    seen, needed = set[str](), frozenset(items.get("required") or ())
+    for key in keys:
         sub = (items.get("properties") or {}).get(key)
         place = f"{path}.items.properties[{key}]"
         if sub is None:
@@ -190,10 +191,11 @@ def _check_keyed_list(schema: Schema, items: Schema | None, path: str) -> Iterat
         elif sub.get("type") in {"array", "object"}:
             text = f"must be a scalar type if parent array's {_LIST} is map"
             yield invalid_value(f"{place}.type", items["type"], text)
-        if key in keys[:at]:
+        if key in seen:
             yield invalid_value(f"{path}.{_KEYS}", keys, "must not contain duplicate entries")
+        seen.add(key)
         if sub is not None:
-            yield from _check_key(sub, place, is_required=key in (items.get("required") or ()))
+            yield from _check_key(sub, place, is_required=key in needed)
 
 
 def _check_key(schema: Schema, path: str, *, is_required: bool) -> Iterator[StatusCause]:

@@ -5,10 +5,11 @@ Schemas are decoded: nulls and empty lists and maps are absent.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..model.status_causes import StatusCause, forbidden, invalid_value, required
+from ..model.status_causes import StatusCause, first_causes, forbidden, invalid_value, required
 from .patterns import check_pattern
 
 __all__ = ["INT_OR_STRING", "check_structural", "subschemas"]
@@ -42,7 +43,8 @@ Schema = Mapping[str, Any]
 
 def check_structural(schema: Schema, path: str) -> list[StatusCause]:
     """Return the errors of a schema that is not structural."""
-    causes = [*_check_node(schema, path, "root"), *_check_counterparts(schema, schema, path, path)]
+    parts = (_check_node(schema, path, "root"), _check_counterparts(schema, schema, path, path))
+    causes = first_causes(itertools.chain.from_iterable(parts))
     return sorted(causes, key=lambda cause: (cause.field, cause.message))
 
 

@@ -27,6 +27,12 @@ _BLOCKING: Final = (
     "FieldValueTooMany",
     "FieldValueTypeInvalid",
 )
+_STEPS_LIMIT: Final = 400_000
+_CHARACTERS: Final = 100  # of a string or a message, which count as one step
+_NAMES: Final = 20  # of required fields, which count as one step
+_ENOUGH: Final = 1_000  # errors of the parts of one value
+_EXPENSIVE: Final = f"Invalid value: null: validation takes more than {_STEPS_LIMIT} steps"
+_ALTERNATIVES: Final = ("anyOf", "oneOf")
 _UNCHECKED: Final = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
     "errors to complete validation"
@@ -35,8 +41,8 @@ _UNCHECKED: Final = (
 
 def check(
     node: Structure, obj: Mapping[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
-) -> list[StatusCause]:
-    """Return the validation errors of the object, new or as an update of *old*.
+) -> Iterator[StatusCause]:
+    """Yield the validation errors of the object, new or as an update of *old*.
 
     Errors of rules that are ignored as the value is unchanged are added to *warnings*.
     """
@@ -45,43 +51,121 @@ def check(
     causes.extend(check_embedded(node, obj))
     if node.keys_below and (old is None or not any(_duplicate_causes(node, old, ""))):
         causes.extend(_duplicate_causes(node, obj, ""))
+    yield from causes
     if node.rules_below:
         if any(cause.reason in _BLOCKING for cause in causes):
-            causes.append(StatusCause("<nil>", _UNCHECKED))
+            yield StatusCause("<nil>", _UNCHECKED)
         else:
-            causes.extend(check_rules(node, obj, old, warnings))
-    return causes
+            yield from check_rules(node, obj, old, warnings)
 
 
-def validate(node: Structure, value: Any, causes: list[StatusCause], path: str = "", *, old: Any = None) -> None:
-    """Add the validation errors of the value to *causes*, unless it is unchanged."""
-    start = len(causes)
-    _validate(node, value, causes, path, old)
-    if old is not None and len(causes) > start and is_unchanged(node, value, old):
-        del causes[start:]
+def validate(node: Structure, value: Any, causes: list[StatusCause], *, old: Any = None) -> None:
+    """Add the validation errors of the value to *causes*, unless it is unchanged; stop when there are very many."""
+    validation = _Validation(causes)
+    try:
+        validation.validate(node, value, "", old)
+    except _TooExpensiveError:
+        causes.append(StatusCause("<nil>", _EXPENSIVE))
 
 
-def _validate(node: Structure, value: Any, causes: list[StatusCause], path: str, old: Any) -> None:
-    if node.trivial:
-        return
-    if value is None and node.nullable:
-        causes.extend(cause for check in node.checks if (cause := check(value, path)) is not None)
-        return
-    if node.types and not _has_type(value, node.types):
-        causes.append(_type_cause(value, node.types, path))
-        if isinstance(value, float) and node.types == ("integer",):
-            text = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
-            causes.append(StatusCause("<nil>", text))
-        causes.extend(cause for check in node.checks if (cause := check(value, path)) is not None)
-        return
-    if node.junctions:
-        causes.extend(_junction_causes(node, value, path))
-    causes.extend(cause for check in node.checks if (cause := check(value, path)) is not None)
-    for sub, item, place, before in _parts(node, value, path, old):
-        validate(sub, item, causes, place, old=before)
-    if isinstance(value, dict):
-        missing = [f"{path}.{name}" if path else name for name in node.required if name not in value]
-        causes.extend(StatusCause(name, "Required value", "FieldValueRequired") for name in missing)
+class _TooExpensiveError(Exception):
+    """Raised when the validation of an object would take seconds."""
+
+
+class _Validation:
+    """Validation of one object. ``causes`` are its errors.
+
+    The time is limited: each step, which is a schema applied to a value, takes one or two microseconds, and there may
+    be as many as the schema and the object have parts, multiplied.
+    """
+
+    def __init__(self, causes: list[StatusCause]) -> None:
+        self.causes = causes
+        self._steps = 0
+        self._unchanged: dict[tuple[int, int], bool] = {}
+
+    def validate(self, node: Structure, value: Any, path: str, old: Any) -> None:
+        """Add the errors of the value, unless it is unchanged."""
+        start = len(self.causes)
+        self._validate(node, value, path, old)
+        if old is not None and len(self.causes) > start and is_unchanged(node, value, old, self._unchanged):
+            del self.causes[start:]
+
+    def _validate(self, node: Structure, value: Any, path: str, old: Any) -> None:
+        if node.trivial:
+            return
+        self._count(1)
+        if value is None and node.nullable:
+            self._check(node, value, path)
+            return
+        if node.types and not _has_type(value, node.types):
+            self._add(_type_cause(value, node.types, path))
+            if isinstance(value, float) and node.types == ("integer",):
+                text = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
+                self._add(StatusCause("<nil>", text))
+            self._check(node, value, path)
+            return
+        for word, subs in node.junctions.items():
+            self._check_junction(word, subs, value, path)
+        self._check(node, value, path)
+        start = len(self.causes)
+        for sub, item, place, before in _parts(node, value, path, old):
+            self.validate(sub, item, place, before)
+            # Either all are ignored as the whole value is unchanged, or these are enough.
+            if len(self.causes) - start > _ENOUGH:
+                return
+        if isinstance(value, dict) and node.required:
+            self._check_required(node, value, path)
+
+    def _check(self, node: Structure, value: Any, path: str) -> None:
+        if isinstance(value, str):
+            self._count(len(node.checks) * len(value) // _CHARACTERS)
+        for check in node.checks:
+            if (cause := check(value, path)) is not None:
+                self._add(cause)
+
+    def _check_required(self, node: Structure, value: Mapping[str, Any], path: str) -> None:
+        self._count(len(node.required) // _NAMES)
+        for name in node.required:
+            if name not in value:
+                self._add(StatusCause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired"))
+
+    def _check_junction(self, word: str, subs: list[Structure], value: Any, path: str) -> None:
+        failures, shown = 0, list[StatusCause]()
+        for sub in subs:
+            causes = self._causes_of(sub, value, path)
+            failures += bool(causes)
+            if word == "allOf" or (failures == 1 and not shown and word in _ALTERNATIVES):
+                shown += causes
+        count, more = len(subs) - failures, ""
+        if word in _ALTERNATIVES and count:
+            shown = []
+        if word == "allOf" and not count:
+            more = ". None validated"
+        elif word == "oneOf":
+            more = f". Found {count} valid alternatives" if count else ". Found none valid"
+        if not {"allOf": not failures, "anyOf": count > 0, "oneOf": count == 1, "not": count == 0}[word]:
+            self._add(StatusCause("<nil>", f'Invalid value: "": "{path}" {_JUNCTION_TEXTS[word]}{more}'))
+            for cause in shown:
+                self._add(cause)
+
+    def _causes_of(self, node: Structure, value: Any, path: str) -> list[StatusCause]:
+        """Return the errors of the value by a schema that is part of a junction."""
+        causes, self.causes = self.causes, []
+        try:
+            self.validate(node, value, path, None)
+            return self.causes
+        finally:
+            self.causes = causes
+
+    def _add(self, cause: StatusCause) -> None:
+        self._count(len(cause.message) // _CHARACTERS)
+        self.causes.append(cause)
+
+    def _count(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > _STEPS_LIMIT:
+            raise _TooExpensiveError
 
 
 def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[Structure, Any, str, Any]]:
@@ -170,28 +254,3 @@ _JUNCTION_TEXTS: Final = {
     "oneOf": "must validate one and only one schema (oneOf)",
     "not": "must not validate the schema (not)",
 }
-
-
-def _junction_causes(node: Structure, value: Any, path: str) -> Iterator[StatusCause]:
-    for word, subs in node.junctions.items():
-        failures = [causes for sub in subs if (causes := _causes(sub, value, path))]
-        count, more = len(subs) - len(failures), ""
-        match word:
-            case "allOf":
-                shown = [cause for causes in failures for cause in causes]
-                more = "" if count else ". None validated"
-            case "anyOf" | "oneOf":
-                shown = failures[0] if not count else []
-            case _:
-                shown = []
-        if word == "oneOf":
-            more = f". Found {count} valid alternatives" if count else ". Found none valid"
-        if not {"allOf": not failures, "anyOf": count > 0, "oneOf": count == 1, "not": count == 0}[word]:
-            yield StatusCause("<nil>", f'Invalid value: "": "{path}" {_JUNCTION_TEXTS[word]}{more}')
-            yield from shown
-
-
-def _causes(node: Structure, value: Any, path: str) -> list[StatusCause]:
-    causes: list[StatusCause] = []
-    validate(node, value, causes, path)
-    return causes

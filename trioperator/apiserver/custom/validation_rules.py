@@ -75,6 +75,7 @@ class _Visitor:
 
     def __init__(self, warnings: list[str]) -> None:
         self._warnings = warnings
+        self._unchanged: dict[tuple[int, int], bool] = {}
 
     def visit(
         self, node: Structure, value: Any, old: Any, *, path: str, correlated: tuple[Structure, Any, Any]
@@ -90,7 +91,7 @@ class _Visitor:
             cause = _violation(rule, node, value, old, path)
             if cause is None:
                 continue
-            if rule.uses_old or correlated[2] is None or not is_unchanged(*correlated):
+            if rule.uses_old or correlated[2] is None or not is_unchanged(*correlated, self._unchanged):
                 yield cause
             else:
                 self._warnings.append(f"{cause.field}: {cause.message}")

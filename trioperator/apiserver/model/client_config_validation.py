@@ -72,9 +72,11 @@ def check_review_versions(versions: Sequence[str], path: str, *, required: str =
     if not versions:
         yield StatusCause(path, f"Required value{required}", "FieldValueRequired")
         return
+    seen = set[str]()
     for at, version in enumerate(versions):
-        if version in versions[:at]:
+        if version in seen:
             yield invalid_value(f"{path}[{at}]", version, "duplicate version")
+        seen.add(version)
     if not {"v1", "v1beta1"}.intersection(versions):
         yield invalid_value(path, list(versions), "must include at least one of v1, v1beta1")
 

@@ -6,14 +6,14 @@ They are :class:`~trioperator.errors.ApiError`, so that callers in the process c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trioperator.errors import ApiError, ExpiredError
 
 from .kinds import Kind
 from .quoting import quote
-from .status_causes import StatusCause
+from .status_causes import StatusCause, first_causes
 
 __all__ = [
     "StalePageError",
@@ -132,8 +132,12 @@ def access_denied(group: str, resource: str, name: str, text: str) -> ApiError:
     )
 
 
-def invalid(kind_name: str, group: str, name: str, causes: Sequence[StatusCause]) -> ApiError:
-    """Return 422 for an invalid object; *kind_name* is the kind that the object itself names."""
+def invalid(kind_name: str, group: str, name: str, causes: Iterable[StatusCause]) -> ApiError:
+    """Return 422 for an invalid object; *kind_name* is the kind that the object itself names.
+
+    The number of causes is limited.
+    """
+    causes = list(dict.fromkeys(first_causes(causes)))
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}
@@ -141,9 +145,7 @@ def invalid(kind_name: str, group: str, name: str, causes: Sequence[StatusCause]
         details["group"] = group
     if kind_name:
         details["kind"] = kind_name
-    details["causes"] = [
-        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in dict.fromkeys(causes)
-    ]
+    details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     title = f"{kind_name}.{group}" if group else kind_name
     return ApiError.of(f'{title} "{name}" is invalid: {text}', status=422, reason="Invalid", details=details)
 

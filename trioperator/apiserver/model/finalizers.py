@@ -7,6 +7,7 @@ from typing import Any, Final
 
 __all__ = ["finalizer_warnings", "is_standard_finalizer"]
 
+_LIMIT: Final = 100  # the warnings of a request are cut off after 4,096 characters
 _STANDARD: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
@@ -18,9 +19,9 @@ def is_standard_finalizer(name: str) -> bool:
 def finalizer_warnings(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[str]:
     """Return warnings for the finalizers in the metadata of a custom object that are not qualified, if they are new."""
     added = {*(new.get("finalizers") or ())} - {*((old or {}).get("finalizers") or ())}
+    unqualified = sorted(name for name in added if not is_standard_finalizer(name))
     return [
         f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name '
         f"{'including a path (/) ' if '.' in name else ''}to avoid accidental conflicts with other finalizer writers"
-        for name in sorted(added)
-        if not is_standard_finalizer(name)
+        for name in unqualified[:_LIMIT]
     ]

@@ -8,19 +8,23 @@ from typing import Any, Final
 
 import msgspec
 
-from .nesting import BODY_DEPTH_LIMIT, TOO_DEEP, is_too_deep
+from .nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, is_too_deep
 
-__all__ = ["decode_json", "parse_float", "parse_integer"]
+__all__ = ["decode_json", "has_too_many_commas", "parse_float", "parse_integer"]
 
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _LONG: Final = re.compile(rb"\d{19}")  # nothing shorter exceeds 64 bits
 _DIGITS_LIMIT: Final = 400  # of an integer: more do not fit into a float either
 
 
-def decode_json(body: bytes) -> Any:
+def decode_json(body: bytes, *, is_limited: bool = False) -> Any:
     """Decode JSON; whole numbers become integers, also those like 1.0 and 1e3. Raises ValueError.
 
-    As on the real server, integers that need more than 64 bits become floats.
+    As on the real server, integers that need more than 64 bits become floats. The number of values is limited on
+    demand: stored objects, with their managed fields, may have more than what clients send.
     """
+    if is_limited and has_too_many_commas(body):
+        raise ValueError(TOO_MANY_VALUES)
     try:
         value = _decoder.decode(body)
     except RecursionError:
@@ -30,6 +34,14 @@ def decode_json(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > BODY_DEPTH_LIMIT and is_too_deep(value, BODY_DEPTH_LIMIT):
         raise ValueError(TOO_DEEP)
     return _with_floats(value) if _LONG.search(body) else value
+
+
+def has_too_many_commas(body: bytes) -> bool:
+    """Return whether JSON has more commas than an object may have values. Decoding it would take a second.
+
+    Those in strings do not count, and are looked for only if it matters.
+    """
+    return body.count(b",") > VALUES_LIMIT and _STRING.sub(b"", body).count(b",") > VALUES_LIMIT
 
 
 def parse_float(text: str) -> float | int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from .finalizers import is_standard_finalizer
@@ -99,36 +99,33 @@ def clean_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
     return clean
 
 
-def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> list[StatusCause]:
-    """Return the validation errors of the metadata."""
-    causes = list(_check_name(kind, meta))
+def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> Iterator[StatusCause]:
+    """Yield the validation errors of the metadata."""
+    yield from _check_name(kind, meta)
     if kind.namespaced and not meta.get("namespace"):
-        causes.append(StatusCause("metadata.namespace", "Required value", "FieldValueRequired"))
-    causes.extend(check_common(meta))
+        yield StatusCause("metadata.namespace", "Required value", "FieldValueRequired")
+    yield from check_common(meta)
     for at, finalizer in enumerate(meta.get("finalizers") or () if kind.custom is None else ()):
         if not is_standard_finalizer(finalizer):
             text = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid_value(f"metadata.finalizers[{at}]", finalizer, text))
-    return causes
+            yield invalid_value(f"metadata.finalizers[{at}]", finalizer, text)
 
 
-def check_common(meta: Mapping[str, Any]) -> list[StatusCause]:
-    """Return the validation errors of what all metadata has in common, also that of embedded objects."""
-    causes: list[StatusCause] = []
+def check_common(meta: Mapping[str, Any]) -> Iterator[StatusCause]:
+    """Yield the validation errors of what all metadata has in common, also that of embedded objects."""
     for key, value in (meta.get("labels") or {}).items():
-        causes.extend(check_key("metadata.labels", key))
+        yield from check_key("metadata.labels", key)
         if len(value) > 63:
-            causes.append(invalid_value("metadata.labels", value, "must be no more than 63 bytes"))
+            yield invalid_value("metadata.labels", value, "must be no more than 63 bytes")
         if value and not _PART.fullmatch(value):
-            causes.append(invalid_value("metadata.labels", value, _VALUE_TEXT))
-    causes.extend(_check_annotations(meta.get("annotations") or {}))
+            yield invalid_value("metadata.labels", value, _VALUE_TEXT)
+    yield from _check_annotations(meta.get("annotations") or {})
     for finalizer in meta.get("finalizers") or ():
-        causes.extend(check_key("metadata.finalizers", finalizer))
+        yield from check_key("metadata.finalizers", finalizer)
     if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers") or ()):
         text = "finalizer orphan and foregroundDeletion cannot be both set"
-        causes.append(invalid_value("metadata.finalizers", meta["finalizers"], text))
-    causes.extend(_check_owners(meta.get("ownerReferences") or ()))
-    return causes
+        yield invalid_value("metadata.finalizers", meta["finalizers"], text)
+    yield from _check_owners(meta.get("ownerReferences") or ())
 
 
 def _check_name(kind: Kind, meta: Mapping[str, Any]) -> Iterable[StatusCause]:

@@ -1,19 +1,33 @@
-"""The limits on the nesting of objects, and on the paths of their fields. Pure.
+"""The limits on the nesting of objects, on the number of their values, and on the paths of their fields. Pure.
 
 The real server accepts 10,000 levels. Here, objects are walked through recursively, with several frames for each level,
 and Python allows about 1,000 frames: so the limit is far lower, but still several times what real objects have.
-Validation makes the path of each field, which must not take much more space than the object.
+Validation makes the path of each field, which must not take much more space than the object. Each value takes some
+microseconds, so a body of 3 MiB with a million of them would block the server for seconds.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["BODY_DEPTH_LIMIT", "DEPTH_LIMIT", "LONG_PATHS", "TOO_DEEP", "depth_of", "has_long_paths", "is_too_deep"]
+__all__ = [
+    "BODY_DEPTH_LIMIT",
+    "DEPTH_LIMIT",
+    "LONG_PATHS",
+    "TOO_DEEP",
+    "TOO_MANY_VALUES",
+    "VALUES_LIMIT",
+    "depth_of",
+    "is_too_deep",
+    "measure",
+    "size_problem",
+]
 
 DEPTH_LIMIT: Final = 200  # levels of lists and objects in an object
 BODY_DEPTH_LIMIT: Final = DEPTH_LIMIT + 10  # in whatever has an object in it; managedFields repeat its fields deeper
 TOO_DEEP: Final = f"exceeded max depth of {DEPTH_LIMIT}"
+VALUES_LIMIT: Final = 100_000  # fields and items in a body or an object; real objects of 1.5 MiB have less than half
+TOO_MANY_VALUES: Final = f"exceeded max number of {VALUES_LIMIT} fields and items"
 LONG_PATHS: Final = "the paths of all fields take more than 32 MiB"
 _PATHS_LIMIT: Final = 32 * 1024 * 1024  # characters; those of a real object of 1.5 MiB take less than 10
 _INDEX: Final = 8  # characters of the index of an item
@@ -27,25 +41,37 @@ def is_too_deep(value: Any, limit: int = DEPTH_LIMIT) -> bool:
 
 def depth_of(value: Any) -> int:
     """Return the number of levels, but at most one more than the limit of bodies. Does not recurse."""
+    return measure(value)[0]
+
+
+def measure(value: Any) -> tuple[int, int]:
+    """Return the number of levels, at most one more than the limit of bodies, and of values on them. No recursion."""
     level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
-    depth = 0
+    depth = count = 0
     while level and depth <= BODY_DEPTH_LIMIT:
         depth += 1
+        count += sum(map(len, level))
         level = [
             item
             for part in level
             for item in (part.values() if isinstance(part, dict) else part)
             if isinstance(item, _CONTAINERS)
         ]
-    return depth
+    return depth, count
 
 
-def has_long_paths(value: Any) -> bool:
-    """Return whether the paths of all fields and items take more space than the limit. Does not recurse."""
-    total = 0
+def size_problem(value: Any) -> str:
+    """Return the error if the number of values, or the space that the paths of all take, exceeds the limit.
+
+    Does not recurse.
+    """
+    total = count = 0
     pending: list[tuple[Any, int]] = [(value, 0)] if isinstance(value, _CONTAINERS) else []
     while pending and total <= _PATHS_LIMIT:
         part, length = pending.pop()
+        count += len(part)
+        if count > VALUES_LIMIT:
+            return TOO_MANY_VALUES
         if isinstance(part, dict):
             for key, item in part.items():
                 total += length + len(key)
@@ -55,4 +81,4 @@ def has_long_paths(value: Any) -> bool:
             length += _INDEX
             total += length * len(part)
             pending += [(item, length) for item in part if isinstance(item, _CONTAINERS)]
-    return total > _PATHS_LIMIT
+    return LONG_PATHS if total > _PATHS_LIMIT else ""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-__all__ = ["StatusCause", "duplicate", "forbidden", "invalid_value", "required", "unsupported"]
+__all__ = ["StatusCause", "duplicate", "first_causes", "forbidden", "invalid_value", "required", "unsupported"]
+
+# The real server reports all errors. An object of 3 MiB may have 100,000 of them, each with a long message.
+_CAUSES_LIMIT: Final = 1_000
+_SIZE_LIMIT: Final = 256 * 1024  # characters of all messages
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,6 +22,18 @@ class StatusCause:
     field: str
     message: str
     reason: str = "FieldValueInvalid"
+
+
+def first_causes(causes: Iterable[StatusCause]) -> list[StatusCause]:
+    """Return the first of the errors: as many as a response may have. The others are not even looked for."""
+    found = []
+    size = 0
+    for cause in causes:
+        found.append(cause)
+        size += len(cause.field) + len(cause.message)
+        if len(found) == _CAUSES_LIMIT or size > _SIZE_LIMIT:
+            break
+    return found
 
 
 def invalid_value(field: str, value: object, text: str) -> StatusCause:

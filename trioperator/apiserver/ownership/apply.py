@@ -7,6 +7,7 @@ nobody owns now, and report conflicts with other managers unless the apply is fo
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,13 +20,15 @@ from ..model.json_text import decode_json
 from ..model.kinds import Kind, kind_of
 from ..model.metadata import ANNOTATIONS_LIMIT
 from .comparison import Comparison, Scope, compare, fields_of
-from .field_sets import FieldSet, contains, difference, exclude, union
+from .field_sets import FieldSet, contains, difference, exclude, union_of
 from .field_types import FieldType, UntypedItemError, typing_problems
 from .managed_fields import Conflict, Entry, Manager, conflicts_with, entries_after_apply
 from .merge import merge, prune
 
 __all__ = ["Application", "apply", "check_configuration"]
 
+_SHOWN_CONFLICTS: Final = 1_000
+_SHOWN_SIZE: Final = 256 * 1024  # characters of their managers and fields
 _KUBECTL: Final = "kubectl"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -52,7 +55,7 @@ def check_configuration(kind: Kind, root: FieldType, configuration: Any) -> None
     meta = meta if isinstance(meta, dict) else {}
     if meta.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
-    problems = list(typing_problems(root, configuration))
+    problems = list(itertools.islice(typing_problems(root, configuration), _SHOWN_CONFLICTS))
     if problems:
         text = problems[0] if len(problems) == 1 else "\n  ".join(["errors:", *problems])
         place = f"{meta.get('namespace') or ''}/{meta.get('name') or ''}"
@@ -76,12 +79,13 @@ def apply(
         merged = merge(application.root, live, application.configuration)
         fields = exclude(fields_of(application.root, application.configuration), application.scope.fields)
         last: FieldSet = {}
-        owned = fields
+        others = []
         for entry in entries:
             if application.manager.owns(entry):
                 last = entry["fieldsV1"]
             else:
-                owned = union(owned, entry["fieldsV1"])
+                others.append(entry["fieldsV1"])
+        owned = union_of([fields, *others])
         merged = prune(application.root, merged, last=last, owned=owned)
         comparison = compare(application.root, live, merged, application.scope)
     except UntypedItemError as error:
@@ -106,17 +110,21 @@ def _check_conflicts(
 
 
 def _conflict_error(conflicts: list[Conflict]) -> ApiError:
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {item.manager}", "field": item.field}
-        for item in conflicts
-    ]
+    """Return the error; of very many conflicts, only the first are listed."""
+    causes: list[dict[str, str]] = []
+    fields: dict[str, list[str]] = {}
+    size = 0
+    for item in conflicts[:_SHOWN_CONFLICTS]:
+        manager, field = item.manager, item.field
+        fields.setdefault(manager, []).append(f"- {field}")
+        causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": field})
+        size += len(manager) + len(field)
+        if size > _SHOWN_SIZE:
+            break
     if len(conflicts) == 1:
         text = f"Apply failed with 1 conflict: conflict with {conflicts[0].manager}: {conflicts[0].field}"
     else:
-        lines: list[str] = []
-        for shown in sorted({item.manager for item in conflicts}):
-            lines.append(f"conflicts with {shown}:")
-            lines.extend(f"- {item.field}" for item in conflicts if item.manager == shown)
+        lines = [line for manager in sorted(fields) for line in (f"conflicts with {manager}:", *fields[manager])]
         text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
     return ApiError.of(text, status=409, reason="Conflict", details={"causes": causes})
 

@@ -9,7 +9,7 @@ They have no order: only :func:`paths` has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ __all__ = [
     "path_text",
     "paths",
     "union",
+    "union_of",
     "value_element",
 ]
 
@@ -73,6 +74,14 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
     return result
 
 
+def union_of(sets: Sequence[FieldSet]) -> FieldSet:
+    """Return the paths that are in any of the sets. Halves are united, so that many sets are not copied many times."""
+    if len(sets) < 2:
+        return sets[0] if sets else {}
+    half = len(sets) // 2
+    return union(union_of(sets[:half]), union_of(sets[half:]))
+
+
 def _union_nodes(one: FieldSet, other: FieldSet) -> FieldSet:
     if not one or not other:
         larger = one or other
@@ -85,9 +94,9 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     if not one or not other:
         return one
     result = one
-    for key, node in other.items():
-        own = one.get(key)
-        if own is None or key == SELF:
+    for key in other if len(other) < len(one) else one:
+        own, node = one.get(key), other.get(key)
+        if own is None or node is None or key == SELF:
             continue
         left = _subtract_node(own, node)
         if left is not own:

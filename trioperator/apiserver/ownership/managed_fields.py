@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from .comparison import UNMANAGED, Comparison
-from .field_sets import FieldSet, Path, difference, intersection, normalize, path_text, paths, union
+from .field_sets import FieldSet, Path, difference, intersection, normalize, path_text, paths, union, union_of
 
 __all__ = [
     "ANCIENT",
@@ -212,19 +212,22 @@ def _limit_updates(entries: list[Entry]) -> list[Entry]:
     surplus = len(updates) - _UPDATERS_LIMIT
     if surplus <= 0:
         return entries
-    buckets: dict[str, Entry] = {}
-    merged: list[Entry] = []
+    buckets: dict[str, list[Entry]] = {}
+    merged = set[int]()
     for entry in sorted(updates, key=_rank):
         if surplus <= 0:
             break
-        version = entry["apiVersion"]
-        if version in buckets:
-            fields = union(buckets[version]["fieldsV1"], entry["fieldsV1"])
-            ancient = Manager(name=ANCIENT, operation="Update", api_version=version)
-            buckets[version] = ancient.entry(fields, entry.get("time"))
-            surplus -= 1
-        else:
-            buckets[version] = entry
-        merged.append(entry)
-    kept = [entry for entry in entries if not any(entry is other for other in merged)]
-    return kept + list(buckets.values())
+        bucket = buckets.setdefault(entry["apiVersion"], [])
+        surplus -= bool(bucket)
+        bucket.append(entry)
+        merged.add(id(entry))
+    kept = [entry for entry in entries if id(entry) not in merged]
+    return kept + [_merge_entries(version, bucket) for version, bucket in buckets.items()]
+
+
+def _merge_entries(version: str, entries: list[Entry]) -> Entry:
+    """Return one entry for all of these, which are of the same version and sorted by time."""
+    if len(entries) == 1:
+        return entries[0]
+    fields = union_of([entry["fieldsV1"] for entry in entries])
+    return Manager(name=ANCIENT, operation="Update", api_version=version).entry(fields, entries[-1].get("time"))

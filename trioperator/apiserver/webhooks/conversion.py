@@ -18,6 +18,7 @@ from ..custom import schema
 from ..model.client_config import Conversion
 from ..model.kinds import Kind
 from ..model.metadata import check_metadata
+from ..model.status_causes import first_causes
 from ..store.state import State
 from ..store.storage import Stored
 from .client import WebhookCallError, WebhookClient
@@ -245,7 +246,6 @@ def _checked(kind: Kind, field: str, texts: Any) -> Any:
         if not isinstance(value, str):
             raise _InvalidReviewError(f"metadata: metadata.{field}[{key}] must be a string in converted object")
     proper = {"name": "a", "namespace": "a" if kind.namespaced else ""}
-    causes = check_metadata(kind, {**proper, field: texts})
-    if causes:
+    if causes := first_causes(check_metadata(kind, {**proper, field: texts})):
         raise _InvalidReviewError("metadata: " + ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
     return texts

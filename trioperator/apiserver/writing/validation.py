@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..model import metadata
 from ..model.errors import bad_request, conflict, invalid
 from ..model.kinds import Kind
 from ..model.nesting import TOO_DEEP, is_too_deep
-from ..model.status_causes import StatusCause
+from ..model.status_causes import StatusCause, first_causes
 from ..store.storage import Stored
 
 __all__ = [
@@ -68,18 +69,17 @@ def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, war
     if is_too_deep(obj):
         raise bad_request(TOO_DEEP)
     meta = obj["metadata"]
-    causes = [] if old is None else metadata.check_metadata_update(meta, old["metadata"])
-    causes += [*metadata.check_metadata(kind, meta), *check_object(kind, obj, old, warnings)]
-    if causes:
+    updates = () if old is None else metadata.check_metadata_update(meta, old["metadata"])
+    parts = (updates, metadata.check_metadata(kind, meta), check_object(kind, obj, old, warnings))
+    if causes := first_causes(itertools.chain.from_iterable(parts)):
         raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 
 
 def check_nulls(kind: Kind, obj: Mapping[str, Any]) -> None:
     """Raise InvalidError for nulls that an apply has left where the schema requires a value."""
-    if kind.custom is not None and kind.custom.structure is not None:
-        causes = list(null_causes(kind.custom.structure, obj))
-        if causes:
-            raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
+    structure = kind.custom.structure if kind.custom is not None else None
+    if structure is not None and (causes := first_causes(null_causes(structure, obj))):
+        raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
 
 
 def is_removable(kind: Kind, obj: Mapping[str, Any]) -> bool:

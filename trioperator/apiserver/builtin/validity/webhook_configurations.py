@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...custom.cel import problem_of
 from ...model.client_config_validation import check_client_config, check_review_versions
-from ...model.status_causes import StatusCause, invalid_value
+from ...model.status_causes import StatusCause, forbidden, invalid_value
 
 __all__ = ["CONFIGURATIONS", "MUTATING", "VALIDATING", "check_configuration"]
 
@@ -22,23 +22,28 @@ _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES: Final = ("*", "Cluster", "Namespaced")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _CONDITIONS_LIMIT: Final = 64
+_EXPRESSIONS_LIMIT: Final = 100_000  # characters, which take 3 µs each
+_BASE_LENGTH: Final = 20  # of an expression, besides its characters
 
 
-def check_configuration(obj: Mapping[str, Any]) -> list[StatusCause]:
-    """Return the validation errors of the configuration, whose defaults are set."""
-    causes: list[StatusCause] = []
-    names: list[str] = []
-    for at, hook in enumerate(obj.get("webhooks") or ()):
+def check_configuration(obj: Mapping[str, Any]) -> Iterable[StatusCause]:
+    """Yield the validation errors of the configuration, whose defaults are set."""
+    hooks = obj.get("webhooks") or ()
+    conditions = (condition for hook in hooks for condition in hook.get("matchConditions") or ())
+    if sum(_BASE_LENGTH + len(str(item.get("expression") or "")) for item in conditions) > _EXPRESSIONS_LIMIT:
+        yield forbidden("webhooks", "the match conditions take too long to compile")
+        return
+    names = set[str]()
+    for at, hook in enumerate(hooks):
         path, name = f"webhooks[{at}]", str(hook.get("name") or "")
-        causes.extend(_check_webhook(hook, path))
+        yield from _check_webhook(hook, path)
         versions = hook.get("admissionReviewVersions") or ()
         required = ": must specify one of v1, v1beta1"
-        causes.extend(check_review_versions(versions, f"{path}.admissionReviewVersions", required=required))
+        yield from check_review_versions(versions, f"{path}.admissionReviewVersions", required=required)
         if name in names:
-            causes.append(StatusCause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate"))
+            yield StatusCause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
         if name:
-            names.append(name)
-    return causes
+            names.add(name)
 
 
 def _check_webhook(hook: Mapping[str, Any], path: str) -> Iterable[StatusCause]:
@@ -135,8 +140,8 @@ def _check_conditions(conditions: Sequence[Mapping[str, Any]], path: str) -> Ite
     if len(conditions) > _CONDITIONS_LIMIT:
         text = f"Too many: {len(conditions)}: must have at most {_CONDITIONS_LIMIT} items"
         yield StatusCause(path, text, "FieldValueTooMany")
-    names: list[str] = []
-    for at, condition in enumerate(conditions):
+    names = set[str]()
+    for at, condition in enumerate(conditions[: _CONDITIONS_LIMIT + 1]):
         name, expression = condition.get("name") or "", str(condition.get("expression") or "").strip()
         if not expression:
             yield StatusCause(f"{path}[{at}].expression", "Required value", "FieldValueRequired")
@@ -146,4 +151,4 @@ def _check_conditions(conditions: Sequence[Mapping[str, Any]], path: str) -> Ite
             yield StatusCause(f"{path}[{at}].name", "Required value", "FieldValueRequired")
         elif name in names:
             yield StatusCause(f"{path}[{at}].name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
-        names.append(name)
+        names.add(name)
