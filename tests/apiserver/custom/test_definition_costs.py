@@ -37,6 +37,11 @@ def test_the_number_of_different_patterns_and_rules_is_limited(schemas: list[dic
     assert problems(*schemas) == ["spec.versions: Forbidden: must have at most 1000 patterns and 2000 rules"]
 
 
+def test_the_number_of_schemas_is_limited() -> None:
+    (problem,) = problems(*[{"type": "string"}] * 15_000)
+    assert "must have at most 15000 schemas, with those in schemas" in problem
+
+
 def test_what_is_the_same_counts_once() -> None:
     assert problems(*[{"pattern": "a", "x-kubernetes-validations": [{"rule": "true"}]}] * 5000) == []
 

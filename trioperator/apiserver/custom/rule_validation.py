@@ -139,11 +139,13 @@ def _times(node: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _nodes(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield schema
-    found = [sub for _, sub in _properties(schema)] + [schema.get("items"), schema.get("additionalProperties")]
-    for sub in found:
-        if isinstance(sub, Mapping):
-            yield from _nodes(sub)
+    pending: list[Any] = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping):
+            yield node
+            found = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
+            pending += reversed(found)
 
 
 def _properties(schema: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:

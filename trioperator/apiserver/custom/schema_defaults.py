@@ -9,6 +9,7 @@ from ..model.status_causes import StatusCause, first_causes, invalid_value
 from ..model.structure import Structure
 from .embedded import EmbeddedError, check_embedded, coerce_embedded
 from .schema import compile_schema, prune
+from .structural_schema import subschemas
 from .validation import validate
 from .validation_rules import check_rules
 
@@ -19,7 +20,13 @@ _HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})  # of embedded obje
 
 def check_defaults(schema: Mapping[str, Any], path: str) -> list[StatusCause]:
     """Return the errors of the defaults. Those in values of maps are not checked, as on the real server."""
+    if not _has_defaults(schema):
+        return []
     return first_causes(_check_defaults(schema, compile_schema(schema), path))
+
+
+def _has_defaults(schema: Mapping[str, Any]) -> bool:
+    return schema.get("default") is not None or any(_has_defaults(sub) for _, sub in subschemas(schema))
 
 
 def _check_defaults(schema: Mapping[str, Any], node: Structure, path: str) -> Iterator[StatusCause]:

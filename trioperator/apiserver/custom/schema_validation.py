@@ -56,7 +56,7 @@ class _Place:
 def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[StatusCause]:
     """Return the errors of the schema of a version, which has a status subresource or not."""
     causes = [*_check_root(schema, path, has_status=has_status)]
-    is_convertible = not any(word in _UNCONVERTIBLE for node in _nodes(schema) for word in node)
+    is_convertible = all(_UNCONVERTIBLE.isdisjoint(node) for node in _nodes(schema))
     if is_convertible:
         causes += check_structural(schema, path) or check_defaults(schema, path)
     is_structural = is_convertible and not causes
@@ -95,7 +95,7 @@ def _check_words(schema: Schema, path: str, place: _Place) -> Iterator[StatusCau
         yield unsupported(f"{path}.type", found, _TYPES)
     if schema.get("default") is not None and place.no_defaults:
         yield forbidden(f"{path}.default", f"must not be set {place.no_defaults}")
-    for word in _UNSUPPORTED:
+    for word in _UNSUPPORTED if not _UNCONVERTIBLE.isdisjoint(schema) else ():
         if schema.get(word) not in (None, "", {}) or (word in schema and word in {"$ref", "additionalItems"}):
             yield forbidden(f"{path}.{word}", f"{word} is not supported")
     if found == "null":
@@ -113,7 +113,7 @@ def _check_words(schema: Schema, path: str, place: _Place) -> Iterator[StatusCau
 
 
 def _check_parts(schema: Schema, path: str, place: _Place) -> Iterator[StatusCause]:
-    inner = dataclasses.replace(place, is_root=False)
+    inner = dataclasses.replace(place, is_root=False) if place.is_root else place
     if isinstance(schema.get("additionalProperties"), Mapping):
         reason = "inside additionalProperties applying to object metadata" if place.is_in_metadata else ""
         values = dataclasses.replace(inner, no_defaults=reason or inner.no_defaults)
@@ -231,9 +231,10 @@ def unrecognized_formats(schema: Schema) -> Iterator[str]:
 
 def _nodes(schema: Schema) -> Iterator[Schema]:
     """Yield the schema and all schemas in it."""
-    yield schema
-    parts = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
-    parts += [schema.get("not"), *(sub for word in ("allOf", "anyOf", "oneOf") for sub in schema.get(word) or ())]
-    for part in parts:
-        if isinstance(part, Mapping):
-            yield from _nodes(part)
+    pending: list[Any] = [schema]
+    while pending:
+        node = pending.pop()
+        yield node
+        parts = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
+        parts += [node.get("not"), *(sub for word in ("allOf", "anyOf", "oneOf") for sub in node.get(word) or ())]
+        pending += [part for part in reversed(parts) if isinstance(part, Mapping)]

@@ -63,9 +63,10 @@ def _wrong(value: Any, path: str, text: str) -> StatusCause:
 def _enum_check(enum: list[Any]) -> Check:
     texts = [text_of(value) for value in enum]
     shown = ", ".join(text if isinstance(value, str) else f'"{text}"' for value, text in zip(enum, texts, strict=True))
+    known = frozenset(texts)
 
     def check(value: Any, path: str) -> StatusCause | None:
-        if text_of(value) in texts:
+        if text_of(value) in known:
             return None
         text = f"Unsupported value: {text_of(value)}: supported values: {shown}"
         return StatusCause(path, text, "FieldValueNotSupported")
