@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from . import cel_functions as k8s
+from .cel_limits import OVERLOADS
 
 __all__ = ["declarations"]
 
@@ -34,7 +35,22 @@ def declarations(cel: Any) -> list[Any]:
             known = overloads.setdefault(name, [])
             ident = f"kubernetes_{name}_{len(known)}"
             known.append(cel.Overload(ident, result, parameters, is_member, function))
-    return [cel.FunctionDecl(name, known) for name, known in overloads.items()]
+    return [cel.FunctionDecl(name, known) for name, known in overloads.items()] + list(_limited(cel))
+
+
+def _limited(cel: Any) -> Iterator[Any]:
+    """Yield the declarations of the functions that replace those of the library, which have no limits."""
+    types = {"STRING": cel.Type.STRING, "BOOL": cel.Type.BOOL, "INT": cel.Type.INT, "LIST": cel.Type.List(cel.Type.DYN)}
+    for name, overloads in OVERLOADS.items():
+        yield cel.FunctionDecl(
+            name,
+            [
+                cel.Overload(
+                    f"limited_{name}_{at}", types[result], [types[each] for each in given], is_member, function
+                )
+                for at, (_, result, given, function, is_member) in enumerate(overloads)
+            ],
+        )
 
 
 def _functions(types: Any) -> Iterator[_Overload]:

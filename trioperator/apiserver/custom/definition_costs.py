@@ -27,7 +27,7 @@ Object = Mapping[str, Any]
 
 
 def check_costs(versions: Sequence[Object], path: str) -> Iterator[StatusCause]:
-    """Yield an error if the versions have too many schemas, patterns or rules, or ones that take too long to compile."""
+    """Yield an error if the versions have too many schemas, patterns or rules, or if compiling them takes too long."""
     patterns, nodes, count = _patterns_and_rules(versions)
     if count > _SCHEMAS_LIMIT:
         yield forbidden(path, f"must have at most {_SCHEMAS_LIMIT} schemas, with those in schemas, but has {count}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ __all__ = ["check_rules", "compile_message", "compile_rule", "normal_field_path"
 
 _VARIABLES: Final = ("self", "oldSelf")
 _FIELD: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
+_SECONDS: Final = 0.4  # of CPU time for all rules of an object; the real server estimates the cost
+_EXPENSIVE: Final = (
+    "Invalid value: null: validation failed due to running out of cost budget, no further validation rules will be run"
+)
 _MESSAGE_LIMIT: Final = 5 * 1024
 
 
@@ -67,7 +72,14 @@ def check_rules(
 ) -> Iterator[StatusCause]:
     """Yield the violated rules of the object, new or as an update of *old*."""
     if is_installed():
-        yield from _Visitor(warnings).visit(node, obj, old, path="", correlated=(node, obj, old))
+        try:
+            yield from _Visitor(warnings).visit(node, obj, old, path="", correlated=(node, obj, old))
+        except _TooExpensiveError:
+            yield StatusCause("<nil>", _EXPENSIVE)
+
+
+class _TooExpensiveError(Exception):
+    """Raised when the rules of an object take too long."""
 
 
 class _Visitor:
@@ -76,6 +88,7 @@ class _Visitor:
     def __init__(self, warnings: list[str]) -> None:
         self._warnings = warnings
         self._unchanged: dict[tuple[int, int], bool] = {}
+        self._end = time.thread_time() + _SECONDS
 
     def visit(
         self, node: Structure, value: Any, old: Any, *, path: str, correlated: tuple[Structure, Any, Any]
@@ -88,6 +101,8 @@ class _Visitor:
         if value is None or not node.rules_below:
             return
         for rule in node.rules:
+            if time.thread_time() > self._end:
+                raise _TooExpensiveError
             cause = _violation(rule, node, value, old, path)
             if cause is None:
                 continue
