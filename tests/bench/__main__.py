@@ -1,6 +1,7 @@
 """``python -m tests.bench``: choose what to measure, run it repeatedly, print the table.
 
 ``python -m tests.bench embedded`` measures the embedded API server itself: see :mod:`tests.bench.figures`.
+``python -m tests.bench instructions`` counts instructions, which other load does not change.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from collections.abc import Iterator
 if __package__ in {None, ""}:  # run as a folder: `python tests/bench`
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
 
-from tests.bench import figures
-from tests.bench.environments import KOPF, find_kopf, find_trioperator
-from tests.bench.objects import clear_objects, prepare, remove_all_traces
+from tests.bench import figures, instructions
+from tests.bench.environments import KOPF, find_kopf, find_peer, find_trioperator
+from tests.bench.objects import PEER, clear_objects, prepare, remove_all_traces
 from tests.bench.processes import Framework, RunFailed
-from tests.bench.report import Results, render_table, write_json
-from tests.bench.scenarios import ONE_STYLE, SCENARIOS, Run, Sizes
+from tests.bench.report import Results, read_json, render_table, write_json
+from tests.bench.scenarios import FOR_PROGRAMS, ONE_STYLE, SCENARIOS, Run, Sizes
 from tests.bench.servers import ApiServer, ServerFailed, find_assets, open_embedded, open_given, open_real
 
 
 def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    both = ["kopf", "trioperator"]
+    both = ["kopf", "peer", "trioperator"]
     add = parser.add_argument
     add("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all without any")
     add(
@@ -47,6 +48,7 @@ def parse_options() -> argparse.Namespace:
     add("--kopf", default=KOPF, metavar="VERSION", help="which release of Kopf (default: %(default)s)")
     add("--with", choices=["events", "lease"], help="with this, by trioperator: to measure what it costs")
     add("--own-venv", action="store_true", help="install the checkout into an environment of its own")
+    add("--against", type=pathlib.Path, metavar="FILE", help="compare with what --json has written of another commit")
     add("--json", type=pathlib.Path, metavar="FILE", help="write the figures of all repetitions to it")
     add("--keep", type=pathlib.Path, metavar="DIR", help="keep logs and journals there")
     options = parser.parse_args()
@@ -57,6 +59,8 @@ def parse_options() -> argparse.Namespace:
     if chosen is not None:
         os.environ["BENCH_WITH"] = chosen  # for the operators
     options.frameworks = ["trioperator"] if chosen else options.framework or both
+    if options.framework and "peer" in options.framework and not PEER:
+        parser.error("set $BENCH_PEER to the path of the peer's program")
     options.styles = ["sync", "async"] if options.style == "both" else [options.style]
     return options
 
@@ -90,6 +94,8 @@ def run_all(options: argparse.Namespace, server: ApiServer, folder: pathlib.Path
             for style in options.styles if scenario not in ONE_STYLE else options.styles[:1]:
                 ordered = frameworks if number % 2 == 0 else frameworks[::-1]
                 for framework in ordered:
+                    if framework.program is not None and scenario not in FOR_PROGRAMS:
+                        continue
                     where = folder / f"{number + 1}-{scenario}-{style}-{framework.name}"
                     print(f"round {number + 1}: {scenario} {style} {framework.name}", file=sys.stderr, flush=True)
                     run = Run(framework=framework, server=server, style=style, sizes=sizes, folder=where)
@@ -106,6 +112,8 @@ def _find_frameworks(options: argparse.Namespace) -> list[Framework]:
     found = []
     if "kopf" in options.frameworks:
         found.append(find_kopf(options.kopf))
+    if "peer" in options.frameworks and PEER:
+        found.append(find_peer(PEER))
     if "trioperator" in options.frameworks:
         found.append(find_trioperator(own=options.own_venv))
     return found
@@ -115,6 +123,8 @@ def main() -> int:
     """Measure and print. Returns 1 if anything that was to be measured has failed, 0 otherwise, missed goals or not."""
     if sys.argv[1:2] == ["embedded"]:
         return figures.main(sys.argv[2:])
+    if sys.argv[1:2] == ["instructions"]:
+        return instructions.main(sys.argv[2:])
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that everything is taken down
     results = Results(scale=options.objects)
@@ -129,7 +139,7 @@ def main() -> int:
             return 1
         except KeyboardInterrupt:
             results.add_failure("interrupted")
-    print(render_table(results))
+    print(render_table(results, before=read_json(options.against) if options.against else None))
     if options.json:
         write_json(results, options.json)
     return 1 if results.failures else 0

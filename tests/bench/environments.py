@@ -10,7 +10,7 @@ import venv
 
 from tests.bench.processes import Framework
 
-__all__ = ["KOPF", "find_kopf", "find_trioperator"]
+__all__ = ["KOPF", "find_kopf", "find_peer", "find_trioperator"]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KOPF = "1.45.2"
@@ -38,6 +38,14 @@ def find_trioperator(*, own: bool = False) -> Framework:
         [python, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
     return Framework(name="trioperator", version=version.stdout.strip(), python=python, environment=environment)
+
+
+def find_peer(program: str) -> Framework:
+    """Return a program that is the same operator in another language."""
+    path = pathlib.Path(program).resolve()
+    if not os.access(path, os.X_OK):
+        raise SystemExit(f"$BENCH_PEER is no program: {path}")
+    return Framework(name="peer", version=path.name, python=path, environment={}, program=path)
 
 
 def _can_import(python: pathlib.Path, environment: dict[str, str]) -> bool:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import time
-from typing import Any
+from typing import Any, Final
 
 from tests.bench.api import MERGE_PATCH, ApiFailed, Connection, load_target
 
-__all__ = ["COLLECTION", "NAMESPACE", "build_object", "clear_objects", "count_objects", "prepare", "remove_all_traces"]
+__all__ = [
+    "COLLECTION",
+    "NAMESPACE",
+    "PEER",
+    "build_object",
+    "clear_objects",
+    "count_objects",
+    "prepare",
+    "remove_all_traces",
+]
 
-GROUP, VERSION, PLURAL, KIND = "bench.trioperator.dev", "v1", "workloads", "Workload"
+# The path of a program that is measured beside the frameworks, which brings its own kind: see the README.
+PEER: Final = os.environ.get("BENCH_PEER")
+
+GROUP, VERSION, PLURAL, KIND = (
+    ("kopf.dev", "v1", "kopfexamples", "KopfExample")
+    if PEER
+    else ("bench.trioperator.dev", "v1", "workloads", "Workload")
+)
 NAMESPACE = "trioperator-bench"
 COLLECTION = f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/{PLURAL}"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -22,7 +39,7 @@ _CRD = {
     "spec": {
         "group": GROUP,
         "scope": "Namespaced",
-        "names": {"kind": KIND, "plural": PLURAL, "singular": "workload"},
+        "names": {"kind": KIND, "plural": PLURAL, "singular": KIND.lower()},
         "versions": [
             {
                 "name": VERSION,

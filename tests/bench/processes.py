@@ -11,6 +11,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tests.bench.objects import GROUP, PLURAL, VERSION
 
 __all__ = ["Framework", "Journal", "OperatorProcess", "RunFailed", "cpu_seconds", "open_operator", "resident_mib"]
 
@@ -24,17 +27,37 @@ class RunFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """A framework under measurement, and the interpreter that has it."""
+    """A framework under measurement, and the interpreter that has it; or a *program* that is an operator as it is."""
 
     name: str
     version: str
     python: pathlib.Path
     environment: dict[str, str]
+    program: pathlib.Path | None = None
 
     @property
     def command(self) -> list[str]:
         """The beginning of its command line."""
         return [str(self.python), "-m", self.name]
+
+    def run(self, *, handlers: str, style: str, journal: pathlib.Path) -> tuple[list[str], dict[str, str]]:
+        """Return the command that runs its operator, and the environment variables."""
+        if self.program is not None:
+            return [str(self.program)], {"ROLE": _ROLES[handlers], "OUT": str(journal)}
+        election = ["--leader-elect"] if "lease" in os.environ.get("BENCH_WITH", "") else []
+        command = [*self.command, "run", "-A", "--standalone", *election, str(HERE / "subject.py")]
+        return command, {
+            **self.environment,
+            "BENCH_FRAMEWORK": self.name,
+            "BENCH_STYLE": style,
+            "BENCH_RESOURCE": f"{GROUP}/{VERSION}/{PLURAL}",
+            "BENCH_HANDLERS": "lifecycle" if handlers == "resume" else handlers,
+            "BENCH_JOURNAL": str(journal),
+        }
+
+
+# What the handlers of the subject are called in the environment of a program.
+_ROLES: Final = {"lifecycle": "storm", "resume": "resume", "events": "event"}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -71,9 +94,10 @@ class Journal:
         self._offset += len(whole)
         for line in whole.decode().splitlines():
             what, name, at = line.split()
+            what, when = what.partition(":")[0], _parse_time(at)
             self.counts[what] += 1
-            self.first.setdefault((what, name), int(at))
-            self.latest = max(self.latest, int(at))
+            self.first.setdefault((what, name), when)
+            self.latest = max(self.latest, when)
 
     def forget(self) -> None:
         """Begin to count from zero."""
@@ -81,6 +105,13 @@ class Journal:
         self.counts.clear()
         self.first.clear()
         self.latest = 0
+
+
+def _parse_time(text: str) -> int:
+    """Return the time of a call in monotonic nanoseconds; programs may write the wall time, in seconds."""
+    if "." not in text:
+        return int(text)
+    return round((float(text) - time.time() + time.monotonic()) * 1e9)
 
 
 class OperatorProcess:
@@ -164,18 +195,8 @@ def open_operator(
     """Run the operator; it is killed at the end if it has not been stopped."""
     folder.mkdir(parents=True, exist_ok=True)
     log, journal = folder / "operator.log", Journal(folder / "journal")
-    environment = {
-        **os.environ,
-        **framework.environment,
-        "KUBECONFIG": str(kubeconfig),
-        "BENCH_FRAMEWORK": framework.name,
-        "BENCH_STYLE": style,
-        "BENCH_HANDLERS": handlers,
-        "BENCH_JOURNAL": str(journal.path),
-        **variables,
-    }
-    election = ["--leader-elect"] if "lease" in os.environ.get("BENCH_WITH", "") else []
-    command = [*framework.command, "run", "-A", "--standalone", *election, str(HERE / "subject.py")]
+    command, own = framework.run(handlers=handlers, style=style, journal=journal.path)
+    environment = {**os.environ, **own, "KUBECONFIG": str(kubeconfig), **variables}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output

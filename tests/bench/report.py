@@ -6,10 +6,11 @@ import dataclasses
 import json
 import pathlib
 import statistics
+from typing import Final
 
 from tests.bench.scenarios import Figures
 
-__all__ = ["GOALS", "Results", "render_table", "write_json"]
+__all__ = ["GOALS", "PEER_GOALS", "Results", "read_json", "render_table", "write_json"]
 
 Key = tuple[str, str, str]
 
@@ -29,6 +30,14 @@ GOALS: dict[tuple[str, str], float] = {
     ("--help", "cpu s"): 1.0,
 }
 """The most that trioperator may take of what Kopf takes, by phase and figure."""
+
+PEER_GOALS: dict[tuple[str, str], float] = {
+    **{(phase, "cpu s"): 1.0 for phase in ("create", "update", "delete")},
+    **{(phase, name): 1.5 for phase in ("restart", "big restart") for name in ("cpu s", "wall s")},
+    ("big restart", "memory MiB"): 0.5,
+    **{(f"{what} one by one", name): 0.9 for what in ("create", "update") for name in ("p50 ms", "p99 ms")},
+}
+"""The most that trioperator may take of what the same operator takes on controller-runtime."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,30 +60,48 @@ class Results:
         """Note what could not be measured, and why."""
         self.failures.append(text)
 
+    def spread(self, framework: str, key: Key) -> float | None:
+        """Return how far the repetitions are apart, as a part of their median; None if there is only one."""
+        values = self.rounds.get(framework, {}).get(key, [])
+        middle = statistics.median(values) if values else 0.0
+        return (max(values) - min(values)) / middle if len(values) > 1 and middle else None
+
     def medians(self, framework: str) -> dict[Key, float]:
         """Return the median of all repetitions for each figure."""
         return {key: statistics.median(values) for key, values in self.rounds.get(framework, {}).items()}
 
 
-def render_table(results: Results) -> str:
-    """Draw a table: one line for each figure that at least one framework has other than zero."""
-    kopf, ours = results.medians("kopf"), results.medians("trioperator")
-    title = f"{results.server}, {results.scale} objects"
-    lines = [f"{title:<46}{'kopf':>10}{'trioperator':>13}{'ratio':>8}  goal"]
+_COLUMNS: Final = ("kopf", "peer", "trioperator", "/kopf", "/peer", "spread", "before")
+
+
+def render_table(results: Results, *, before: Results | None = None) -> str:
+    """Draw a table: one line for each figure that at least one framework has other than zero.
+
+    ``spread`` is that of trioperator's repetitions; ``before`` compares with its figures in other results.
+    """
+    kopf, peer, ours = (results.medians(name) for name in ("kopf", "peer", "trioperator"))
+    earlier = {} if before is None else before.medians("trioperator")
+    lines = [f"{f'{results.server}, {results.scale} objects':<46}{''.join(f'{name:>12}' for name in _COLUMNS)}  goal"]
     group: tuple[str, str] | None = None
-    for key in dict.fromkeys([*kopf, *ours]):
-        theirs, mine = kopf.get(key), ours.get(key)
-        if not theirs and not mine:
+    for key in dict.fromkeys([*kopf, *peer, *ours]):
+        mine = ours.get(key)
+        if not kopf.get(key) and not peer.get(key) and not mine:
             continue
         phase, style, name = key
         if (phase, style) != group:
             group = (phase, style)
             lines.append("")
-        ratio = mine / theirs if mine is not None and theirs else None
-        cells = f"{_number(theirs):>10}{_number(mine):>13}{_number(ratio):>8}"
-        lines.append(f"{f'{phase} ({style}): {name}':<46}{cells}  {_verdict(phase, name, ratio)}")
+        ratios = _divide(mine, kopf.get(key)), _divide(mine, peer.get(key))
+        values = [kopf.get(key), peer.get(key), mine, *ratios]
+        values += [results.spread("trioperator", key), _divide(mine, earlier.get(key))]
+        cells = "".join(f"{_number(value):>12}" for value in values)
+        lines.append(f"{f'{phase} ({style}): {name}':<46}{cells}  {_verdict(phase, name, *ratios)}")
     lines += [f"\nFAILED {failure}" for failure in results.failures]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _divide(mine: float | None, theirs: float | None) -> float | None:
+    return mine / theirs if mine is not None and theirs else None
 
 
 def _number(value: float | None) -> str:
@@ -83,11 +110,28 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value == int(value) and abs(value) >= 10 else f"{value:.2f}"
 
 
-def _verdict(phase: str, name: str, ratio: float | None) -> str:
-    goal = GOALS.get((phase, name))
-    if goal is None or ratio is None:
-        return ""
-    return f"<= {goal:.2f} {'ok' if ratio <= goal else 'MISSED'}"
+def _verdict(phase: str, name: str, to_kopf: float | None, to_peer: float | None) -> str:
+    """Return which goals are met: of what Kopf takes, and of what the peer takes."""
+    verdicts = []
+    for who, goals, ratio in (("kopf", GOALS, to_kopf), ("peer", PEER_GOALS, to_peer)):
+        goal = goals.get((phase, name))
+        if goal is not None and ratio is not None:
+            verdicts.append(f"<= {goal:.2f} of {who}: {'ok' if ratio <= goal else 'MISSED'}")
+    return ", ".join(verdicts)
+
+
+def read_json(path: pathlib.Path) -> Results:
+    """Read what :func:`write_json` has written."""
+    content = json.loads(path.read_text())
+    results = Results(scale=content["objects"], server=content["server"], failures=content["failures"])
+    for framework, phases in content["figures"].items():
+        results.rounds[framework] = {
+            (phase, style, name): numbers
+            for phase, styles in phases.items()
+            for style, figures in styles.items()
+            for name, numbers in figures.items()
+        }
+    return results
 
 
 def write_json(results: Results, path: pathlib.Path) -> None:

@@ -19,7 +19,7 @@ from tests.bench.processes import Framework, OperatorProcess, RunFailed, open_op
 from tests.bench.reviews import run_reviews, write_certificate
 from tests.bench.servers import ApiServer, free_ports
 
-__all__ = ["ONE_STYLE", "SCENARIOS", "Figures", "Run", "Sizes"]
+__all__ = ["FOR_PROGRAMS", "ONE_STYLE", "SCENARIOS", "Figures", "Run", "Sizes"]
 
 Figures = dict[str, float]
 """The figures of one phase by name; seconds, MiB, milliseconds or numbers of requests, as the name says."""
@@ -33,6 +33,7 @@ class Sizes:
 
     objects: int = 1000
     restart_objects: int = 2000
+    many_objects: int = 10_000
     events: int = 5000
     single_objects: int = 200
     indexed_objects: int = 10_000
@@ -179,17 +180,24 @@ def measure_lifecycle(run: Run) -> dict[str, Figures]:
 
 def measure_restart(run: Run) -> dict[str, Figures]:
     """Start with objects that are all handled already; each is seen by the handler for resuming."""
-    count = run.sizes.restart_objects
+    return {"restart": _restart(run, run.sizes.restart_objects)}
+
+
+def measure_big_restart(run: Run) -> dict[str, Figures]:
+    """Do the same with many objects."""
+    return {"big restart": _restart(run, run.sizes.many_objects)}
+
+
+def _restart(run: Run, count: int) -> Figures:
     with run.operator("lifecycle", part="before") as operator:
         operator.wait_until_idle()
         run.load("create", count)
         operator.wait_for("create", count)
         operator.wait_until_idle()
-    with run.operator("lifecycle") as operator:
+    with run.operator("resume") as operator:
         phase = _Phase(run, operator, from_start=True)
         operator.wait_for("resume", count)
-        figures = phase.end(began=operator.started_at, what="resume")
-    return {"restart": figures}
+        return phase.end(began=operator.started_at, what="resume")
 
 
 def measure_events(run: Run) -> dict[str, Figures]:
@@ -299,6 +307,7 @@ SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "start": measure_start,
     "lifecycle": measure_lifecycle,
     "restart": measure_restart,
+    "big-restart": measure_big_restart,
     "events": measure_events,
     "latency": measure_latency,
     "indexing": measure_indexing,
@@ -306,6 +315,9 @@ SCENARIOS: Mapping[str, Callable[[Run], dict[str, Figures]]] = {
     "timers": measure_timers,
     "admission": measure_admission,
 }
+
+FOR_PROGRAMS = frozenset({"lifecycle", "restart", "big-restart", "events", "latency"})
+"""The scenarios that a peer's program knows."""
 
 ONE_STYLE = frozenset({"start", "daemons"})
 """The scenarios that are the same in both styles: daemons are always async, since each sync one takes a thread."""

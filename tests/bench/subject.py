@@ -1,9 +1,10 @@
 """The operator that both frameworks run, as it is: only features of Kopf's documentation.
 
 The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
-``async`` handlers), ``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons``, ``timers`` or
-``admission``), and ``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for
-which object, and when. ``BENCH_PORT``, ``BENCH_CERT`` and ``BENCH_KEY`` are for the webhook server.
+``async`` handlers), ``BENCH_RESOURCE`` (group, version and plural), ``BENCH_HANDLERS`` (``lifecycle``, ``events``,
+``indexing``, ``daemons``, ``timers`` or ``admission``), and ``BENCH_JOURNAL``, the file to which each call of a handler
+adds one line: what was called, for which object, and when. ``BENCH_PORT``, ``BENCH_CERT`` and ``BENCH_KEY`` are for the
+webhook server.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     kopf = importlib.import_module(os.environ["BENCH_FRAMEWORK"])
 
-RESOURCE = ("bench.trioperator.dev", "v1", "workloads")
+RESOURCE = os.environ["BENCH_RESOURCE"].split("/")
 STYLE = os.environ["BENCH_STYLE"]
 HANDLERS = os.environ["BENCH_HANDLERS"]
 JOURNAL = os.open(os.environ["BENCH_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
