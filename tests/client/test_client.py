@@ -316,7 +316,8 @@ async def test_any_other_request_can_be_sent(client: Client) -> None:
     assert b"gitVersion" in await client.request("GET", "/version")
 
 
-async def test_a_kind_whose_version_is_not_served_any_more_is_looked_up_again() -> None:
+@pytest.mark.parametrize("method", ["get", "list", "watch"])
+async def test_a_kind_whose_version_is_not_served_any_more_is_looked_up_again(method: str) -> None:
     served = {"v1": True}
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -326,14 +327,32 @@ async def test_a_kind_whose_version_is_not_served_any_more_is_looked_up_again() 
         paths = {
             "/apis": {"kind": "APIGroupList", "groups": [group]},
             f"/apis/x.org/{version}": {"kind": "APIResourceList", "resources": [things]},
-            f"/apis/x.org/{version}/namespaces/default/things/one": {"kind": "Thing", "apiVersion": f"x.org/{version}"},
+            f"/apis/x.org/{version}/namespaces/default/things/one": thing(version),
+            f"/apis/x.org/{version}/namespaces/default/things": listed(version),
         }
         found = paths.get(request.url.path)
         return ok(found) if found else status(404, "the server could not find the requested resource", details={})
 
+    async def read(client: Client) -> Any:
+        if method == "get":
+            return await client.get("things.x.org", "one")
+        if method == "list":
+            return (await client.list("things.x.org"))[0]
+        async with client.watch("things.x.org") as events:
+            return (await anext(events)).object
+
     async with opened(Memory(respond)) as client:
-        assert (await client.get("things.x.org", "one"))["apiVersion"] == "x.org/v1"
+        assert (await read(client))["apiVersion"] == "x.org/v1"
         served["v1"] = False
         with pytest.raises(NotFoundError):
-            await client.get("things.x.org", "one")
-        assert (await client.get("things.x.org", "one"))["apiVersion"] == "x.org/v2"
+            await read(client)
+        assert (await read(client))["apiVersion"] == "x.org/v2"
+
+
+def thing(version: str) -> dict[str, Any]:
+    return {"kind": "Thing", "apiVersion": f"x.org/{version}", "metadata": {"name": "one"}}
+
+
+def listed(version: str) -> dict[str, Any]:
+    metadata = {"resourceVersion": "1"}
+    return {"kind": "ThingList", "apiVersion": f"x.org/{version}", "metadata": metadata, "items": [thing(version)]}

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from trioperator.errors import NotFoundError
 from trioperator.kube.client import Client, Params
 from trioperator.kube.objects import RawObject
 from trioperator.model.jsontypes import JsonObject
 
-__all__ = ["Labels", "ObjectPages", "make_selectors"]
+__all__ = ["Labels", "Listing", "ObjectPages", "make_selectors"]
 
 #: A selector as a string, such as ``"app=web,tier!=cache"``, or as a mapping of values that must be equal.
 Labels: TypeAlias = str | Mapping[str, str]
+
+
+class Listing(NamedTuple):
+    """Where a list is requested: the client and the path. Call *forget* if the server does not serve that path."""
+
+    kube: Client
+    path: str
+    forget: Callable[[], None]
 
 
 def make_selectors(labels: Labels | None, fields: Labels | None) -> dict[str, str]:
@@ -33,13 +42,11 @@ def _join(selector: Labels) -> str:
 class ObjectPages:
     """An asynchronous iterator over the objects of a list, which is requested page by page.
 
-    *locate* returns the client and the path of the list; *limit* is the size of a page, 0 for the whole list. Nothing
-    is open between pages, so that an iteration can be left at any time.
+    *locate* returns where; *limit* is the size of a page, 0 for the whole list. Nothing is open between pages, so that
+    an iteration can be left at any time.
     """
 
-    def __init__(
-        self, locate: Callable[[], Awaitable[tuple[Client, str]]], params: Params, *, limit: int | None = None
-    ) -> None:
+    def __init__(self, locate: Callable[[], Awaitable[Listing]], params: Params, *, limit: int | None = None) -> None:
         self._locate = locate
         self._params = params
         self._limit = limit
@@ -63,15 +70,19 @@ class ObjectPages:
             try:
                 return raw.decode()
             except msgspec.MsgspecError as exc:
-                client, _ = await self._locate()
-                client.find_logger().warning("%s is left out of a list: %s", raw, exc)
+                found = await self._locate()
+                found.kube.find_logger().warning("%s is left out of a list: %s", raw, exc)
 
     async def _request(self, token: str) -> None:
-        client, path = await self._locate()
-        limit = client.settings.watching.page_size if self._limit is None else self._limit
-        page = await client.list_page(path, params=self._params, limit=limit, continue_=token)
+        kube, path, forget = await self._locate()
+        limit = kube.settings.watching.page_size if self._limit is None else self._limit
+        try:
+            page = await kube.list_page(path, params=self._params, limit=limit, continue_=token)
+        except NotFoundError:
+            forget()
+            raise
         for broken in page.broken:
             name = "An object" if broken.identity is None else broken.identity
-            client.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
+            kube.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
         self._objects.extend(page.items)
         self._token = page.next or None

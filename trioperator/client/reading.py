@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -10,7 +11,7 @@ from trioperator.client.adoption import find_handled
 from trioperator.client.conditions import Condition, describe_condition, is_met
 from trioperator.client.kinds import KindName, TargetName, parse_kind, parse_target
 from trioperator.client.logs import LogLines
-from trioperator.client.paging import Labels, ObjectPages, make_selectors
+from trioperator.client.paging import Labels, Listing, ObjectPages, make_selectors
 from trioperator.client.resources import ResourceFinder
 from trioperator.client.waiting import wait_until
 from trioperator.client.watching import ObjectWatch
@@ -141,9 +142,9 @@ class Reader:
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields)
 
-        async def locate() -> tuple[KubeClient, str]:
+        async def locate() -> Listing:
             kube, resource = await self._find(parsed)
-            return kube, resource.get_path(choose_namespace(kube, resource, namespace, everywhere=all_namespaces))
+            return self._listing(kube, resource, choose_namespace(kube, resource, namespace, everywhere=all_namespaces))
 
         return ObjectPages(locate, params, limit=page_size)
 
@@ -174,8 +175,8 @@ class Reader:
             chosen = f"metadata.name={name}"
             params["fieldSelector"] = ",".join(filter(None, (params.get("fieldSelector"), chosen)))
         kube, resource = await self._find(parsed)
-        path = resource.get_path(choose_namespace(kube, resource, namespace, everywhere=all_namespaces))
-        watch = ObjectWatch(kube, path, params)
+        where = choose_namespace(kube, resource, namespace, everywhere=all_namespaces)
+        watch = ObjectWatch(self._listing(kube, resource, where), params)
         try:
             yield watch
         finally:
@@ -285,15 +286,18 @@ class Reader:
         finally:
             await response.aclose()
 
-    @staticmethod
     async def _wait(
-        target: Target, check: Callable[[RawObject | None], T | None], *, what: str, timeout: float | None
+        self, target: Target, check: Callable[[RawObject | None], T | None], *, what: str, timeout: float | None
     ) -> T:
-        path = target.resource.get_path(target.namespace)
-        result = await wait_until(target.kube, path, target.name, check, timeout=timeout)
+        listing = self._listing(target.kube, target.resource, target.namespace)
+        result = await wait_until(listing, target.name, check, timeout=timeout)
         if result is None:
             raise TimeoutError(f"{target} {what} after {timeout:g} seconds.")
         return result
+
+    def _listing(self, kube: KubeClient, resource: Resource, namespace: str | None) -> Listing:
+        """Return where to list a resource; it is looked up again next time if that is not served any more."""
+        return Listing(kube, resource.get_path(namespace), functools.partial(self._finder.forget, resource))
 
     async def _find(self, kind: KindName) -> tuple[KubeClient, Resource]:
         kube = await self._connect()

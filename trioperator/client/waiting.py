@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import trio
 
+from trioperator.client.paging import Listing
 from trioperator.client.watching import ObjectWatch
-from trioperator.kube.client import Client
 from trioperator.kube.objects import RawObject
 
 __all__ = ["wait_until"]
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 async def wait_until(
-    client: Client, path: str, name: str, check: Callable[[RawObject | None], T | None], *, timeout: float | None
+    listing: Listing, name: str, check: Callable[[RawObject | None], T | None], *, timeout: float | None
 ) -> T | None:
-    """Watch the object *name* of the collection at *path* until *check* returns something else than None: return that.
+    """Watch the object *name* of a collection until *check* returns something else than None: return that.
 
     *check* is called with each state of the object, None while it does not exist. Returns None after *timeout* seconds.
     Raises as watches do, and what *check* raises.
     """
-    watch = ObjectWatch(client, path, {"fieldSelector": f"metadata.name={name}"})
+    watch = ObjectWatch(listing, {"fieldSelector": f"metadata.name={name}"})
     checked = False
     try:
         with trio.move_on_after(math.inf if timeout is None else timeout):

@@ -10,8 +10,16 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 import trio
 
-from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ServerError, TooManyRequestsError
-from trioperator.kube.client import Client, Params
+from trioperator.client.paging import Listing
+from trioperator.errors import (
+    ApiError,
+    ConnectionLostError,
+    ExpiredError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+)
+from trioperator.kube.client import Params
 from trioperator.kube.objects import RawObject
 from trioperator.kube.retry import adjust_delay, iterate_backoffs
 from trioperator.kube.watch import RawWatchEvent, Watch, open_watch
@@ -38,9 +46,10 @@ class ObjectWatch:
     are raised at once.
     """
 
-    def __init__(self, kube: Client, path: str, params: Params) -> None:
-        self._kube = kube
-        self._path = path
+    def __init__(self, listing: Listing, params: Params) -> None:
+        self._kube = listing.kube
+        self._path = listing.path
+        self._forget = listing.forget
         self._params = params
         self._known: dict[str, RawObject] = {}
         self._pending: deque[ObjectEvent] = deque()
@@ -71,6 +80,9 @@ class ObjectWatch:
             self._version = ""
             await self._stack.aclose()
             self._watch = None
+        except NotFoundError:
+            self._forget()
+            raise
         except (ConnectionLostError, ServerError, TooManyRequestsError) as error:
             await self._back_off(error)
 
