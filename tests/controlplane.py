@@ -40,7 +40,7 @@ class ControlPlane:
         self.kubeconfig = folder / "kubeconfig"
         self.clients = trustme.CA()  # of client certificates
         #: The same CA as a file: of the certificate with which the API server calls admission webhooks.
-        self.webhook_client_authority = folder / "clients-ca.pem"
+        self.webhook_client_authority = folder / "clients.crt"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._server = ""
 
@@ -147,7 +147,6 @@ class ControlPlane:
 
     def _write_admission_configuration(self) -> pathlib.Path:
         """Write which certificate the API server shows to webhooks; it is that of the user `api-server`."""
-        self.clients.cert_pem.write_to_path(str(self.webhook_client_authority))
         made = self.clients.issue_cert("api-server.test", common_name="api-server")
         made.private_key_and_cert_chain_pem.write_to_path(str(self.folder / "webhook-client.pem"))
         user = {key: str(self.folder / "webhook-client.pem") for key in ("client-certificate", "client-key")}

@@ -111,7 +111,7 @@ class Bench:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "NGROK_AUTHTOKEN": ""},
+            env={**os.environ, "NGROK_AUTHTOKEN": "", "no_proxy": "*"},
         )
 
 
