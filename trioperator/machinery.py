@@ -82,8 +82,11 @@ def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, 
 def build_machinery(
     plan: Plan, client: Client, indexing: Indexing, invoker: Invoker, *, stopping: trio.Event
 ) -> Machinery:
-    """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set."""
-    settings = plan.settings
+    """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set.
+
+    Where the *client* must not write any more, no handlers are called either, but those of indices.
+    """
+    settings, invoker = plan.settings, invoker.fenced(client.fence)
     essences, causes, records = _build_records(settings)
     pending = PendingPatches()
     patcher = Patcher(client, pending)

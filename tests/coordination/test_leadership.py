@@ -227,6 +227,45 @@ async def test_replicas_that_lose_their_network_never_lead_at_the_same_time(
         assert (await cluster.get("widgets", "w"))["spec"]["size"] == 3
 
 
+@pytest.mark.parametrize("attempt", range(6))  # tasks that are due at the same time run in any order
+async def test_a_leader_that_was_suspended_calls_no_handlers_when_it_wakes(
+    attempt: int, cluster: Cluster, mock_clock: MockClock
+) -> None:
+    replica = make_replica(cluster, "a")
+
+    @trioperator.timer("widgets", registry=replica.bench.registry, interval=8)
+    async def tick(**_: Any) -> None:
+        replica.note("tick")
+
+    @trioperator.on.create("widgets", registry=replica.bench.registry, id="other")
+    async def retry(retry: int, **_: Any) -> None:
+        replica.note(f"retry {retry}")
+        raise trioperator.TemporaryError("not yet", delay=30)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_replica, replica)
+        await step(mock_clock, 1)
+        await cluster.create(widget())
+        await step(mock_clock, 3)
+        assert sorted(set(replica.handled)) == ["create w", "retry 0", "tick"]
+        spec = {"holderIdentity": "b", "leaseDurationSeconds": 3600}
+        await cluster.patch("leases.coordination.k8s.io", "trioperator", {"spec": spec})
+        before = list(replica.calls)
+        mock_clock.jump(60)
+        await step(mock_clock, 5)
+        assert replica.calls == before
+        assert not replica.running
+        nursery.cancel_scope.cancel()
+
+
+async def step(clock: MockClock, seconds: float) -> None:
+    """Let time pass in small steps."""
+    for _ in range(round(seconds * 4)):
+        await settle()
+        clock.jump(0.25)
+    await settle()
+
+
 async def test_times_that_contradict_each_other_are_refused(cluster: Cluster) -> None:
     replica = make_replica(cluster, "a")
     replica.bench.settings.leadership.renew_deadline = 20

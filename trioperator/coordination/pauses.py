@@ -62,7 +62,9 @@ class Pauses:
 
     def check_write(self) -> None:
         """Raise PausedError if the operator must not write any more, as others may have taken over."""
-        if any(trio.current_time() >= deadline for deadline in self._deadlines.values()) or self.at_once:
+        if not self._deadlines and not self.at_once:
+            return
+        if self.at_once or any(trio.current_time() >= deadline for deadline in self._deadlines.values()):
             reasons = " and ".join(self.reasons) or "as it has not renewed its lease in time"
             raise PausedError(f"the operator is paused {reasons}")
 

@@ -20,6 +20,7 @@ import trio
 from trioperator.clock import wall_now
 from trioperator.errors import (
     HandlerTimeoutError,
+    PausedError,
     PermanentError,
     TemporaryError,
     UnfinishedSubhandlersError,
@@ -109,6 +110,7 @@ class Invoker:
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
         self.clients = clients
         self._blocking: dict[Attempt, float] = {}
+        self._fence: Callable[[], None] | None = None
 
     def with_limiter(self, limiter: ThreadLimiter) -> Self:
         """Return an invoker that differs in the limit of its threads only."""
@@ -120,6 +122,12 @@ class Invoker:
         """Return an invoker that differs in the clients of handlers only."""
         other = copy.copy(self)
         other.clients = clients
+        return other
+
+    def fenced(self, fence: Callable[[], None] | None) -> Self:
+        """Return an invoker that differs in its fence only: nothing is called where that raises PausedError."""
+        other = copy.copy(self)
+        other._fence = fence
         return other
 
     def fail_for_blocking(self, attempt: Attempt, limit: float) -> None:
@@ -138,9 +146,8 @@ class Invoker:
         """
         now = wall_now()
         runtime = (now - attempt.started).total_seconds()
-        refused = check_limits(handler, retry=attempt.retry, runtime=runtime)
+        refused = self._refuse(handler, attempt, runtime=runtime, logger=logger)
         if refused is not None:
-            logger.error("%s failed permanently: %s", handler, refused.error)
             return refused
         logger.debug("%s is invoked.", handler)
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
@@ -166,6 +173,19 @@ class Invoker:
         log = logger.debug if handler.is_routine and not attempt.retry else logger.info
         log("%s succeeded.", handler)
         return Outcome(final=True, result=result)
+
+    def _refuse(self, handler: Handler, attempt: Attempt, *, runtime: float, logger: Logger) -> Outcome | None:
+        """Return the outcome of an attempt that must not be made: others have taken over, or it was the last one."""
+        if self._fence is not None:
+            try:
+                self._fence()
+            except PausedError as error:
+                logger.debug("%s is not invoked: %s", handler, error)
+                return Outcome(final=False, interrupted=True)
+        refused = check_limits(handler, retry=attempt.retry, runtime=runtime)
+        if refused is not None:
+            logger.error("%s failed permanently: %s", handler, refused.error)
+        return refused
 
     def _check_blocking(self, handler: Handler, attempt: Attempt) -> None:
         limit = self._blocking.pop(attempt, None)

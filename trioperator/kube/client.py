@@ -79,6 +79,11 @@ class Client:
         client.find_logger = find_logger
         return client
 
+    @property
+    def fence(self) -> Callable[[], None] | None:
+        """What is called before each attempt of a request that may write, if anything."""
+        return self._fence
+
     async def keep_credentials(self) -> None:
         """Renew the credentials before they expire, until cancelled."""
         await self._credentials.serve()

@@ -1,0 +1,224 @@
+"""Replicas on a real API server, with a network that is cut and with clocks that are wrong: leaders, and shards."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+import re
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane import ControlPlane
+from tests.e2e.test_life import example, some_name, until
+from tests.program import Program
+
+# Shorter times than by default, but long enough for a busy machine. The wall clock is wrong by SKEW seconds.
+OPERATOR = """
+import time
+import trioperator
+
+now = time.time
+time.time = lambda: now() + SKEW
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.leadership.lease_duration = 6
+    settings.leadership.renew_deadline = 4
+    settings.leadership.retry_period = 1
+
+@trioperator.on.create("kopfexamples", labels={"run": "RUN"})
+def create(name, **_):
+    print(f"CREATED {name} ", end="", flush=True)  # in one piece: others print at the same time
+
+@trioperator.timer("kopfexamples", labels={"run": "RUN"}, interval=1)
+def tick(name, patch, **_):
+    patch.status["writer"] = "NAME"
+"""
+
+
+class Cut:
+    """A TCP proxy in front of the API server, whose connections can be cut."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._connections: set[socket.socket] = set()
+        self._is_cut = self._is_closed = False
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def cut(self) -> None:
+        """Let nothing pass any more. Connections stay open: nobody is told."""
+        self._is_cut = True
+
+    def mend(self) -> None:
+        """Let new connections pass; those that were cut are reset."""
+        self._is_cut = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._thread.join()
+
+    def _serve(self) -> None:
+        peers: dict[socket.socket, socket.socket] = {}
+        dead: set[socket.socket] = set()
+        with self._listener:
+            while not self._is_closed:
+                if self._is_cut:
+                    dead |= peers.keys()
+                elif dead:
+                    for one in dead:
+                        one.close()
+                        peers.pop(one, None)
+                    dead.clear()
+                sources = [one for one in peers if one not in dead]
+                readable, _, _ = select.select([*sources, *([] if self._is_cut else [self._listener])], [], [], 0.05)
+                for source in readable:
+                    if source is self._listener:
+                        self._accept(peers)
+                    elif source in peers:
+                        self._pass_on(source, peers)
+        for one in peers:
+            one.close()
+
+    def _accept(self, peers: dict[socket.socket, socket.socket]) -> None:
+        client, _ = self._listener.accept()
+        server = socket.create_connection(self._target)
+        peers[client], peers[server] = server, client
+
+    def _pass_on(self, source: socket.socket, peers: dict[socket.socket, socket.socket]) -> None:
+        try:
+            data = source.recv(65536)
+            if data:
+                peers[source].sendall(data)
+                return
+        except OSError:
+            pass
+        other = peers.pop(source)
+        peers.pop(other, None)
+        source.close()
+        other.close()
+
+
+@pytest.fixture
+def network(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[tuple[Cut, pathlib.Path]]:
+    """Return a network that can be cut, and the kubeconfig of those who use it."""
+    config: dict[str, Any] = yaml.safe_load((controlplane.folder / "operator.kubeconfig").read_text())
+    cluster = config["clusters"][0]["cluster"]
+    host, port = re.fullmatch(r"https://([^:/]+):(\d+)/?", cluster["server"]).groups()  # type: ignore[union-attr]
+    cut = Cut(host, int(port))
+    cluster["server"] = f"https://{host}:{cut.port}"
+    path = tmp_path / "cut.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    try:
+        yield cut, path
+    finally:
+        cut.close()
+
+
+Start = Callable[..., Program]
+
+
+def source(run: str, name: str, skew: int) -> str:
+    return OPERATOR.replace("RUN", run).replace("NAME", name).replace("SKEW", str(skew))
+
+
+def labelled(run: str, name: str) -> dict[str, Any]:
+    found = example(f"{run}-{name}")
+    found["metadata"]["labels"] = {"run": run}
+    return found
+
+
+def writers(controlplane: ControlPlane, run: str) -> collections.Counter[str]:
+    found = json.loads(controlplane.kubectl("get", "kex", "-l", f"run={run}", "-o", "json"))["items"]
+    return collections.Counter(obj.get("status", {}).get("writer", "") for obj in found)
+
+
+def delete(controlplane: ControlPlane, run: str) -> None:
+    controlplane.kubectl("delete", "kex", "-l", f"run={run}", "--timeout=90s")
+    leases = controlplane.kubectl("get", "leases", "-o", "name").split()
+    for lease in leases:
+        if run in lease:
+            controlplane.kubectl("delete", lease)
+
+
+def test_a_leader_without_a_network_is_replaced_whatever_the_clocks_show(
+    controlplane: ControlPlane, start_operator: Start, network: tuple[Cut, pathlib.Path]
+) -> None:
+    cut, kubeconfig = network
+    run = some_name()
+    options = ("--standalone", "--leader-elect", f"--lease=default/{run}")
+    first = start_operator(source(run, "first", 300), *options, kubeconfig=kubeconfig)
+    controlplane.apply(labelled(run, "x"))
+    until(lambda: writers(controlplane, run) == {"first": 1})
+    second = start_operator(source(run, "second", -300), *options)
+    cut.cut()
+    until(lambda: writers(controlplane, run) == {"second": 1})
+    first.wait_for("The leadership is lost")
+    cut.mend()
+    first.wait_for("The leader is", count=1)
+    assert "This operator is the leader" in second.output
+    second.process.kill()
+    until(lambda: writers(controlplane, run) == {"first": 1})
+    assert first.output.count("CREATED") + second.output.count("CREATED") == 1
+    delete(controlplane, run)
+    assert first.stop() == 0
+
+
+def test_replicas_share_all_objects_through_kills_joins_freezes_and_cuts(
+    controlplane: ControlPlane, start_operator: Start, network: tuple[Cut, pathlib.Path]
+) -> None:
+    cut, kubeconfig = network
+    run = some_name()
+    options = ("--standalone", "--shards=4", f"--lease=default/{run}")
+    alive = {
+        "a": start_operator(source(run, "a", 300), *options, kubeconfig=kubeconfig),
+        "b": start_operator(source(run, "b", -300), *options),
+        "c": start_operator(source(run, "c", 0), *options),
+    }
+    programs = list(alive.values())
+    created = 0
+
+    def create_some() -> None:
+        nonlocal created
+        controlplane.apply(*[labelled(run, str(created + number)) for number in range(20)])
+        created += 20
+
+    def shared_by(*names: str) -> bool:
+        found = writers(controlplane, run)
+        return found.total() == created and set(found) == set(names)
+
+    create_some()
+    until(lambda: shared_by("a", "b", "c"))
+    alive["b"].process.kill()
+    create_some()
+    until(lambda: shared_by("a", "c"))
+    cut.cut()
+    until(lambda: shared_by("c"))
+    alive["a"].wait_for("All shards are lost")
+    create_some()
+    cut.mend()
+    alive["d"] = start_operator(source(run, "d", 0), *options)
+    programs.append(alive["d"])
+    until(lambda: shared_by("a", "c", "d"))
+    alive["c"].process.send_signal(signal.SIGSTOP)
+    until(lambda: shared_by("a", "d"))
+    alive["c"].process.send_signal(signal.SIGCONT)
+    alive["c"].wait_for("All shards are lost")
+    until(lambda: shared_by("a", "c", "d"))
+    assert alive["a"].stop() == 0
+    create_some()
+    until(lambda: shared_by("c", "d"))
+    calls = collections.Counter(call for program in programs for call in re.findall(r"CREATED (\S+)", program.output))
+    assert calls == collections.Counter(f"{run}-{number}" for number in range(created))
+    delete(controlplane, run)
+    assert alive["c"].stop() == alive["d"].stop() == 0
