@@ -124,8 +124,10 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Does it hold? An operator amid all kinds of faults, killed again and again; and its ports under attack."""
+    """Does it hold? An operator amid all kinds of faults, killed again and again; its ports under attack; elections."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.soak", *session.posargs)
     if not session.posargs:
         session.run("python", "-m", "tests.soak", "ports")
+        seeds = {"TRIOPERATOR_SEEDS": "300"}
+        session.run("python", "-m", "pytest", "tests/coordination", "-k", "whatever_happens", env=seeds)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import os
 import random
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,10 +15,18 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.coordination.test_shards import SkewedTransport
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
+from trioperator.coordination.leadership import Leadership
+from trioperator.coordination.pauses import Pauses
+from trioperator.kube.client import open_client
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
+#: How many seeds are tried: more of them in `nox -s soak`.
+SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "4"))
+#: Seconds from the death of a leader to the first write of another one.
+TAKEOVER = 17.0
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
@@ -264,6 +274,77 @@ async def step(clock: MockClock, seconds: float) -> None:
         await settle()
         clock.jump(0.25)
     await settle()
+
+
+class Candidate:
+    """A candidate that writes all the time while it is the leader, and as nothing else."""
+
+    def __init__(self, cluster: Cluster, name: str, written: list[tuple[float, str]], *, skew: float) -> None:
+        self.name = name
+        self.plan = FaultPlan()
+        self.scope = trio.CancelScope()
+        self.pauses = Pauses()
+        self._written = written
+        self._transport = FaultyTransport(SkewedTransport(cluster.transport(), skew), self.plan)
+
+    async def run(self) -> None:
+        info = trioperator.ConnectionInfo(server="http://embedded")
+        settings = trioperator.OperatorSettings()
+        with self.scope:
+            async with open_client(lambda: info, settings=settings, transport=self._transport) as client:
+                election = Leadership(client, self.pauses, settings=settings.leadership, identity=self.name)
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(election.serve)
+                    await self.write()
+
+    async def write(self) -> None:
+        """Write four times a second, where the fence lets that pass, as every request does."""
+        while True:
+            with contextlib.suppress(trioperator.PausedError):
+                self.pauses.check_write()
+                self._written.append((trio.current_time(), self.name))
+            await trio.sleep(0.25)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_there_are_never_two_writers_and_soon_one_whatever_happens(
+    seed: int, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    rng = random.Random(seed)
+    names = (f"c{number}" for number in range(100))
+    written: list[tuple[float, str]] = []
+    alive: list[Candidate] = []
+    async with trio.open_nursery() as nursery:
+
+        def join() -> None:
+            alive.append(Candidate(cluster, next(names), written, skew=rng.choice([0, 300, -300])))
+            nursery.start_soon(alive[-1].run)
+
+        for _ in range(3):
+            join()
+        for _ in range(6):
+            await settle(rng.uniform(0, 20))
+            leading = [candidate for candidate in alive if written and candidate.name == written[-1][1]]
+            victim = rng.choice([*alive, *leading, *leading])
+            match rng.choice(["kill", "kill", "freeze", "cut"]):
+                case "kill":
+                    alive.remove(victim)
+                    victim.plan.clear()
+                    victim.plan.add(Fault.refuse())
+                    victim.scope.cancel()
+                    join()
+                case "freeze":
+                    await settle()
+                    autojump_clock.jump(60)
+                case _:
+                    victim.plan.add(rng.choice([Fault.refuse(), Fault.stall(), Fault.lose_answer()]))
+                    await settle(rng.uniform(0, 30))
+                    victim.plan.clear()
+            await settle(TAKEOVER + 0.25)
+            assert trio.current_time() - written[-1][0] <= 0.25
+        nursery.cancel_scope.cancel()
+    for (ended, before), (began, name) in itertools.pairwise(written):
+        assert before == name or began - ended > 0.25, f"{name} writes at {began}, and {before} did at {ended}"
 
 
 async def test_times_that_contradict_each_other_are_refused(cluster: Cluster) -> None:

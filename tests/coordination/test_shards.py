@@ -25,7 +25,7 @@ from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 #: How many seeds are tried: more of them in `nox -s soak`.
-SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "8"))
+SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "4"))
 TAKEOVER = 17.0
 
 
