@@ -255,3 +255,31 @@ async def test_watches_share_encoded_lines(cluster: Cluster, client: httpx.Async
         for number in range(100):
             await cluster.create(free(f"n{number}"))
     assert set(counts.values()) == {100}
+
+
+@pytest.mark.parametrize(("timeout", "bookmark"), [(10, 10), (100, 60)])
+async def test_a_bookmark_never_hides_a_change_at_the_same_time(
+    cluster: Cluster, client: httpx.AsyncClient, autojump_clock: trio.testing.MockClock, timeout: int, bookmark: int
+) -> None:
+    """Neither the one at the end of a watch nor those in between: clients go on from their versions."""
+    seen: list[list[tuple[str, int]]] = [[] for _ in range(20)]  # whether the watch or the change is first is random
+    await cluster.create({**free("a"), "metadata": {"name": "a", "namespace": "default"}})
+    version = str(cluster.revision)
+    params = {"watch": "1", "allowWatchBookmarks": "1", "resourceVersion": version, "timeoutSeconds": str(timeout)}
+
+    async def read(events: list[tuple[str, int]]) -> None:
+        async with client.stream("GET", FREES, params=params) as response:
+            async for line in response.aiter_lines():
+                event = msgspec.json.decode(line)
+                events.append((event["type"], int(event["object"]["metadata"]["resourceVersion"])))
+
+    async with trio.open_nursery() as nursery:
+        for events in seen:
+            nursery.start_soon(read, events)
+        await trio.sleep(bookmark)
+        store = cluster.api.state.store
+        table = store.table(("conformance.dev", "frees"))
+        store.put(table, "default/a", table.objects["default/a"].obj)  # without a checkpoint
+    for events in seen:
+        first = next((kind for kind, version in events if version >= store.revision), "MODIFIED")
+        assert first == "MODIFIED", events

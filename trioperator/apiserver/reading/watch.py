@@ -109,7 +109,7 @@ class Watch:
             self._position = self._table.end
             found = [self._table.objects[key] for key in self._table.keys(self._selection.prefix)]
             self._unconverted = found
-            self._initial = self._initial_lines(found)
+            self._initial = self._initial_lines(found, self._state.store.revision)
             return
         index = self._table.index_after(revision)
         if isinstance(index, Expired):
@@ -118,8 +118,7 @@ class Watch:
         else:
             self._position = index
 
-    def _initial_lines(self, stored: list[Stored]) -> Iterator[bytes]:
-        revision = self._state.store.revision
+    def _initial_lines(self, stored: list[Stored], revision: int) -> Iterator[bytes]:
         for item in stored:
             shown = self._converter.shown(self._kind, item)
             if self._selection.matches(shown):
@@ -140,10 +139,11 @@ class Watch:
                 return chunk
             if self._has_ended:
                 break
-            with trio.move_on_at(min(self._deadline, self._bookmark_at)):
+            with trio.move_on_at(min(self._deadline, self._bookmark_at)) as scope:
                 await self._table.changed.park()
-                has_waited = True
-                continue
+            has_waited = True
+            if not scope.cancelled_caught or self._position < self._table.end:
+                continue  # a change at the very time of a bookmark comes first: the bookmark would hide it
             self._bookmark_at = trio.current_time() + BOOKMARK_INTERVAL
             self._has_ended = trio.current_time() >= self._deadline
             if self._options.bookmarks:
