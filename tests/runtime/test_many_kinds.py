@@ -1,9 +1,10 @@
-"""Operators that watch a hundred kinds: an outage of the API server is followed by no storm, and by no lists."""
+"""Operators that watch a hundred kinds: an outage of the API server leads to no storm, no lists, and few warnings."""
 
 from __future__ import annotations
 
 import collections
 import copy
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -89,7 +90,9 @@ def busiest(moments: list[float]) -> int:
 
 
 @pytest.mark.parametrize("outage", [20, 200])
-async def test_an_outage_is_followed_by_no_storm(outage: float, bench: Bench, autojump_clock: MockClock) -> None:
+async def test_an_outage_is_followed_by_no_storm(
+    outage: float, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: set[str] = set()
 
     @trioperator.on.event(GROUP, "v1", trioperator.EVERYTHING, registry=bench.registry)
@@ -109,6 +112,7 @@ async def test_an_outage_is_followed_by_no_storm(outage: float, bench: Bench, au
         await settle(outage)
         assert busiest([moment for moment in network.watches if moment > began + 10]) <= KINDS / 2
         assert len(network.watches) / KINDS <= 7 + outage / 20
+        assert 1 <= len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 10
         network.is_down = False
         network.forget()
         # While an API server starts, it has no watches yet.

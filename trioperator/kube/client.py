@@ -25,6 +25,7 @@ from trioperator.kube.credentials import Credentials
 from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.kube.error_response import parse_error_response
 from trioperator.kube.objects import BrokenObject, Page, parse_deep_page, parse_page
+from trioperator.kube.outage import Outage
 from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator.logs import Logger, get_logger
@@ -62,6 +63,7 @@ class Client:
         self._settings = settings
         self._fence: Callable[[], None] | None = None
         self.find_logger: Callable[[], Logger] = lambda: _logger
+        self.outage = Outage()
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> Client:

@@ -85,6 +85,7 @@ class Reflector:
         self._version: str | None = None
         self._failures = 0
         self._opened_at = float("inf")
+        self._has_warned = False
         self.tried = trio.Event()
         self.unlistable = trio.Event()
         self.trouble: Exception | None = None
@@ -201,8 +202,10 @@ class Reflector:
 
     def _synced(self) -> None:
         if self.trouble is not None:
-            self._logger.info("Watching %s goes on." if self.is_synced else "Watching %s begins.", self.path)
-        self.trouble = None
+            log = self._logger.info if self._has_warned else self._logger.debug
+            log("Watching %s goes on." if self.is_synced else "Watching %s begins.", self.path)
+        self.trouble, self._has_warned = None, False
+        self._client.outage.end()
         self.is_synced = True
         self.tried.set()
 
@@ -234,6 +237,9 @@ class Reflector:
         is_notable = self._failures == 1 or self._failures % 10 == 0 or (self._failures == 3 and self.is_synced)
         if isinstance(error, ForbiddenError) and self._can_do_without:
             is_notable = not isinstance(before, ForbiddenError)
+        if self.is_synced and isinstance(error, ConnectionLostError) and not self._client.outage.claim(self):
+            is_notable = False  # another watch has warned of it, and does
+        self._has_warned = self._has_warned or is_notable
         log = self._logger.warning if is_notable else self._logger.debug
         if self.is_synced:
             log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self.path, delay, error)
