@@ -27,6 +27,7 @@ SLEEPS: Final = {
     "trioperator.cli.cluster.serve": "for the signal that ends the command",
     "trioperator.client.client.Client._send": "backoff after a conflict",
     "trioperator.client.watching.ObjectWatch._back_off": "backoff after a failed list or watch",
+    "trioperator.cli.top._show": "the interval at which the terminal is updated",
     "trioperator.coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",
     "trioperator.coordination.leadership.Leadership._renew": "the same, when the lease is held",
     "trioperator.coordination.shards.Shards._keep_session": "the retry period of a session",

@@ -48,6 +48,8 @@ async def operator(
     health_endpoint: str | None = None,
     metrics_endpoint: str | None = None,
     tracing: bool = False,
+    live_view_endpoint: str | None = None,
+    live_view_token: str | None = None,
     connection: ConnectionInfo | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     stop_flag: Flag | None = None,
@@ -85,6 +87,9 @@ async def operator(
       default: none
     - *metrics_endpoint*: URL for serving metrics, such as ``"http://0.0.0.0:8080/metrics"``; default: none
     - *tracing*: make spans for OpenTelemetry of watch events, reconciles, calls of handlers and requests
+    - *live_view_endpoint*: URL on the loopback interface below which the live view is served, at ``/debug``, such as
+      ``"http://127.0.0.1:8083"``; default: none
+    - *live_view_token*: token for requeueing objects and cancelling their handlers from there; default: none, neither
     - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
       kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
@@ -103,9 +108,7 @@ async def operator(
     _check_types(name=name, registry=registry, settings=settings, connection=connection)
     if lifecycle is not None:
         check_lifecycle(lifecycle)
-    for endpoint in (liveness_endpoint, health_endpoint, metrics_endpoint):
-        if endpoint is not None:
-            parse_endpoint(endpoint)
+    _check_endpoints(liveness_endpoint, health_endpoint, metrics_endpoint, live_view_endpoint)
     _check_memo(memo)
     settings = _set_coordination(
         settings, standalone=standalone, priority=priority, peering_name=peering_name, shards=shards
@@ -123,12 +126,21 @@ async def operator(
         health_endpoint=health_endpoint,
         metrics_endpoint=metrics_endpoint,
         tracing=tracing,
+        live_view_endpoint=live_view_endpoint,
+        live_view_token=live_view_token,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         handle_signals=handle_signals,
     )
     with contextlib.nullcontext() if name is None else bound_contextvars(operator=name):
         await supervise(plan, task_status=task_status)
+
+
+def _check_endpoints(*endpoints: str | None) -> None:
+    """Raise ConfigError for an invalid endpoint."""
+    for endpoint in endpoints:
+        if endpoint is not None:
+            parse_endpoint(endpoint)
 
 
 def _check_trio() -> None:
@@ -223,6 +235,8 @@ class OperatorOptions(TypedDict, total=False):
     health_endpoint: str | None
     metrics_endpoint: str | None
     tracing: bool
+    live_view_endpoint: str | None
+    live_view_token: str | None
     connection: ConnectionInfo | None
     transport: httpx.AsyncBaseTransport | None
     stop_flag: Flag | None

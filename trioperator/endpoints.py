@@ -1,4 +1,4 @@
-"""What an operator serves about itself: health and metrics. Each endpoint is off unless the plan has its URL."""
+"""What an operator serves about itself: health, metrics, the live view. An endpoint is off unless it has a URL."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Endpoints:
                 await nursery.start(self._serve_health, self._plan.health_endpoint, name="health")
             if self._plan.metrics_endpoint is not None:
                 await nursery.start(self._serve_metrics, self._plan.metrics_endpoint, name="metrics")
+            if self._plan.live_view_endpoint is not None:
+                await nursery.start(self._serve_live_view, self._plan.live_view_endpoint, name="live view")
             task_status.started()
 
     async def _serve_health(self, url: str, *, task_status: trio.TaskStatus[str]) -> None:
@@ -43,3 +45,13 @@ class Endpoints:
         instruments = self._parts.instruments
         assert instruments is not None
         await serve_metrics(url, self._parts, instruments, task_status=task_status)
+
+    async def _serve_live_view(self, url: str, *, task_status: trio.TaskStatus[str]) -> None:
+        from trioperator.web.live_view import serve_live_view
+
+        root = trio.lowlevel.current_task()
+        for _ in range(2):  # the task of the endpoints is a child of the operator's
+            assert root.parent_nursery is not None
+            root = root.parent_nursery.parent_task
+        token = self._plan.live_view_token
+        await serve_live_view(url, self._parts, token=token, root=root, task_status=task_status)

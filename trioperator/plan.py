@@ -38,6 +38,8 @@ class Plan:
     health_endpoint: str | None = None
     metrics_endpoint: str | None = None
     tracing: bool = False
+    live_view_endpoint: str | None = None
+    live_view_token: str | None = None
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True

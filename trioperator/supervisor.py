@@ -219,7 +219,7 @@ class _Operator:
             async with running as queue, trio.open_nursery() as companions:
                 await companions.start(machinery.daemons.serve)
                 watches = self._make_watch_manager(client, queue, machinery.daemons, indexing=indexing)
-                self._parts.replace(queue, watches, machinery.daemons)
+                self._parts.replace(queue, watches, machinery.daemons, lambda _: machinery.reconciler)
                 failure = await self._watch(watches, task_status)
                 stopping.set()
                 self._drain(queue, machinery.daemons)
@@ -241,7 +241,7 @@ class _Operator:
                 watches = self._make_watch_manager(
                     client, router, router.daemons, indexing=indexing, make_cache=make_cache
                 )
-                self._parts.replace(router, watches, router.daemons)
+                self._parts.replace(router, watches, router.daemons, router.find_reconciler)
                 failure = await self._watch(watches, task_status)
                 until = trio.current_time() + self._stop.remaining
                 self.work.limit(router, workers_until=until, daemons_until=until)

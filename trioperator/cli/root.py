@@ -14,6 +14,7 @@ from trioperator.cli.cluster import cluster
 from trioperator.cli.peering import freeze, resume
 from trioperator.cli.rbac import rbac
 from trioperator.cli.run import run
+from trioperator.cli.top import top
 
 __all__ = ["app"]
 
@@ -29,6 +30,7 @@ app.command()(freeze)
 app.command()(resume)
 app.command()(cluster)
 app.command()(rbac)
+app.command()(top)
 
 
 def _show_version(requested: bool) -> None:

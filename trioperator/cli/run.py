@@ -73,6 +73,8 @@ class RunOptions:
     health: str | None = None
     metrics: str | None = None
     tracing: bool = False
+    live_view: str | None = None
+    live_view_token: str | None = None
     embedded: EmbeddedOptions | None = None
     logs: LogOptions = LogOptions()
 
@@ -169,6 +171,24 @@ Metrics: TypeAlias = Annotated[
 Tracing: TypeAlias = Annotated[
     bool, _option("--tracing", env="TRACING", help="Make spans for OpenTelemetry; set up its SDK in your program.")
 ]
+LiveView: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--live-view",
+        env="LIVE_VIEW",
+        metavar="URL",
+        help="Serve the live view at /debug below this URL on the loopback interface, such as http://127.0.0.1:8083.",
+    ),
+]
+LiveViewToken: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--live-view-token",
+        env="LIVE_VIEW_TOKEN",
+        metavar="TOKEN",
+        help="Token for actions in the live view; rather set the environment variable.",
+    ),
+]
 Verbose: TypeAlias = Annotated[
     bool, _option("-v", "--verbose", env="VERBOSE", help="Log debug messages of the operator.")
 ]
@@ -247,6 +267,8 @@ def run(
     health: Health = None,
     metrics: Metrics = None,
     tracing: Tracing = False,
+    live_view: LiveView = None,
+    live_view_token: LiveViewToken = None,
     verbose: Verbose = False,
     debug: Debug = False,
     quiet: Quiet = False,
@@ -276,6 +298,8 @@ def run(
         health=health,
         metrics=metrics,
         tracing=tracing,
+        live_view=live_view,
+        live_view_token=live_view_token,
         embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
@@ -329,7 +353,7 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
     from trioperator.handling.registry import set_default_registry
     from trioperator.web.endpoint import parse_endpoint
 
-    for endpoint in (options.liveness, options.health, options.metrics):
+    for endpoint in (options.liveness, options.health, options.metrics, options.live_view):
         if endpoint is not None:
             parse_endpoint(endpoint)  # fails before anything is loaded
     if controls.registry is not None:
@@ -371,6 +395,8 @@ def _make_operator_options(options: RunOptions, controls: CLIControls) -> Operat
         "health_endpoint": options.health,
         "metrics_endpoint": options.metrics,
         "tracing": options.tracing,
+        "live_view_endpoint": options.live_view,
+        "live_view_token": options.live_view_token,
         "ready_flag": controls.ready_flag,
         "stop_flag": controls.stop_flag,
     }

@@ -117,6 +117,17 @@ class Reconciler:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
         return state in self._failures
 
+    def expedite(self, state: ObjectState) -> bool:
+        """Let be due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
+        if state.body is None:
+            return False
+        self._failures.pop(state, None)
+        progress = self._progress.get(state)
+        if progress is not None:
+            progress.expedite()
+        state.requeue()
+        return True
+
     def is_unsaved(self, state: ObjectState) -> bool:
         """Check whether something is to be stored on an object that is not stored yet."""
         return bool(self._pending.get(state)) or self._progress.is_due(state)

@@ -94,6 +94,11 @@ class ShardRouter:
         """Return what handles an object, if this replica does."""
         return self._open.get(self._find(state.uid))
 
+    def find_reconciler(self, state: ObjectState) -> Reconciler | None:
+        """Return the reconciler of an object, if it is handled here."""
+        shard = self.find(state)
+        return None if shard is None else shard.reconciler
+
     def items(self) -> Iterator[QueuedItem[ObjectState]]:
         """Return all items of all queues, in no order."""
         return itertools.chain.from_iterable(shard.queue.items() for shard in self._open.values())

@@ -10,10 +10,12 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import trio
 
 from trioperator.errors import ApiError, HandlerTimeoutError
 from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, IndexHandler
+from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.thread_limiter import ThreadLimiter
@@ -43,8 +45,9 @@ _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler)
 class Instruments:
     """The statistics of an operator, and the parts that count."""
 
-    def __init__(self, handlers: Collection[str], tracing: Tracing | None = None) -> None:
+    def __init__(self, handlers: Collection[str], tracing: Tracing | None = None, *, cancellable: bool = False) -> None:
         self.tracing = tracing
+        self.cancellable = cancellable  # whether each call of a handler can be interrupted
         self.statistics = Statistics()
         self.handlers = frozenset(handlers)
         self.failed: set[str | None] = (
@@ -193,6 +196,8 @@ class CountingInvoker(Invoker):
         """See :meth:`Invoker.invoke`."""
         kind = "" if attempt.flow is None else self._find_kind(attempt).name
         calls = self._instruments.statistics.call(kind, self._instruments.name_handler(handler))
+        if self._instruments.cancellable and attempt.interruption is None:
+            attempt = msgspec.structs.replace(attempt, interruption=Interruption())
         began = trio.current_time()
         result = "cancelled"
         try:

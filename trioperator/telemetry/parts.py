@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Protocol
 
 from trioperator.coordination.pauses import Pauses
 from trioperator.handling.invoke import Attempt, RunningCall
+from trioperator.logs import describe_ref
 from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.reconciler import Reconciler
 from trioperator.runtime.watches import WatchManager
 from trioperator.runtime.workqueue import QueuedItem
 from trioperator.settings import OperatorSettings
@@ -41,11 +43,37 @@ class Parts:
         self.queue: Queued | None = None
         self.watches: WatchManager | None = None
         self.daemons: Sized | None = None
+        self.find_reconciler: Callable[[ObjectState], Reconciler | None] = lambda state: None
         self.ready = False
 
-    def replace(self, queue: Queued, watches: WatchManager, daemons: Sized) -> None:
+    def replace(
+        self,
+        queue: Queued,
+        watches: WatchManager,
+        daemons: Sized,
+        find_reconciler: Callable[[ObjectState], Reconciler | None],
+    ) -> None:
         """Take new parts."""
         self.queue, self.watches, self.daemons = queue, watches, daemons
+        self.find_reconciler = find_reconciler
+
+    def requeue(self, uid: str) -> str | None:
+        """Reconcile an object as if all that it waits for were due. Returns what was done; None if nothing."""
+        state = None if self.watches is None else self.watches.find(uid)
+        reconciler = None if state is None else self.find_reconciler(state)
+        if state is None or reconciler is None or not reconciler.expedite(state):
+            return None
+        return f"{describe_ref(state.ref)} is requeued"
+
+    def cancel(self, uid: str) -> str | None:
+        """Cancel the calls of handlers of an object, which are tried again. Returns what was done; None if nothing."""
+        cancelled = []
+        for attempt, call in list(self.running.items()):
+            ref = call.logger.object_ref
+            if ref is not None and ref["uid"] == uid and attempt.interruption is not None:
+                attempt.interruption.interrupt("it was cancelled on request")
+                cancelled.append(str(call))
+        return f"{', '.join(cancelled)} is cancelled" if cancelled else None
 
     def announce(self) -> None:
         """Record that the operator is ready."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.handler_state import HandlerState, states_for_cause
 
@@ -40,6 +42,12 @@ class CauseProgress:
         for parent in parents:
             own = (ref for ref in refs if ref.startswith(f"{parent}/"))
             self.states[parent] = self.states[parent].with_subrefs(own)
+
+    def expedite(self) -> None:
+        """Let the handlers that wait for another attempt be due now."""
+        for handler_id, state in list(self.states.items()):
+            if state.delayed is not None and not state.finished:
+                self.move(handler_id, msgspec.structs.replace(state, delayed=None))
 
     def move(self, handler_id: str, state: HandlerState) -> None:
         """Set the state of a handler."""

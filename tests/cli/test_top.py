@@ -1,0 +1,120 @@
+"""Tests for :mod:`trioperator.cli.top`: what the terminal shows of an operator, and what can be done from there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pytest
+import trio
+import typer
+from rich.console import Console
+
+import trioperator
+from tests.runtime.conftest import CRD, Bench, widget
+from trioperator.apiserver import Cluster
+from trioperator.cli.top import render, top
+from trioperator.threads import run_in_thread
+
+on = trioperator.on
+CALL: Final = {
+    "handler": "create",
+    "kind": "Handler",
+    "object": "Widget/default/w",
+    "uid": "u",
+    "cause": "create",
+    "retry": 0,
+}
+SNAPSHOT: Final[dict[str, Any]] = {
+    "ready": True,
+    "paused": [],
+    "queue": {
+        "queued": 1,
+        "at_work": 2,
+        "delayed": 3,
+        "limit": 256,
+        "objects": [
+            {"object": "Widget/default/x", "uid": "x", "due": 12.5},
+            {"object": "Widget/\x1b[2J", "uid": "y", "due": 0},
+        ],
+    },
+    "watches": [
+        {"resource": "widgets.example.com", "path": "/", "state": "watching", "objects": 7, "events": 9, "idle": 3.2}
+    ],
+    "calls": [{**CALL, "seconds": 1.25, "deadline": 8.0, "at": "main.py:3 in create", "waits": "trio.sleep"}] * 25,
+    "tasks": {"name": "main", "children": [{"name": "a.worker", "at": "x.py:1 in f"}] * 12},
+    "omitted": 0,
+}
+
+
+def show(*, tree: bool = False) -> str:
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(render(SNAPSHOT, tree=tree))
+    return capture.get()
+
+
+def test_handlers_the_queue_and_watches_are_tables() -> None:
+    text = show()
+    assert "trioperator: active, 25 handlers, 2 at work, 1 queued, 3 due later, 7 objects" in text
+    assert re.search(r"create +Widget/default/w +create +1\.2 s +8\.0 s +main\.py:3 in create +trio\.sleep", text)
+    assert re.search(r"Widget/default/x +in 12\.5 s", text)
+    assert "and 5 more" in text
+    assert "worker" not in text
+
+
+def test_the_tree_is_shown_on_request_and_limited() -> None:
+    text = show(tree=True)
+    assert text.count("worker  x.py:1 in f") == 8
+    assert "and 4 more" in text
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal() -> None:
+    assert "\x1b[2J" not in show()
+    assert "Widget/?[2J" in show()
+
+
+@pytest.fixture
+async def bench(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> Bench:
+    caplog.set_level("INFO")
+    await cluster.apply(CRD)
+    settings = trioperator.OperatorSettings()
+    settings.posting.enabled = False
+    return Bench(cluster, trioperator.OperatorRegistry(), settings)
+
+
+async def test_a_running_operator_is_shown_and_its_handlers_can_be_cancelled(
+    bench: Bench, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, again = trio.Event(), trio.Event()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            await trio.sleep_forever()
+        again.set()
+
+    async def call(**options: Any) -> int:
+        try:
+            await run_in_thread(lambda: top(url, **options), limiter=trio.CapacityLimiter(1))
+        except typer.Exit as error:
+            return error.exit_code
+        return 0
+
+    await bench.cluster.create(widget())
+    view: dict[str, Any] = {"live_view_endpoint": "http://127.0.0.1:0", "live_view_token": "secret"}
+    with trio.fail_after(60):
+        async with bench.running(standalone=True, **view):
+            [url] = re.findall(r"Serving the live view at (\S+)/debug", caplog.text)
+            await begun.wait()
+            assert await call(once=True, tree=True) == 0
+            assert "active, 1 handlers" in capsys.readouterr().out
+            assert await call(cancel="Widget/default/w", token="wrong") == 1
+            assert capsys.readouterr().err == "the token is missing or wrong\n"
+            assert await call(cancel="widget/default/w", token="secret") == 0
+            assert capsys.readouterr().out == "Handler 'create' of Widget default/w is cancelled\n"
+            await again.wait()
+            assert await call(requeue="no-such-uid", token="secret") == 1
+    assert await call(once=True) == 1
+    assert f"Cannot get the live view from {url}" in capsys.readouterr().err

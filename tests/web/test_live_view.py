@@ -1,0 +1,220 @@
+"""Tests for :mod:`trioperator.web.live_view`: who may see it, who may act, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+import trioperator
+from tests.runtime.conftest import CRD, Bench, widget
+from trioperator.apiserver import Cluster
+from trioperator.errors import ConfigError
+from trioperator.threads import run_in_thread
+from trioperator.web.live_view import parse_loopback
+
+on = trioperator.on
+TOKEN = "the-token"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture
+async def bench(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> Bench:
+    caplog.set_level("INFO")
+    await cluster.apply(CRD)
+    settings = trioperator.OperatorSettings()
+    settings.posting.enabled = False
+    return Bench(cluster, trioperator.OperatorRegistry(), settings)
+
+
+class View:
+    """A client of the live view."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        [self.url] = re.findall(r"Serving the live view at (\S+)", caplog.text)
+
+    async def ask(self, path: str = "", *, method: str = "GET", **headers: str) -> httpx.Response:
+        ask = functools.partial(
+            httpx.request, method, f"{self.url}{path}", headers=headers, timeout=60, trust_env=False
+        )
+        return await run_in_thread(ask, limiter=trio.CapacityLimiter(1))
+
+    async def act(self, path: str, token: str = TOKEN) -> httpx.Response:
+        return await self.ask(path, method="POST", authorization=f"Bearer {token}")
+
+
+def serving(bench: Bench, token: str | None = TOKEN) -> Any:
+    return bench.running(live_view_endpoint="http://127.0.0.1:0", live_view_token=token, standalone=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:80", "http://localhost:1/x", "http://[::1]:80", "http://127.9.9.9:1"]
+)
+def test_the_loopback_interface_is_accepted(url: str) -> None:
+    assert parse_loopback(url).port
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://0.0.0.0:80", "http://[::]:80", "http://10.0.0.1:80", "http://example.com:1", "http://localhost.evil:1"],
+)
+def test_other_interfaces_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="loopback"):
+        parse_loopback(url)
+
+
+async def test_the_page_and_its_data_are_served_to_this_host_only(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(bench):
+        view = View(caplog)
+        page = await view.ask()
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert (await view.ask("/tasks")).json()["ready"] is True
+        for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example"):
+            assert (await view.ask("/tasks", host=host)).status_code in (400, 403)
+        assert (await view.ask("/tasks", host="localhost:99")).status_code == 200
+        assert "access-control-allow-origin" not in page.headers
+
+
+async def test_actions_need_the_token(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(bench):
+        view = View(caplog)
+        assert (await view.ask("/cancel?uid=x")).status_code == 405
+        assert (await view.ask("/cancel?uid=x", method="POST")).status_code == 401
+        assert (await view.act("/cancel?uid=x", "wrong")).status_code == 401
+        assert (await view.act("/cancel?uid=x")).status_code == 404
+        assert (await view.act("/requeue")).status_code == 404
+        assert (await view.ask("/tasks")).json()["actions"] is True
+    assert TOKEN not in caplog.text
+
+
+async def test_without_a_token_there_are_no_actions(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(bench, token=None):
+        view = View(caplog)
+        for token in ("None", TOKEN):
+            assert (await view.act("/cancel?uid=x", token)).status_code == 403
+        assert (await view.ask("/tasks")).json()["actions"] is False
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_cancelled_handler_ends_at_once_and_is_tried_again(
+    sync: bool, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+    begun, again = trio.Event(), trio.Event()
+
+    def begin() -> bool:
+        calls.append("called")
+        (begun if len(calls) == 1 else again).set()
+        return len(calls) == 1
+
+    if sync:
+
+        @on.create("widgets", id="create", registry=bench.registry)
+        def create_in_thread(**_: Any) -> None:
+            while trio.from_thread.run_sync(begin):
+                while True:
+                    trio.from_thread.check_cancelled()
+                    time.sleep(0.01)
+
+    else:
+
+        @on.create("widgets", id="create", registry=bench.registry)
+        async def create(**_: Any) -> None:
+            if begin():
+                await trio.sleep_forever()
+
+    created = await bench.cluster.create(widget())
+    async with serving(bench):
+        with trio.fail_after(60):
+            await begun.wait()
+            answer = await View(caplog).act(f"/cancel?uid={created['metadata']['uid']}")
+            assert answer.status_code == 200
+            await again.wait()
+    assert calls == ["called"] * 2
+    assert "Handler 'create' is interrupted: it was cancelled on request." in caplog.text
+    assert "On request by the live view: Handler 'create' of Widget default/w is cancelled" in caplog.text
+
+
+async def test_a_cancelled_daemon_is_started_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    starts: list[bool] = []
+    begun, again = trio.Event(), trio.Event()
+
+    @on.daemon("widgets", id="daemon", cancellation_timeout=1, registry=bench.registry)
+    async def daemon(**_: Any) -> None:
+        starts.append(True)
+        (again if begun.is_set() else begun).set()
+        await trio.sleep_forever()
+
+    created = await bench.cluster.create(widget())
+    async with serving(bench):
+        with trio.fail_after(60):
+            await begun.wait()
+            assert (await View(caplog).act(f"/cancel?uid={created['metadata']['uid']}")).status_code == 200
+            await again.wait()
+    assert len(starts) == 2
+
+
+async def test_a_requeued_object_does_not_wait_for_its_retry(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    failed, again = trio.Event(), trio.Event()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(retry: int, **_: Any) -> None:
+        if not retry:
+            failed.set()
+            raise trioperator.TemporaryError("in an hour", delay=3600)
+        again.set()
+
+    created = await bench.cluster.create(widget())
+    async with serving(bench):
+        view = View(caplog)
+        with trio.fail_after(60):
+            await failed.wait()
+            while not (await view.ask("/tasks")).json()["queue"]["delayed"]:
+                pass
+            answer = await view.act(f"/requeue?uid={created['metadata']['uid']}")
+            assert (answer.status_code, answer.text) == (200, "Widget default/w is requeued\n")
+            await again.wait()
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium: apt-get install chromium")
+async def test_a_browser_shows_the_tasks(
+    bench: Bench, caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    begun = trio.Event()
+
+    @on.create("widgets", id="wait-<b>", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        begun.set()
+        await trio.sleep_forever()
+
+    await bench.cluster.create(widget())
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=4000",
+    ]
+    async with serving(bench) as stop:
+        await begun.wait()
+        command = [str(BROWSER), *options, "--dump-dom", View(caplog).url]
+        run = functools.partial(subprocess.run, command, capture_output=True, text=True, timeout=100, check=False)
+        done = await run_in_thread(run, limiter=trio.CapacityLimiter(1))
+        bench.settings.process.grace = 1.0
+        stop()
+    assert 'data-loaded="yes"' in done.stdout
+    assert "Widget/default/w" in done.stdout
+    assert "wait-&lt;b&gt;" in done.stdout
+    assert "is active" in done.stdout

@@ -1,0 +1,190 @@
+"""The command ``trioperator top``: the live view of an operator in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from trioperator.cli.options import declare_option
+
+if TYPE_CHECKING:
+    import httpx
+    from rich.console import Group
+    from rich.tree import Tree
+
+__all__ = ["render", "top"]
+
+_URL: Final = "http://127.0.0.1:8083"
+_MAX_ROWS: Final = 20
+_MAX_CHILDREN: Final = 8
+
+Url: TypeAlias = Annotated[str, typer.Argument(metavar="URL", help="The operator's URL of --live-view.")]
+Once: TypeAlias = Annotated[bool, declare_option("TOP", "--once", env="ONCE", help="Print it once, and exit.")]
+ShowTree: TypeAlias = Annotated[bool, declare_option("TOP", "--tree", env="TREE", help="Show the tree of tasks, too.")]
+Interval: TypeAlias = Annotated[
+    float, declare_option("TOP", "--interval", env="INTERVAL", min=0.1, metavar="SECONDS", help="Seconds to wait.")
+]
+Requeue: TypeAlias = Annotated[
+    str | None,
+    declare_option("TOP", "--requeue", env="REQUEUE", metavar="OBJECT", help="Requeue KIND/NAMESPACE/NAME, or a uid."),
+]
+Cancel: TypeAlias = Annotated[
+    str | None,
+    declare_option("TOP", "--cancel", env="CANCEL", metavar="OBJECT", help="Cancel the handlers of an object."),
+]
+Token: TypeAlias = Annotated[
+    str | None, declare_option("TOP", "--token", env="TOKEN", metavar="TOKEN", help="The token of --live-view-token.")
+]
+
+
+def top(
+    url: Url = _URL,
+    once: Once = False,
+    tree: ShowTree = False,
+    interval: Interval = 1.0,
+    requeue: Requeue = None,
+    cancel: Cancel = None,
+    token: Token = None,
+) -> None:
+    """Show what an operator does, as long as it is not interrupted; requeue or cancel one object."""
+    import httpx
+
+    with httpx.Client(base_url=f"{url.rstrip('/')}/debug/", timeout=10, trust_env=False) as client:
+        try:
+            for action, name in (("requeue", requeue), ("cancel", cancel)):
+                if name is not None:
+                    _act(client, action, name, token=token)
+            if requeue is None and cancel is None:
+                _show(client, interval=None if once else interval, tree=tree)
+        except (httpx.HTTPError, ValueError) as error:
+            typer.echo(f"Cannot get the live view from {url}: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
+
+
+def _act(client: httpx.Client, action: str, name: str, *, token: str | None) -> None:
+    """Do something with an object. Exits with 1 if the operator refuses."""
+    uid = _find_uid(_get(client), name)
+    response = client.post(action, params={"uid": uid}, headers={"Authorization": f"Bearer {token or ''}"})
+    typer.echo(response.text.strip(), err=not response.is_success)
+    if not response.is_success:
+        raise typer.Exit(1)
+
+
+def _find_uid(data: Mapping[str, Any], name: str) -> str:
+    """Return the uid of an object by its name, if it is shown; else the name itself is one."""
+    for shown in (*data["calls"], *data["queue"]["objects"]):
+        if shown.get("object", "").lower() == name.lower():
+            return str(shown["uid"])
+    return name
+
+
+def _get(client: httpx.Client) -> Mapping[str, Any]:
+    response = client.get("tasks")
+    response.raise_for_status()
+    data: Mapping[str, Any] = response.json()
+    return data
+
+
+def _show(client: httpx.Client, *, interval: float | None, tree: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if interval is None:
+        console.print(render(_get(client), tree=tree))
+        return
+    with Live(render(_get(client), tree=tree), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(render(_get(client), tree=tree), refresh=True)
+            time.sleep(interval)
+
+
+def render(data: Mapping[str, Any], *, tree: bool = False) -> Group:
+    """Render a snapshot for the terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    queue = data["queue"]
+    state = "starting" if not data["ready"] else "standby" if data["paused"] else "active"
+    objects = sum(watch["objects"] for watch in data["watches"])
+    figures = f"{len(data['calls'])} handlers, {queue['at_work']} at work, {queue['queued']} queued"
+    head = Text(f"trioperator: {state}, {figures}, {queue['delayed']} due later, {objects} objects", style="bold")
+    parts: list[Any] = [head, _render_calls(data["calls"]), _render_queue(queue["objects"]), _render_watches(data)]
+    if tree:
+        parts.append(_render_tree(data["tasks"]))
+    return Group(*parts)
+
+
+def _render_calls(calls: Iterable[Mapping[str, Any]]) -> Any:
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "handler": lambda call: call["handler"],
+        "object": lambda call: call.get("object", ""),
+        "cause": lambda call: call.get("cause", call["kind"]),
+        "running": lambda call: f"{call['seconds']:.1f} s",
+        "deadline": lambda call: f"{call['deadline']:.1f} s" if "deadline" in call else "",
+        "at": lambda call: call.get("at", ""),
+        "waits for": lambda call: " ".join(filter(None, (call.get("waits"), call.get("request")))),
+    }
+    return _render_table("Running handlers", columns, calls)
+
+
+def _render_queue(objects: Iterable[Mapping[str, Any]]) -> Any:
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "object": lambda item: item["object"],
+        "due": lambda item: f"in {item['due']:.1f} s" if item["due"] > 0 else "now",
+    }
+    return _render_table("Next in the queue", columns, objects)
+
+
+def _render_watches(data: Mapping[str, Any]) -> Any:
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "resource": lambda watch: watch["resource"],
+        "state": lambda watch: watch["state"],
+        "objects": lambda watch: str(watch["objects"]),
+        "events": lambda watch: str(watch["events"]),
+        "last response": lambda watch: f"{watch['idle']:.0f} s ago",
+    }
+    return _render_table("Watches", columns, data["watches"])
+
+
+def _render_table(
+    title: str, columns: Mapping[str, Callable[[Mapping[str, Any]], str]], rows: Iterable[Mapping[str, Any]]
+) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, header_style="dim", overflow="ellipsis", no_wrap=True)
+    for row in rows[:_MAX_ROWS]:
+        table.add_row(*(Text(_printable(find(row))) for find in columns.values()))
+    if len(rows) > _MAX_ROWS:
+        table.add_row(Text(f"and {len(rows) - _MAX_ROWS} more", style="dim"))
+    return table
+
+
+def _printable(text: str) -> str:
+    """Return a text without control characters, which the terminal would obey."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _render_tree(node: Mapping[str, Any], parent: Tree | None = None) -> Tree:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    details = (node.get("object"), node.get("at"), node.get("waits"), node.get("request"))
+    label = Text(_printable(node["name"].rpartition(".")[2]))
+    label.append(_printable("  " + "  ".join(filter(None, details))), style="dim")
+    tree = Tree(label) if parent is None else parent.add(label)
+    children = node.get("children", ())
+    for child in children[:_MAX_CHILDREN]:
+        _render_tree(child, tree)
+    if len(children) > _MAX_CHILDREN:
+        tree.add(Text(f"and {len(children) - _MAX_CHILDREN} more", style="dim"))
+    return tree
