@@ -39,7 +39,12 @@ def test_the_number_of_different_patterns_and_rules_is_limited(schemas: list[dic
 
 def test_the_number_of_schemas_is_limited() -> None:
     assert problems(*[{"type": "string"}] * 9_900) == []
-    for schemas in ([{"type": "string"}] * 10_000, [{"default": 1}] * 5_000, [{"allOf": [{}] * 5_000}]):
+    many: list[list[dict[str, Any]]] = [
+        [{"type": "string"}] * 10_000,
+        [{"default": 1}] * 5_000,
+        [{"allOf": [{}] * 5_000}],
+    ]
+    for schemas in many:
         (problem,) = problems(*schemas)
         assert "must have at most 10000 schemas, with those in schemas" in problem
 
