@@ -130,6 +130,33 @@ async def test_a_session_that_is_joined_again_has_a_new_identity_and_removes_its
     assert other.share.size == 2
 
 
+async def test_an_identity_lapses_from_its_first_attempt_even_if_that_was_not_answered(
+    client: Client, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    session = make(client, "a")
+    assert session.valid_until == float("inf")
+    plan.add(Fault.lose_answer())
+    began = trio.current_time()
+    with pytest.raises(ConnectionLostError):
+        await renew(session)
+    assert session.valid_until == began + 10
+
+
+async def test_a_member_that_was_suspended_removes_no_records_of_others_that_live(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one, other, one, other, one)
+    for _ in range(10):
+        await trio.sleep(9)
+        await renew(other)
+    one.join()
+    await renew(one, one)
+    assert await records(cluster) == 2
+    assert not one.is_free(other.identity)
+    assert one.count == 2
+
+
 async def test_who_leaves_is_gone_at_once(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, other, times=2)

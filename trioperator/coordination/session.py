@@ -30,6 +30,9 @@ from trioperator.kube.client import MERGE_PATCH, Client
 
 __all__ = ["Session"]
 
+# So many records of earlier identities are removed, at most: others remove them, too, when they are old.
+_MAX_LEFT: Final = 16
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -60,10 +63,11 @@ class Session:
         self._deadline = deadline
         self._sightings: dict[str, Sighting] = {}
         self._earlier: set[str] = set()  # own identities before
-        self._left: set[str] = set()  # of these, the ones whose records are still to be removed
+        self._left: list[str] = []  # and those whose records are still to be removed, if there are any
         self._renewals = 0
         self.renewed_at = -float("inf")
         self.is_ranked = False
+        self._begun_at: float | None = None
         self.join()
 
     def __str__(self) -> str:
@@ -71,11 +75,13 @@ class Session:
 
     def join(self) -> None:
         """Begin a new membership: nothing is owned by it yet."""
+        if self._begun_at is not None:
+            self._left = [*self._left[1 - _MAX_LEFT :], self.identity]
         if self.is_joined:
-            self._left.add(self.identity)
             self._earlier.add(self.identity)
         identity = f"{self._base.identity}_{secrets.token_hex(3)}"
         self._own = msgspec.structs.replace(self._base, identity=identity)
+        self._begun_at = None
         self.renewed_at = -float("inf")
         self.is_ranked = False
 
@@ -91,20 +97,26 @@ class Session:
 
     @property
     def valid_until(self) -> float:
-        """Until when the member may act, on Trio's clock; infinite before it has joined."""
-        return self.renewed_at + self._deadline if self.is_joined else float("inf")
+        """Until when the identity may be used, on Trio's clock; infinite before the first attempt to write its record.
+
+        That attempt counts, too: others may have seen the record, though there was no response.
+        """
+        if self._begun_at is None:
+            return float("inf")
+        return max(self.renewed_at, self._begun_at) + self._deadline
 
     async def renew(self, *, timeout: float) -> None:
         """Write the record, and read those of the others. Raises as requests do; nothing is retried."""
         now = trio.current_time()
+        self._begun_at = now if self._begun_at is None else self._begun_at
         self._renewals += 1
         own = msgspec.structs.replace(self._own, renewal=str(self._renewals))
-        removed = {*self._left, *list_stale(self._sightings, now=now)}
+        removed = {*self._left, *list_stale(self._sightings, now=self.renewed_at)}
         annotations: dict[str, str | None] = {make_key(identity): None for identity in removed}
         annotations[make_key(own.identity)] = _encode(own).decode()
         with trio.fail_after(timeout):
             record = await self._write({"metadata": {"annotations": annotations}})
-        self._left -= removed
+        self._left.clear()
         self.renewed_at = now
         self.is_ranked = own.order is not None
         if own.order is None:
@@ -132,7 +144,7 @@ class Session:
 
     async def leave(self) -> None:
         """Remove the record, so that others need not wait until it expires. Raises as requests do."""
-        if self.is_joined:
+        if self._begun_at is not None:
             keys = [make_key(identity) for identity in (*self._left, self.identity)]
             body = _encode({"metadata": {"annotations": dict.fromkeys(keys)}})
             await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, backoffs=())

@@ -167,7 +167,8 @@ class Shards:
         return min(due, self._session.next_expiry) if self._session.next_expiry > now else due
 
     def _lose_all(self) -> None:
-        self._logger.warning("All shards are lost: the %s could not be renewed in time.", self._session)
+        if self._terms:
+            self._logger.warning("All shards are lost: the %s could not be renewed in time.", self._session)
         for term in self._terms.values():
             term.lose()
         self._join()
