@@ -208,6 +208,18 @@ async def test_a_replica_that_stops_hands_its_shards_over_at_once(
         assert len(lease["metadata"]["annotations"]) == 1
 
 
+async def test_a_shard_whose_acquisition_was_not_answered_is_soon_owned(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
+) -> None:
+    made = [Replica(cluster, owners, name) for name in "ab"]
+    for replica in made:
+        replica.plan.add(Fault.lose_answer(), resource="leases", verb="create", times=2)
+        replica.plan.add(Fault.lose_answer(), resource="leases", verb="update", times=2)
+    async with running(*made):
+        await settle(20)
+        assert set(owners.serving) == {0, 1, 2, 3}
+
+
 async def test_a_replica_that_was_suspended_writes_nothing_when_it_wakes(
     cluster: Cluster, owners: Owners, mock_clock: MockClock
 ) -> None:

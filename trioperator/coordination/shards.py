@@ -229,6 +229,10 @@ class Shards:
             return
         except (TrioperatorError, trio.TooSlowError) as error:
             self._logger.warning("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
+            if self._session.identity == identity:
+                term = self._terms[shard] = Term(shard, self._session)
+                term.end()
+                nursery.start_soon(self._give_back, term, lease, name=f"give back shard {shard}")
             return
         if self._session.identity == identity and trio.current_time() < self._session.valid_until:
             term = self._terms[shard] = Term(shard, self._session)
@@ -246,6 +250,14 @@ class Shards:
             if not released and not term.lost.is_set():  # cancelled
                 with trio.move_on_after(_LEAVE_TIMEOUT, shield=True):
                     await self._try_to_release(lease)
+            del self._terms[term.shard]
+            self._changed.set()
+
+    async def _give_back(self, term: Term, lease: Lease) -> None:
+        """Release a lease that may be held though there was no response: else nobody would own the shard."""
+        try:
+            await self._release(term, lease)
+        finally:
             del self._terms[term.shard]
             self._changed.set()
 
