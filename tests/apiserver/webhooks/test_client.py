@@ -1,6 +1,8 @@
-"""Calls of webhooks: in memory with virtual time, through services, over reused connections."""
+"""Calls of webhooks: in memory with virtual time, through services, and what is left of connections."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 import trio
@@ -68,16 +70,15 @@ async def test_a_service_needs_a_certificate_for_its_own_name(nursery: trio.Nurs
             await cluster.create(CONFIG_MAP)
 
 
-async def test_connections_are_reused(nursery: trio.Nursery) -> None:
+async def test_no_connection_is_left_to_a_cluster_that_is_not_closed(nursery: trio.Nursery) -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = allow
     await nursery.start(serve_hooks, hooks)
     cluster = Cluster(seed=0)
-    async with cluster.client():
-        await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
-        for name in "abc":
-            await cluster.create({**CONFIG_MAP, "metadata": {"name": name}})
-    assert (len(hooks.asked), hooks.connections) == (3, 1)
+    await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
+    await cluster.create(CONFIG_MAP)
+    del cluster
+    gc.collect()  # an open socket would be an error
 
 
 async def test_connections_in_use_are_not_closed() -> None:

@@ -1,7 +1,7 @@
 """HTTP client for webhooks: their addresses, verification of their certificates, errors of calls.
 
-httpx is imported with the first call. Connections are reused until :meth:`WebhookClient.aclose`. An in-memory transport
-can replace the network, so that virtual time works.
+httpx is imported with the first call. Each call has a connection of its own: a cluster in memory may be dropped without
+being closed. An in-memory transport can replace the network, so that virtual time works.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class WebhookClient:
         return _content_of(response)
 
     async def aclose(self) -> None:
-        """Close idle connections. Does nothing during calls."""
+        """Close the clients. Does nothing during calls."""
         if self._calls:
             return
         clients, self._clients = self._clients, {}
@@ -119,7 +119,9 @@ class WebhookClient:
             if transport is not None:
                 client = httpx.AsyncClient(transport=_borrow(transport), timeout=None)
             else:
-                client = httpx.AsyncClient(verify=_make_context(ca_bundle), timeout=None, trust_env=not is_local)
+                limits = httpx.Limits(max_keepalive_connections=0)
+                context = _make_context(ca_bundle)
+                client = httpx.AsyncClient(verify=context, timeout=None, trust_env=not is_local, limits=limits)
             self._clients[key] = client
         return client
 
