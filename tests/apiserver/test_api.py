@@ -72,6 +72,16 @@ async def test_a_response_is_yaml_on_request() -> None:
     assert yaml.safe_load(response.body)["data"] == {"a": "1"}
 
 
+async def test_a_large_response_is_json_where_yaml_is_requested() -> None:
+    cluster = Cluster(seed=0)
+    for name in "ab":
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+        await cluster.create({**manifest, "data": {"text": "x" * 200_000}})
+    response = await cluster.api.handle(request("GET", MAPS, accept="application/yaml"))
+    assert (response.status, response.content_type) == (200, "application/yaml")
+    assert [item["metadata"]["name"] for item in content_of(response)["items"]] == ["a", "b"]
+
+
 async def test_warnings_are_headers() -> None:
     response = await Cluster().api.handle(request("POST", MAPS, {**OBJECT, "nonsense": 1}))
     assert response.status == 201

@@ -256,6 +256,11 @@ class Api:
         return Response(status, view.render(kind, _stored(kind, written)))
 
 
+# Bytes of JSON that are written as YAML with a line for each value, which takes a second for a megabyte. Larger
+# responses stay as they are: JSON is YAML, too.
+_MAX_BLOCK_YAML: Final = 256 * 1024
+
+
 def _stored(kind: Kind, written: Written) -> Stored:
     meta = written.obj["metadata"]
     return Stored(kind.key(meta.get("namespace", ""), meta["name"]), written.obj, 0)
@@ -280,6 +285,8 @@ def _as_yaml(response: Response) -> Response:
     import yaml
 
     assert isinstance(response.body, bytes)
-    response.body = yaml.safe_dump(msgspec.json.decode(response.body), sort_keys=True).encode()
     response.content_type = "application/yaml"
+    if len(response.body) <= _MAX_BLOCK_YAML:
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        response.body = yaml.dump(msgspec.json.decode(response.body), Dumper=dumper, sort_keys=True).encode()
     return response
