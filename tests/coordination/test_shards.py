@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import math
 import os
 import random
 import re
@@ -221,16 +222,15 @@ async def test_a_shard_whose_acquisition_was_not_answered_is_soon_owned(
 
 
 async def test_a_replica_that_was_suspended_writes_nothing_when_it_wakes(
-    cluster: Cluster, owners: Owners, mock_clock: MockClock
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
 ) -> None:
     replica = Replica(cluster, owners, "a")
     async with running(replica):
-        for _ in range(40):
-            await trio.testing.wait_all_tasks_blocked()
-            mock_clock.jump(0.1)
+        await settle(4)
         assert len(owners.serving) == 4
         owners.written.clear()
-        mock_clock.jump(60)
+        autojump_clock.autojump_threshold = math.inf
+        autojump_clock.jump(60)
         await trio.testing.wait_all_tasks_blocked()
         assert not owners.written
         assert not owners.serving
