@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane
+from tests.coordination.test_peering import peering, peering_crd
 from tests.e2e.test_life import LAST, example, some_name, until
 from tests.program import Program
 
@@ -143,3 +144,56 @@ def test_an_operator_without_rights_for_leases_stands_by_until_it_has_them(
     assert operator.stop() == 0
     until(lambda: not json.loads(controlplane.kubectl("get", "lease", run, "-o", "json"))["spec"]["holderIdentity"])
     controlplane.kubectl("delete", "configmap", run)
+
+
+def test_an_operator_that_may_not_see_its_peers_says_so_and_pauses_until_it_may(
+    controlplane: ControlPlane, robot: Robot, start_operator: Callable[..., Program]
+) -> None:
+    run = some_name()
+    robot.grant("list,watch", "configmaps,customresourcedefinitions.apiextensions.k8s.io")
+    controlplane.apply(peering_crd())
+    controlplane.kubectl("wait", "--for=condition=Established", "crd/clusterkopfpeerings.kopf.dev", "--timeout=90s")
+    controlplane.apply(peering(run))
+    controlplane.apply(configmap(run))
+    source = OPERATOR.replace("RUN", run)
+    operator = start_operator(source, f"--peering={run}", kubeconfig=robot.kubeconfig, ready=False)
+    operator.wait_for('cannot list resource "clusterkopfpeerings" in API group "kopf.dev"')
+    assert [line for line in warnings(operator) if "Other operators are not noticed until then" in line]
+    operator.wait_for(f"Pausing operations until the peering object '{run}' exists.")
+    assert "seen" not in operator.output
+    robot.grant("list,watch,patch", "clusterkopfpeerings.kopf.dev")
+    operator.wait_for("Resuming operations.")
+    operator.wait_for("seen")
+    assert operator.stop() == 0
+    controlplane.kubectl("delete", "configmap", run)
+    controlplane.kubectl("delete", "clusterkopfpeering", run)
+    controlplane.kubectl("delete", "crd", "clusterkopfpeerings.kopf.dev")  # others need no rights for it then
+
+
+WEBHOOKS = """
+import trioperator
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.admission.managed = "RUN.kopf.dev"
+    settings.admission.server = trioperator.WebhookServer(addr="127.0.0.1")
+
+@trioperator.on.validate("kopfexamples", labels={"run": "RUN"})
+def check(**_):
+    raise trioperator.AdmissionError("Never.")
+"""
+
+
+def test_an_operator_that_may_not_write_webhook_configurations_writes_them_as_soon_as_it_may(
+    controlplane: ControlPlane, robot: Robot, start_operator: Callable[..., Program]
+) -> None:
+    run = some_name()
+    robot.grant("list,watch", "customresourcedefinitions.apiextensions.k8s.io,kopfexamples.kopf.dev")
+    options = ("-n", "default", "--standalone")
+    operator = start_operator(WEBHOOKS.replace("RUN", run), *options, kubeconfig=robot.kubeconfig, ready=False)
+    operator.wait_for('resource "validatingwebhookconfigurations" in API group "admissionregistration.k8s.io"')
+    kinds = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+    robot.grant("get,create,patch", f"{kinds},mutatingwebhookconfigurations.admissionregistration.k8s.io")
+    operator.wait_for(f"Created the ValidatingWebhookConfiguration '{run}.kopf.dev'")
+    assert operator.stop() == 0
+    controlplane.kubectl("delete", "validatingwebhookconfiguration", f"{run}.kopf.dev")
