@@ -6,11 +6,10 @@ from typing import Final
 
 __all__ = ["explain_missing"]
 
-_LATER: Final = "is not implemented yet: see 'Not implemented yet' in docs/kopf.md."
 _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
 _MISSING: Final = {
     "AiohttpSession": "does not exist, as requests are sent by Trio: return a ConnectionInfo, or pass transport=.",
-    "KopfRunner": _LATER,
+    "KopfRunner": "does not exist here, as in Kopf: from trioperator.testing import KopfRunner.",
     "run_tasks": _NURSERY,
     "spawn_tasks": _NURSERY,
 }

@@ -1,4 +1,4 @@
-"""Tools for tests of operators: pytest fixtures (see :mod:`.plugin`), fault injection, deterministic runs.
+"""Tools for tests of operators: fixtures (see :mod:`.plugin`), Kopf's runner, fault injection, deterministic runs.
 
 Names are loaded on first use, so importing this package is cheap.
 """
@@ -12,16 +12,26 @@ if TYPE_CHECKING:
     from .autojump import pause_autojump_for_threads
     from .determinism import deterministic
     from .faults import Fault
+    from .kopf_runner import KopfRunner
     from .plans import FaultPlan, FaultRule
     from .transport import FaultyTransport
 
-__all__ = ["Fault", "FaultPlan", "FaultRule", "FaultyTransport", "deterministic", "pause_autojump_for_threads"]
+__all__ = [
+    "Fault",
+    "FaultPlan",
+    "FaultRule",
+    "FaultyTransport",
+    "KopfRunner",
+    "deterministic",
+    "pause_autojump_for_threads",
+]
 
 _HOMES = {
     "Fault": "faults",
     "FaultPlan": "plans",
     "FaultRule": "plans",
     "FaultyTransport": "transport",
+    "KopfRunner": "kopf_runner",
     "deterministic": "determinism",
     "pause_autojump_for_threads": "autojump",
 }

@@ -1,0 +1,142 @@
+"""The command in a thread beside blocking tests, as Kopf's tests run it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from trioperator.cli import CLIControls
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    from typer.testing import Result
+
+__all__ = ["KopfRunner"]
+
+_NOT_ENDED: Final = "The operator has not ended yet: this is known after the `with` block."
+
+
+class KopfRunner:
+    """Run the command in a thread while the block goes on, as Kopf's class of this name.
+
+    ::
+
+        with KopfRunner(["run", "-A", "--embedded", "--verbose", "app.py"]) as runner:
+            ...
+        assert runner.exit_code == 0
+        assert "And here we are!" in runner.stdout
+
+    The block begins when the operator is ready, or has ended. At its end the operator is stopped and waited for, at
+    most *timeout* seconds (None: as long as it takes). *args* and *kwargs* are those of ``CliRunner.invoke()``.
+
+    - *reraise*: raise RuntimeError after the block if the operator has failed, unless the block has raised
+    - *registry*: registry of the handlers, in place of the default one
+    - *settings*: settings of the operator, before its startup handlers
+
+    The results, such as ``exit_code``, are available after the block. One runner at a time: it captures the output of
+    the process. Asynchronous tests do without threads: see the fixture ``start_operator``.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        reraise: bool = True,
+        timeout: float | None = None,
+        registry: OperatorRegistry | None = None,
+        settings: OperatorSettings | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._args = args
+        self._kwargs = kwargs
+        self._reraise = reraise
+        self._timeout = timeout
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._controls = CLIControls(ready_flag=self._ready, stop_flag=self._stop, registry=registry, settings=settings)
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+        self._result: Result | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(self._timeout)
+        if error is not None:
+            return
+        if self._thread.is_alive():
+            raise TimeoutError(f"The operator has not stopped within {self._timeout:g} seconds.")
+        if self._reraise and self.exit_code != 0:
+            text = f"The operator has ended with the exit code {self.exit_code}:\n{self.output}"
+            raise RuntimeError(text) from self.exception
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return self._ended.exit_code
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What the command has raised, other than the exit: None if it has reported its failure itself."""
+        error: BaseException | None = self._ended.exception
+        return None if isinstance(error, SystemExit) else error
+
+    @property
+    def exc_info(self) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+        """The same, with its type and traceback."""
+        error = self.exception
+        return None if error is None else (type(error), error, error.__traceback__)
+
+    @property
+    def output(self) -> str:
+        """What was written to stdout and stderr, logs included, in order."""
+        return self._ended.output
+
+    @property
+    def stdout(self) -> str:
+        """The same as ``output``: tests for Kopf look for log messages here."""
+        return self.output
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """The same, encoded."""
+        return self.output.encode()
+
+    @property
+    def stderr(self) -> str:
+        """What was written to stderr, such as logs."""
+        return self._ended.stderr
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """The same, encoded."""
+        return self.stderr.encode()
+
+    @property
+    def _ended(self) -> Result:
+        if self._result is None:
+            raise RuntimeError(_NOT_ENDED)
+        return self._result
+
+    def _run(self) -> None:
+        """Run the command. Called in the thread. It restores what the command changes in the process."""
+        from typer.testing import CliRunner
+
+        from trioperator.cli.root import app
+
+        registry, root = get_default_registry(), logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        try:
+            self._result = CliRunner().invoke(app, *self._args, obj=self._controls, **self._kwargs)
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            set_default_registry(registry)
+            self._ready.set()
