@@ -68,9 +68,13 @@ class Hooks(httpx.AsyncBaseTransport):
     async def answer(self, target: str, body: bytes) -> Reply:
         """Call the webhook."""
         review = msgspec.json.decode(body)
-        if review.get("request", {}).get("name") not in _OTHERS:
-            self.asked.append((target, review))
-        answer = self.handlers[target.partition("?")[0]](review)
+        if review.get("request", {}).get("name") in _OTHERS:
+            return Reply(allow(review))  # at any moment, also before the case has said how the webhook answers
+        self.asked.append((target, review))
+        handler = self.handlers.get(target.partition("?")[0])
+        if handler is None:
+            return Reply(b"there is no such webhook", code=404, media="text/plain")
+        answer = handler(review)
         if isinstance(answer, Awaitable):
             answer = await answer
         return answer if isinstance(answer, Reply) else Reply(answer)
