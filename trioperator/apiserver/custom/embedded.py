@@ -40,7 +40,9 @@ def coerce_embedded(node: Structure, value: Any, unknown: list[str], path: str =
             sub = part(node, key)
             if sub is not None:
                 new = coerce_embedded(sub, item, unknown, f"{path}.{key}" if path else key)
-                result = result if new is item else {**result, key: new}
+                if new is not item:
+                    result = dict(value) if result is value else result
+                    result[key] = new
         return result
     if isinstance(value, list) and node.items is not None:
         items = [coerce_embedded(node.items, item, unknown, f"{path}[{at}]") for at, item in enumerate(value)]
