@@ -93,7 +93,7 @@ SIGNATURES = {
     "DiffItem": "operation, field, old, new",
     "Patch": "body=None",
     "Resource": "group, version, plural, kind=None, singular=None, shortcuts=frozenset(), categories=frozenset(),"
-    " subresources=frozenset(), preferred=True, verbs=frozenset()",
+    " subresources=frozenset(), namespaced=None, preferred=True, verbs=frozenset()",
     "Resource.get_url": "self, *, server=None, namespace=None, name=None, subresource=None, params=None",
     "login_via_client": "*, logger",
     "login_via_pykube": "*, logger",

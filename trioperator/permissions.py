@@ -107,8 +107,8 @@ def list_permissions(
             collected.add(_rules_of_webhooks(handler, kinds, requirements), namespaced=False)
             continue
         for kind in kinds:
-            collected.add(_rules_of(handler, kind), namespaced=kind.namespaced)
-            has_cluster_kinds = has_cluster_kinds or not kind.namespaced
+            collected.add(_rules_of(handler, kind), namespaced=kind.namespaced is not False)
+            has_cluster_kinds = has_cluster_kinds or kind.namespaced is False
     for rule in requirements.rules:
         collected.add([rule], namespaced=_is_namespaced(rule, resources))
     if handlers:
@@ -176,7 +176,7 @@ def _add_operator(collected: _Collected, requirements: Requirements, *, has_clus
             Rule(kind.group, kind.plural, _WATCHED),
             Rule(kind.group, written, frozenset({"patch"}), frozenset({name})),
         ]
-        collected.add(rules, namespaced=kind.namespaced)
+        collected.add(rules, namespaced=kind.namespaced is not False)
 
 
 # Kinds.
@@ -190,7 +190,7 @@ def _find_kinds(
     if selector.any_name is EVERYTHING:
         group = "*" if selector.group is None else selector.group
         star = Resource(group, "", "*", verbs=frozenset(_VERBS))
-        return [star, *(r for r in selection.resources if restricted and not r.namespaced)], None
+        return [star, *(r for r in selection.resources if restricted and r.namespaced is False)], None
     if selection.resources or any(selector.matches(resource) for resource in resources):
         return selection.resources, selection.problem
     if not selector.is_specific:
@@ -314,7 +314,7 @@ def parse_rule(text: str) -> list[Rule]:
 def _is_namespaced(rule: Rule, resources: Collection[Resource]) -> bool:
     """Return whether the kind of a rule is namespaced; one that does not exist is taken for that."""
     plural = rule.resource.partition("/")[0]
-    return all(kind.namespaced for kind in resources if (kind.group, kind.plural) == (rule.group, plural))
+    return all(kind.namespaced is not False for kind in resources if (kind.group, kind.plural) == (rule.group, plural))
 
 
 def _reduce(rules: Collection[Rule]) -> tuple[Rule, ...]:

@@ -75,6 +75,7 @@ class TestResource:
             ),
             (PODS, {"namespace": "ns", "name": "x"}, "/api/v1/namespaces/ns/pods/x"),
             (PODS, {}, "/api/v1/pods"),
+            (Resource("apps", "v1", "x"), {"namespace": "ns"}, "/apis/apps/v1/namespaces/ns/x"),
             (
                 Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False),
                 {"namespace": "ignored", "name": "system:node/x"},

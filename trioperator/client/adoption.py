@@ -48,8 +48,8 @@ def adopt(obj: JsonObject, owner: object, *, resource: Resource) -> None:
     metadata = parent.get("metadata") or {}
     namespace = metadata.get("namespace")
     own = (obj.get("metadata") or {}).get("namespace")
-    if namespace and (not resource.namespaced or (own or namespace) != namespace):
-        where = f"in the namespace {own}" if resource.namespaced else "which is cluster-scoped"
+    if namespace and (resource.namespaced is False or (own or namespace) != namespace):
+        where = f"in the namespace {own}" if resource.namespaced is not False else "which is cluster-scoped"
         raise ValueError(
             f"{parent.get('kind')} {namespace}/{metadata.get('name')} cannot own a {resource.kind or resource} {where}:"
             " its children are in its own namespace. Pass owner=None."

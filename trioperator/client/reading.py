@@ -332,7 +332,7 @@ def choose_namespace(
     """Return the namespace of requests for a resource; None for what has no namespace, or for all of them."""
     if everywhere and namespace:
         raise TypeError("Pass either namespace= or all_namespaces=True, not both.")
-    if everywhere or not resource.namespaced:
+    if everywhere or resource.namespaced is False:
         return None
     handled = find_handled() or {}
     return namespace or (handled.get("metadata") or {}).get("namespace") or kube.default_namespace

@@ -31,7 +31,10 @@ EVERYTHING: Final = Marker.EVERYTHING
 # Positional, as users write Resource("apps", "v1", "deployments").
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """Resource kind of a cluster, in one version. The group, version and plural determine equality."""
+    """Resource kind of a cluster, in one version. The group, version and plural determine equality.
+
+    ``namespaced`` is None if that is not known, as where the others are all that is passed: paths may have a namespace.
+    """
 
     group: str
     version: str
@@ -41,7 +44,7 @@ class Resource:
     shortcuts: frozenset[str] = frozenset()
     categories: frozenset[str] = frozenset()
     subresources: frozenset[str] = frozenset()
-    namespaced: bool = True
+    namespaced: bool | None = None
     preferred: bool = True
     verbs: frozenset[str] = frozenset()
 
@@ -73,7 +76,7 @@ class Resource:
         if subresource is not None and name is None:
             raise ValueError("A subresource belongs to an object: pass its name.")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if namespace and self.namespaced:
+        if namespace and self.namespaced is not False:
             parts += ["namespaces", _quote(namespace)]
         parts += [self.plural]
         if name is not None:

@@ -296,7 +296,7 @@ class WatchManager:
         ]
         targets: dict[tuple[Resource, str | None], Kind] = {}
         for kind in kinds:
-            if self._scope.clusterwide or not kind.resource.namespaced:
+            if self._scope.clusterwide or kind.resource.namespaced is False:
                 targets[kind.resource, None] = kind
             else:
                 targets |= {(kind.resource, namespace): kind for namespace in self._served_namespaces()}
