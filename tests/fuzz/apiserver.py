@@ -41,6 +41,7 @@ _LENGTH: Final = re.compile(rb"Content-Length: (\d+)")
 _PROCESS_SECONDS: Final = 300  # of CPU time, for one round
 _PROCESS_BYTES: Final = 4 * 1024**3
 _DONE, _SENDING = "done", "sending"
+_TOO_LONG: Final = re.compile(r"[\d.]+ s of CPU time")
 _WATCH: Final = 0.05  # seconds until a watch is left
 _NUMBERS: Final = ("1e400", "-1e400", "1e-400", "9" * 5000, str(2**63), "-1", "0.1", "NaN", "1E999999999", "-0")
 _TEXTS: Final = (
@@ -73,7 +74,18 @@ _BASES: Final[tuple[Any, ...]] = (
 
 
 def attack(seed: int, *, requests: int) -> list[str]:
-    """Attack a server in a process of its own; return what went wrong, also if the process died."""
+    """Attack a server in a process of its own; return what went wrong, also if the process died.
+
+    What took too long counts if it does so twice: on a busy machine, CPU time includes that of others now and then.
+    """
+    problems = _attack_once(seed, requests)
+    if any(_TOO_LONG.match(text) for text in problems):
+        again = {_TOO_LONG.sub("", text) for text in _attack_once(seed, requests)}
+        problems = [text for text in problems if not _TOO_LONG.match(text) or _TOO_LONG.sub("", text) in again]
+    return problems
+
+
+def _attack_once(seed: int, requests: int) -> list[str]:
     _scenarios()  # the child has them, too
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_child, args=(seed, requests, theirs))
