@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trioperator.apiserver.custom.rule_types import RuleTypes
 from trioperator.apiserver.custom.rule_validation import check_expressions, check_rule_fields, unevaluated_rules
 from trioperator.apiserver.model.status_causes import StatusCause
 
@@ -24,7 +25,7 @@ def causes(*rules: dict[str, Any], uncorrelatable: str = "") -> list[StatusCause
     """Return the validation errors of the rules of an object."""
     schema = {**SCHEMA, RULES: list(rules)}
     fields = list(check_rule_fields(schema, "s"))
-    return fields or list(check_expressions(schema, "s", uncorrelatable=uncorrelatable))
+    return fields or list(check_expressions(schema, "s", RuleTypes(schema), uncorrelatable=uncorrelatable))
 
 
 def warnings(*rules: str) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.apiserver.conftest import GROUP, Answer, Target, definition, ensure_definition
 from trioperator.apiserver import Cluster
+from trioperator.apiserver.custom.cel_values import escaped
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RULES = "x-kubernetes-validations"
@@ -33,6 +34,18 @@ def keyed(item: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "maxItems": 4, "items": item, **keys}
 
 
+def few(items: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a short list."""
+    return {"type": "array", "maxItems": 4, "items": items}
+
+
+def mapping(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a small map."""
+    return {"type": "object", "maxProperties": 4, "additionalProperties": values}
+
+
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+EMBEDDED = {**OPEN, "x-kubernetes-embedded-resource": True}
 PAIR = {**record(key=TEXT, value=WHOLE), "required": ["key"]}
 SPEC = {
     "plain": ruled(record(a=WHOLE), "self.a > 1"),
@@ -283,6 +296,82 @@ class TestDefinitions:
         rest = '"Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null'
         assert (field, reason) == (f"{RULES}[0].rule", "FieldValueInvalid")
         assert message.startswith(f'Invalid value: {{"Rule":"{shown}",{rest}}}: {problem}')
+
+    @pytest.mark.parametrize(
+        ("node", "rule", "problem"),
+        [
+            (record(a=WHOLE), "self.b > 1", "1:5: undefined field 'b'\n | self.b > 1\n | ....^"),
+            (record(a=WHOLE), "true &&\n self.b > 1", "2:6: undefined field 'b'"),
+            (record(a=TEXT), "self.a > 1", "1:8: found no matching overload for '_>_' applied to '(string, int)'"),
+            (record(a=record(b=WHOLE)), "has(self.a.c)", "1:4: undefined field 'c'"),
+            (record(a=few(record(b=WHOLE))), "self.a.all(x, x.c > 1)", "1:16: undefined field 'c'"),
+            (record(a=mapping(record(b=WHOLE))), "self.a.all(k, self.a[k].c > 1)", "1:24: undefined field 'c'"),
+            (few(record(b=WHOLE)), "self[0].c == 1", "1:8: undefined field 'c'"),
+            (record(a=TEXT), "self.a == oldSelf.b", "1:18: undefined field 'b'"),
+            (record(a=OPEN), "self.a.b == 1", "1:7: undefined field 'b'"),
+            (EMBEDDED, "self.metadata.namespace == 'a'", "1:14: undefined field 'namespace'"),
+            (record(a=TEXT), "self.?b.hasValue()", "undefined field 'b'"),
+        ],
+    )
+    async def test_a_rule_must_fit_the_schema(
+        self, target: Target, node: dict[str, Any], rule: str, problem: str
+    ) -> None:
+        ((field, _, message),) = await self.rejected(target, ruled(node, {"rule": rule, "message": "m"}))
+        assert field == f"{RULES}[0].rule"
+        assert "}: compilation failed: ERROR: <input>:" in message
+        assert problem in message
+
+    @pytest.mark.parametrize(
+        ("expression", "problem"),
+        [("'x' + self.b", "1:11: undefined field 'b'"), ("self.a", "messageExpression must evaluate to a string")],
+    )
+    async def test_a_message_must_fit_the_schema(self, target: Target, expression: str, problem: str) -> None:
+        rule = {"rule": "self.a > 1", "messageExpression": expression}
+        ((field, _, message),) = await self.rejected(target, ruled(record(a=WHOLE), rule))
+        assert field == f"{RULES}[0].messageExpression"
+        assert problem in message
+
+    async def test_the_optional_old_value_has_the_type_of_the_value(self, target: Target) -> None:
+        rule = {"rule": "!oldSelf.hasValue() || oldSelf.value().b > 1", "optionalOldSelf": True}
+        found = await self.rejected(target, ruled(record(a=WHOLE), rule))
+        assert {field: message.partition("\n")[0][-19:] for field, _, message in found} == {
+            f"{RULES}[0].optionalOldSelf": "is not used in rule",
+            f"{RULES}[0].rule": "undefined field 'b'",
+        }
+
+    @pytest.mark.parametrize("name", ["a", "a-b", "namespace"])
+    async def test_the_value_of_a_rule_is_a_boolean(self, target: Target, name: str) -> None:
+        rule = f"self.{escaped(name)}"
+        ((_, _, message),) = await self.rejected(target, ruled(record(**{name: TEXT}), rule))
+        assert message.endswith("cel expression must evaluate to a bool")
+
+    @pytest.mark.parametrize(
+        ("node", "rule"),
+        [
+            (record(a=WHOLE), "self.a > 1.5"),
+            (record(a={"x-kubernetes-int-or-string": True}), "self.a == 1 || self.a == '50%'"),
+            (record(a=few(few(WHOLE))), "self.a.all(x, x.all(y, y > 1))"),
+            (record(a=few(mapping(WHOLE))), "self.a.all(x, x.all(k, x[k] > 1))"),
+            (record(a=mapping(few(TEXT))), "self.a.all(k, self.a[k].size() > 1)"),
+            (record(a=record(b=WHOLE)), "self.a == {'b': 1} || true"),
+            (record(a=record(b=WHOLE)), "!has(oldSelf.a) || self.a == oldSelf.a // it stays"),
+            (record(a={"type": "string", "format": "duration"}), "self.a < duration('1h')"),
+            (record(a={"type": "boolean"}, b={"type": "number"}), "!self.a || self.b > 1.0"),
+            (record(a_b=mapping(WHOLE), aB=mapping(TEXT)), "self.a_b.all(k, self.a_b[k] > 1) && self.aB['c'] == 'd'"),
+            (EMBEDDED, "self.metadata.name == 'a' && self.kind == 'Pod'"),
+            (record(a_b=TEXT, aB=TEXT, a=few(TEXT)), "self.a_b == self.aB && self.a_b.matches('^a$') && 'b' in self.a"),
+        ],
+    )
+    async def test_a_rule_that_fits_the_schema_is_accepted(
+        self, target: Target, node: dict[str, Any], rule: str
+    ) -> None:
+        schema = record(spec=ruled(node, rule))
+        body = definition("fitting", "Fitting", schema={"openAPIV3Schema": schema})
+        answer = await target.request("POST", DEFINITIONS, body, dryRun="All")
+        if "{'b': 1}" in rule:
+            assert "found no matching overload for '_==_'" in answer.message
+        else:
+            assert answer.code == 201, answer.message
 
     async def test_old_values_need_correlatable_lists(self, target: Target) -> None:
         items = {"type": "array", "maxItems": 3, "items": ruled(WHOLE, "self == oldSelf")}

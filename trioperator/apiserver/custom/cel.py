@@ -15,7 +15,7 @@ from typing import Any, Final
 from .cel_library import declarations
 from .cel_limits import TOO_EXPENSIVE, Costs, limited_text, original_text
 
-__all__ = ["Conditions", "Expression", "compile_expression", "is_installed", "problem_of"]
+__all__ = ["Conditions", "Expression", "compile_expression", "is_installed", "new_environment", "problem_of"]
 
 _VARIABLES: Final = ("object", "oldObject", "request")
 _MISSING: Final = "the embedded API server evaluates no match conditions without CEL: pip install 'trioperator[cel]'"
@@ -84,10 +84,18 @@ def compile_expression(text: str, variables: tuple[str, ...]) -> Expression:
 def _environment(variables: tuple[str, ...]) -> Any:
     from cel_expr_python import cel
 
+    return new_environment(dict.fromkeys(variables, cel.Type.DYN))
+
+
+def new_environment(variables: Mapping[str, Any], *, descriptor_pool: Any = None) -> Any:
+    """Return an environment of the CEL library, in which the variables have these types."""
+    from cel_expr_python import cel
+
     extensions = "".join(f"- name: {name}\n" for name in _EXTENSIONS)
     return cel.NewEnv(
+        descriptor_pool=descriptor_pool,
         config=cel.NewEnvConfigFromYaml(f"extensions:\n{extensions}"),
-        variables=dict.fromkeys(variables, cel.Type.DYN),
+        variables=variables,
         functions=declarations(cel),
     )
 

@@ -12,6 +12,7 @@ from ..model.status_causes import StatusCause, invalid_value, required, unsuppor
 from ..model.structure import ValidationRule
 from .cel import is_installed
 from .cel_values import escaped
+from .rule_types import RuleTypes
 from .validation_rules import compile_message, compile_rule, normal_field_path, rules_of
 
 __all__ = ["check_expressions", "check_rule_fields", "unevaluated_rules"]
@@ -31,18 +32,24 @@ def check_rule_fields(schema: Mapping[str, Any], path: str) -> Iterator[StatusCa
         yield from _check_fields(schema, item, f"{path}.x-kubernetes-validations[{at}]")
 
 
-def check_expressions(schema: Mapping[str, Any], path: str, *, uncorrelatable: str = "") -> Iterator[StatusCause]:
+def check_expressions(
+    schema: Mapping[str, Any], path: str, types: RuleTypes, *, uncorrelatable: str = ""
+) -> Iterator[StatusCause]:
     """Yield the errors of the expressions of one node; *uncorrelatable* is an enclosing list without map keys."""
     items = schema.get("x-kubernetes-validations")
     if not items or not is_installed():
         return
     for at, (rule, item) in enumerate(zip(rules_of(schema), items, strict=True)):
         place = f"{path}.x-kubernetes-validations[{at}]"
-        yield from _check_expressions(rule, item, place)
-        if rule.uses_old and uncorrelatable:
+        problem, message_problem = (
+            first or second for first, second in zip(_problems(rule), types.problems_of(schema, rule), strict=True)
+        )
+        yield from _check_expressions(problem, message_problem, item, place)
+        uses_old = rule.uses_old and (not problem or bool(_UNSUPPORTED.search(problem)))
+        if uses_old and uncorrelatable:
             text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelatable}"
             yield invalid_value(f"{place}.rule", item["rule"], text)
-        elif not rule.uses_old and item.get("optionalOldSelf") is not None:
+        elif not uses_old and item.get("optionalOldSelf") is not None:
             text = "may not be set if oldSelf is not used in rule"
             yield invalid_value(f"{place}.optionalOldSelf", item["optionalOldSelf"], text)
 
@@ -72,8 +79,9 @@ def _check_fields(schema: Mapping[str, Any], item: Mapping[str, Any], place: str
         yield invalid_value(f"{place}.fieldPath", field, "must be a valid path")
 
 
-def _check_expressions(rule: ValidationRule, item: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
-    problem, message_problem = _problems(rule)
+def _check_expressions(
+    problem: str, message_problem: str, item: Mapping[str, Any], place: str
+) -> Iterator[StatusCause]:
     for word, text in (("rule", problem), ("messageExpression", message_problem)):
         if text and not _UNSUPPORTED.search(text):
             yield StatusCause(f"{place}.{word}", f"Invalid value: {_format_as_go(item)}: {text}")

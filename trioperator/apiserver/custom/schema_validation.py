@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..model.status_causes import StatusCause, first_causes, forbidden, invalid_value, required, unsupported
+from .rule_types import RuleTypes
 from .rule_validation import check_expressions, check_rule_fields
 from .schema_defaults import check_defaults
 from .structural_schema import check_structural
@@ -63,7 +64,7 @@ def check_schema(schema: Schema, path: str, *, has_status: bool) -> list[StatusC
     causes += first_causes(_check(schema, path, _Place(is_root=True)))
     if not causes and not is_convertible:
         causes.append(invalid_value(path, "", "OpenAPIV3Schema 'schema' is not supported"))
-    return [*causes, *(_check_rules(schema, path, "") if is_structural and not causes else ())]
+    return [*causes, *(_check_rules(schema, path, RuleTypes(schema), "") if is_structural and not causes else ())]
 
 
 def _check_root(schema: Schema, path: str, *, has_status: bool) -> Iterator[StatusCause]:
@@ -206,15 +207,15 @@ def _check_key(schema: Schema, path: str, *, is_required: bool) -> Iterator[Stat
         yield forbidden(f"{path}.nullable", f"{about} cannot be nullable")
 
 
-def _check_rules(schema: Schema, path: str, uncorrelatable: str) -> Iterator[StatusCause]:
+def _check_rules(schema: Schema, path: str, types: RuleTypes, uncorrelatable: str) -> Iterator[StatusCause]:
     """Check the CEL rules of an otherwise valid schema; *uncorrelatable* is an enclosing list without map keys."""
-    yield from check_expressions(schema, path, uncorrelatable=uncorrelatable)
+    yield from check_expressions(schema, path, types, uncorrelatable=uncorrelatable)
     for name, sub in (schema.get("properties") or {}).items():
-        yield from _check_rules(sub, f"{path}.properties[{name}]", uncorrelatable)
+        yield from _check_rules(sub, f"{path}.properties[{name}]", types, uncorrelatable)
     for word in ("items", "additionalProperties"):
         if isinstance(schema.get(word), Mapping):
             has_keys = word != "items" or schema.get(_LIST) == "map"
-            yield from _check_rules(schema[word], f"{path}.{word}", uncorrelatable or ("" if has_keys else path))
+            yield from _check_rules(schema[word], f"{path}.{word}", types, uncorrelatable or ("" if has_keys else path))
 
 
 def unrecognized_formats(schema: Schema) -> Iterator[str]:
