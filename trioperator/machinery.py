@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -18,9 +18,8 @@ from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.guard import guarded
 from trioperator.handling.handler import Activity
 from trioperator.handling.indexing import Indices
-from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
+from trioperator.handling.invoke import Invoker
 from trioperator.handling.progress import SmartProgressStorage
-from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.kube.client import Client
 from trioperator.model.keyed_digest import FieldDigests
 from trioperator.plan import Plan
@@ -52,9 +51,6 @@ __all__ = [
     "make_elections",
     "make_instruments",
 ]
-
-# Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
-_REVIEW_THREADS: Final = 1000
 
 
 class Machinery(msgspec.Struct, frozen=True, eq=False):
@@ -103,11 +99,11 @@ def build_machinery(
 def build_admission(
     plan: Plan,
     client: Client,
-    indices: Indices,
-    running: MutableMapping[Attempt, RunningCall],
+    invoker: Invoker,
     *,
-    clients: Clients,
+    indices: Indices,
     find: Callable[[str], ObjectState | None],
+    instruments: Instruments | None = None,
 ) -> Admission:
     """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
 
@@ -115,12 +111,14 @@ def build_admission(
         state = None if uid is None else find(uid)
         return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
 
-    settings = plan.settings
-    limiter = ThreadLimiter(_REVIEW_THREADS)
-    invoker = Invoker(limiter=limiter, backoff=settings.execution.default_backoff, running=running, clients=clients)
-    reviewer = Reviewer(plan.registry.admission_handlers(), invoker, indices=indices, find_memo=find_memo)
-    converter = Converter(plan.registry.conversion_handlers(), invoker, indices=indices, find_memo=find_memo)
-    return Admission(client, settings.admission, reviewer, converter)
+    handlers, conversions = plan.registry.admission_handlers(), plan.registry.conversion_handlers()
+    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo)
+    converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
+    admission = Admission(client, plan.settings.admission, reviewer, converter)
+    if instruments is not None:
+        ids = [handler.id for handler in handlers]
+        admission.fn = instruments.count_reviews(admission, ids, converts=bool(conversions))
+    return admission
 
 
 def make_instruments(plan: Plan) -> Instruments | None:
@@ -132,7 +130,7 @@ def make_instruments(plan: Plan) -> Instruments | None:
 
     registry = plan.registry
     activities = [handler for activity in Activity for handler in registry.activities(activity)]
-    handlers = (*registry.resource_handlers(), *registry.admission_handlers(), *activities)
+    handlers = (*registry.resource_handlers(), *registry.webhook_handlers(), *activities)
     tracing = _make_tracing() if plan.tracing else None
     return Instruments([handler.id for handler in handlers], tracing, cancellable=cancellable)
 

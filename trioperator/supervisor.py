@@ -61,7 +61,7 @@ from trioperator.sharding import Sharding, Tools
 from trioperator.shutdown import Shutdown, Work, drain, report_awaited, unwrap_group
 from trioperator.signals import HINT, handle_signals
 from trioperator.telemetry.parts import Parts
-from trioperator.web.admission_service import Admission, check_admission
+from trioperator.web.admission_service import REVIEW_THREADS, Admission, check_admission
 
 __all__ = ["Flag", "Plan", "supervise"]
 
@@ -157,8 +157,9 @@ class _Operator:
         fenced = client.fenced(self._pauses.check_write)
         recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
         if plan.registry.webhook_handlers():
+            invoker, find = self._make_invoker(REVIEW_THREADS), self._find_state
             self._admission = build_admission(
-                plan, client, self._indices, self.work.running, clients=self.session.clients, find=self._find_state
+                plan, client, invoker, indices=self._indices, find=find, instruments=self._instruments
             )
         try:
             with recorder.active():
@@ -390,9 +391,9 @@ class _Operator:
             return make_login(handlers, self._make_cause(Activity.AUTHENTICATION), self._make_invoker(connected=False))
         return login_in_thread(load_connection)
 
-    def _make_invoker(self, *, connected: bool = True) -> Invoker:
+    def _make_invoker(self, threads: int | None = None, *, connected: bool = True) -> Invoker:
         execution = self._plan.settings.execution
-        limiter = ThreadLimiter(execution.max_workers)
+        limiter = ThreadLimiter(threads or execution.max_workers)
         make = Invoker if self._instruments is None else self._instruments.make_invoker
         backoff, clients = execution.default_backoff, self.session.clients if connected else None
         return make(limiter=limiter, backoff=backoff, running=self.work.running, clients=clients)

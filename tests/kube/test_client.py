@@ -26,7 +26,7 @@ from trioperator.errors import (
     ServerError,
     TooManyRequestsError,
 )
-from trioperator.kube.client import JSON_PATCH, Client, build_target, open_client
+from trioperator.kube.client import JSON_PATCH, Client, open_client
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.transport import BodyTooLargeError
 from trioperator.settings import OperatorSettings
@@ -318,20 +318,6 @@ class TestRequests:
         async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
             await client.list_page("/pods", continue_="")
         assert memory.requests[0].url.query == b""
-
-
-@pytest.mark.parametrize(
-    ("path", "params", "target"),
-    [
-        ("/api/v1", None, "/api/v1"),
-        ("/api/v1", {"a": None}, "/api/v1"),
-        ("/apis/rbac/clusterroles/system:node", {"a": "b c&d"}, "/apis/rbac/clusterroles/system:node?a=b%20c%26d"),
-        ("/a b\r\nX: y/ü?x#y", {}, "/a%20b%0D%0AX:%20y/%C3%BC%3Fx%23y"),
-        ("/x", {"yes": True, "no": False, "n": 3}, "/x?yes=true&no=false&n=3"),
-    ],
-)
-def test_targets_are_quoted(path: str, params: Any, target: str) -> None:
-    assert build_target(path, params) == target
 
 
 class TestSockets:

@@ -12,12 +12,9 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
-from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.handling.invoke import Attempt, RunningCall
 from trioperator.handling.thread_limiter import ThreadLimiter
-from trioperator.kube.client import open_client
-from trioperator.telemetry.instruments import CountingClient, CountingInvoker, Instruments
-from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.telemetry.instruments import CountingInvoker, Instruments
 
 on = trioperator.on
 
@@ -28,28 +25,6 @@ async def bench(cluster: Cluster) -> Bench:
     settings = trioperator.OperatorSettings()
     settings.networking.error_backoffs = ()
     return Bench(cluster, trioperator.OperatorRegistry(), settings)
-
-
-async def test_requests_are_counted_with_their_codes_and_without_credentials_in_the_host(bench: Bench) -> None:
-    plan, instruments = FaultPlan(), Instruments([])
-    info = trioperator.ConnectionInfo(server="http://embedded:80/base")
-    transport = FaultyTransport(bench.cluster.transport(), plan)
-    async with open_client(lambda: info, settings=bench.settings, transport=transport) as plain:
-        client = instruments.wrap_client(plain)
-        assert isinstance(client, CountingClient)
-        assert isinstance(client.fenced(lambda: None), CountingClient)
-        for fault, error in ((Fault.status(404), ApiError), (Fault.refuse(), ConnectionLostError)):
-            plan.add(fault, times=1)
-            with pytest.raises(error):
-                await client.get("/version")
-        plan.add(Fault.answer(201, b"{}"), times=1)
-        await client.fenced(lambda: None).post("/any", {})
-    assert instruments.statistics.requests == {
-        ("404", "GET", "embedded:80"): 1,
-        ("<error>", "GET", "embedded:80"): 1,
-        ("201", "POST", "embedded:80"): 1,
-    }
-    assert sum(instruments.statistics.request_seconds["GET", "embedded:80"].counts) == 2
 
 
 async def test_subhandlers_are_counted_with_their_parents() -> None:

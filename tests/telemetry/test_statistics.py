@@ -30,8 +30,12 @@ def test_handlers_beyond_the_limit_are_counted_together() -> None:
 
 def test_hosts_beyond_the_limit_are_counted_together() -> None:
     statistics = Statistics()
-    for number in range(1000):
-        statistics.count_request("200", "GET", f"host-{number}", 0.1)
-    assert sum(statistics.requests.values()) == 1000
-    assert len(statistics.requests) == len(statistics.request_seconds) == 301
-    assert statistics.requests["200", "GET", OTHERS] == 700
+    requests = [statistics.request("GET", f"host-{number}") for number in range(1000)]
+    assert len(statistics.requests) == 301
+    assert requests[300] is requests[999] is statistics.requests["GET", OTHERS]
+
+
+def test_the_likely_codes_of_a_review_are_there_from_the_start() -> None:
+    statistics = Statistics()
+    assert dict(statistics.review("check").codes) == {"200": 0, "500": 0}
+    assert statistics.review("check") is statistics.reviews["check"]

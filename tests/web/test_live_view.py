@@ -16,8 +16,10 @@ import trio
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, widget
+from tests.web.admission import make_review, operating, sleeping_server
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
+from trioperator.handling.webhook_configuration import WebhookFn
 from trioperator.threads import run_in_thread
 from trioperator.web.live_view import parse_loopback
 
@@ -164,6 +166,38 @@ async def test_a_cancelled_daemon_is_started_again(bench: Bench, caplog: pytest.
             assert (await View(caplog).act(f"/cancel?uid={created['metadata']['uid']}")).status_code == 200
             await again.wait()
     assert len(starts) == 2
+
+
+async def test_a_review_cannot_be_cancelled_as_its_write_would_be_allowed(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    registry = trioperator.OperatorRegistry()
+    fns: list[WebhookFn] = []
+    responses: list[Any] = []
+    begun, end = trio.Event(), trio.Event()
+
+    @on.validate("widgets", registry=registry)
+    async def check(**_: Any) -> None:
+        begun.set()
+        await end.wait()
+        raise trioperator.AdmissionError("no")
+
+    old = widget()
+    old["metadata"]["uid"] = "some-uid"
+
+    async def ask() -> None:
+        responses.append(await fns[0](make_review("UPDATE", new=old, old=old)))
+
+    options: Any = {"live_view_endpoint": "http://127.0.0.1:0/", "live_view_token": TOKEN}
+    async with operating(cluster, registry, server=sleeping_server(fns), managed=None, **options):
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                await begun.wait()
+                assert (await View(caplog).act("/cancel?uid=some-uid")).status_code == 404
+                end.set()
+    assert not responses[0]["response"]["allowed"]
 
 
 async def test_a_requeued_object_does_not_wait_for_its_retry(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

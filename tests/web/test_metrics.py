@@ -12,11 +12,15 @@ from typing import Any, Final
 import prometheus_client
 import pytest
 import trio
+import trustme
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, widget
+from tests.web.admission import deny, operating
+from tests.web.conversions import definition
+from tests.web.test_admission_server import until, write_pair
 from tests.web.test_health import get
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -24,10 +28,11 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 on = trioperator.on
 ROOT: Final = pathlib.Path(__file__).parents[2]
 DOCUMENTED: Final = re.findall(
-    r"^\| `((?:controller|workqueue|rest|leader|trioperator)_\w+)` \|",
+    r"^\| `((?:controller|workqueue|rest|leader|certwatcher|trioperator)_\w+)` \|",
     (ROOT / "docs" / "monitoring.md").read_text(),
     re.M,
 )
+WEBHOOKS: Final = frozenset(name for name in DOCUMENTED if "_webhook_" in name or name.startswith("certwatcher_"))
 
 
 @pytest.fixture
@@ -106,6 +111,7 @@ async def test_every_documented_series_moves_under_load(
     bench.settings.watching.server_timeout = 60
     plan = FaultPlan()
     plan.add(Fault.status(503), resource="leases", until=5)
+    plan.add(Fault.status(503), resource="widgets", verb="patch", skip=6, times=1)
     specs: dict[str, dict[str, Any]] = {
         "a": {},
         "b": {"fails": "once"},
@@ -130,8 +136,8 @@ async def test_every_documented_series_moves_under_load(
         for _ in range(10):
             await trio.sleep(20)
             await scraper.scrape()
-        assert len(DOCUMENTED) > 25
-        still = [name for name in DOCUMENTED if not scraper.has_moved(name)]
+        assert len(DOCUMENTED) > 35
+        still = [name for name in DOCUMENTED if name not in WEBHOOKS and not scraper.has_moved(name)]
         assert still == []
         value = scraper.value
         kind = {"controller": "widgets.example.com"}
@@ -142,10 +148,13 @@ async def test_every_documented_series_moves_under_load(
         assert value("controller_runtime_reconcile_errors_total", **kind) == 3
         assert value("controller_runtime_terminal_reconcile_errors_total", **kind) == 2
         assert value("controller_runtime_reconcile_timeouts_total", **kind) == 1
+        assert value("controller_runtime_reconcile_panics_total", **kind) == 1
         assert value("trioperator_daemons_running") == value("trioperator_cache_objects") == 5
         assert value("leader_election_master_status", name="trioperator") == 1
         patches = len(bench.cluster.requests.select(verb="patch"))
         assert value("rest_client_requests_total", method="PATCH", code="200", host="embedded") == patches
+        assert value("rest_client_request_size_bytes_count", verb="PATCH") == patches + 1
+        assert value("rest_client_request_retries_total", verb="PATCH", code="503") == 1
         assert value("process_cpu_seconds_total") > 0
         handlers = {dict(labels)["handler"] for name, labels in scraper.samples if "handler_calls_total" in name}
         assert handlers == {"work", "late/spec.late", "parent"}
@@ -155,6 +164,64 @@ async def test_every_documented_series_moves_under_load(
         assert value("rest_client_requests_total", code="<error>") > 0
         assert value("trioperator_watch_restarts_total", resource="widgets.example.com", reason="connection") > 0
         plan.clear()
+
+
+async def test_every_documented_series_of_webhooks_moves(
+    cluster: Cluster, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With real sockets and files, and so in real time."""
+    caplog.set_level("INFO", "trioperator.web.metrics")
+    registry = trioperator.OperatorRegistry()
+    asked, answer = trio.Event(), trio.Event()
+
+    @on.validate("example.com", "v1", "widgets", id="check_size", registry=registry)
+    async def check_size(spec: Any) -> None:
+        if spec["size"] == 3:
+            asked.set()
+            await answer.wait()
+        if spec["size"] > 10:
+            raise trioperator.AdmissionError("The size must be 10 at most.")
+        assert spec["size"] > 0
+
+    @on.convert("widgets", from_="v1", to="v2", registry=registry)
+    async def convert(**_: Any) -> None:
+        raise ValueError("no")
+
+    await cluster.apply(definition("v1", "v2"))
+    files = write_pair(tmp_path, trustme.CA(), "localhost")
+    server = trioperator.WebhookServer(**files, file_check_interval=0.01)
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions = True
+    url = "http://127.0.0.1:0/metrics"
+    async with operating(cluster, registry, server=server, settings=settings, metrics_endpoint=url):
+        scraper = Scraper(find_url(caplog))
+        await scraper.scrape()
+        check = {"webhook": "check_size"}
+        for code in ("200", "500"):
+            assert ("controller_runtime_webhook_requests_total", frozenset({"code": code, **check}.items())) in (
+                scraper.samples
+            )
+        assert [await deny(cluster, size=size) is None for size in (11, 0, 1)] == [False, False, True]
+        async with trio.open_nursery() as writers:
+            writers.start_soon(lambda: cluster.create(widget("slow", size=3)))
+            await asked.wait()
+            await scraper.scrape()
+            answer.set()
+        with pytest.raises(trioperator.ApiError):
+            await cluster.get("widgets.v2.example.com", "w")
+        (tmp_path / "key.pem").write_bytes(trustme.CA().issue_cert("localhost").private_key_pem.bytes())
+        with trio.fail_after(60):
+            await until(lambda: server.read_errors)
+        await scraper.scrape()
+    assert {name for name in WEBHOOKS if not scraper.has_moved(name)} == set()
+    value = scraper.value
+    assert scraper.largest["controller_runtime_webhook_requests_in_flight"] == 1
+    assert value("controller_runtime_webhook_requests_in_flight") == 0
+    assert value("controller_runtime_webhook_requests_total", code="200", **check) == 4
+    assert value("controller_runtime_webhook_latency_seconds_count", **check) == 4
+    assert value("controller_runtime_webhook_requests_total", code="200", webhook="convert") > 0
+    assert value("controller_runtime_webhook_panics_total") == 1
+    assert value("trioperator_handler_calls_total", handler="check_size", result="failed", controller="") == 2
 
 
 async def test_own_metrics_are_served_and_the_format_is_negotiated(

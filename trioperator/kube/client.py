@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import quote, urlencode
 
 import msgspec
 import trio
@@ -30,6 +28,7 @@ from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator.logs import Logger, get_logger
 from trioperator.model.jsontypes import JsonObject
+from trioperator.model.urls import build_target
 from trioperator.settings import OperatorSettings
 from trioperator.threads import run_in_thread
 
@@ -47,7 +46,6 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 _JSON: Final = "application/json"
 _ACCEPT_JSON: Final = (b"Accept", b"application/json")
-_SAFE_PATH: Final = re.compile(r"/[\w./:@!$&'()*+,;=~%-]*", re.ASCII)
 # Bytes of an error response to a streaming request, at most.
 _MAX_ERROR_BODY: Final = 1024 * 1024
 
@@ -253,11 +251,14 @@ class Client:
                 if delay is None:
                     raise
                 delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
-                self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, exc)
+                self._report_retry(method, path, exc, delay=delay)
             except ApiError as exc:
                 exc.repeated = exc.repeated or repeated
                 raise
             await trio.sleep(delay)
+
+    def _report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
+        self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
 
     async def _attempt(
         self,
@@ -361,20 +362,6 @@ def open_client(
     *source* is called in a thread: now, and whenever its credentials are rejected or have expired.
     """
     return log_in(login_in_thread(source), settings=settings, transport=transport)
-
-
-def build_target(path: str, params: Params | None) -> str:
-    """Return the encoded path and query of a request; parameters that are None are left out."""
-    if _SAFE_PATH.fullmatch(path) is None:
-        path = quote(path, safe="/:@!$&'()*+,;=~%-._")
-    if not params:
-        return path
-    pairs = [
-        (name, str(value).lower() if isinstance(value, bool) else value)
-        for name, value in params.items()
-        if value is not None
-    ]
-    return f"{path}?{urlencode(pairs, quote_via=quote)}" if pairs else path
 
 
 def _build_headers(accept: str | None, content_type: str | None) -> Headers:

@@ -6,38 +6,40 @@ An operator without metrics has the base classes, and pays nothing.
 from __future__ import annotations
 
 import contextlib
-import urllib.parse
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 
-from trioperator.errors import ApiError, HandlerTimeoutError
-from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, IndexHandler
+from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, TrioperatorError, UserCodeError
+from trioperator.handling.admission import AdmissionHandler
+from trioperator.handling.conversion import ConversionHandler
+from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, IndexHandler, SpawningHandler
 from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.thread_limiter import ThreadLimiter
+from trioperator.handling.webhook_configuration import WebhookFn
 from trioperator.kube.client import Client
-from trioperator.kube.credentials import Credentials
-from trioperator.kube.transport import Response
 from trioperator.logs import Logger
 from trioperator.runtime.cache import ObjectCache, ObjectState
 from trioperator.runtime.reconciler import Reconciler
 from trioperator.runtime.reflector import Observer
 from trioperator.runtime.result import Again, RequeueAt, Result
 from trioperator.runtime.workqueue import Lane, WorkQueue, serve_workqueue
+from trioperator.telemetry.requests import CountingClient
+from trioperator.telemetry.reviews import CountingReviews
 from trioperator.telemetry.statistics import KindStatistics, Statistics
 
 if TYPE_CHECKING:
     from trioperator.telemetry.tracing import Tracing
 
-__all__ = ["CountingClient", "CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "name_kind"]
-
-_T = TypeVar("_T", bytes, Response)
+__all__ = ["CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "name_kind"]
 
 _NO_SPAN: Final = contextlib.nullcontext()
+# Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
+_CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
 # Errors of these handlers are those of the reconcile that has called them.
 _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler)
 
@@ -76,7 +78,7 @@ class Instruments:
 
     def wrap_client(self, client: Client) -> Client:
         """Return a client that counts its requests, on the same connections."""
-        return CountingClient(client, self)
+        return CountingClient(client, self.statistics, self.tracing)
 
     def make_invoker(
         self,
@@ -88,6 +90,10 @@ class Instruments:
     ) -> Invoker:
         """Return an invoker that counts its calls."""
         return CountingInvoker(self, limiter=limiter, backoff=backoff, running=running, clients=clients)
+
+    def count_reviews(self, fn: WebhookFn, handlers: Iterable[str], *, converts: bool) -> WebhookFn:
+        """Return a function for reviews that counts the calls of *fn* by the ids of the handlers of reviews."""
+        return CountingReviews(fn, handlers, self.statistics, converts=converts)
 
     def open_workqueue(
         self, reconciler: Reconciler, *, limit: int | None
@@ -196,7 +202,7 @@ class CountingInvoker(Invoker):
         """See :meth:`Invoker.invoke`."""
         kind = "" if attempt.flow is None else self._find_kind(attempt).name
         calls = self._instruments.statistics.call(kind, self._instruments.name_handler(handler))
-        if self._instruments.cancellable and attempt.interruption is None:
+        if self._instruments.cancellable and attempt.interruption is None and isinstance(handler, _CANCELLABLE):
             attempt = msgspec.structs.replace(attempt, interruption=Interruption())
         began = trio.current_time()
         result = "cancelled"
@@ -211,7 +217,7 @@ class CountingInvoker(Invoker):
         finally:
             calls.results[result] += 1
             calls.seconds.observe(trio.current_time() - began)
-        if outcome.error is not None and attempt.flow is not None:
+        if outcome.error is not None:
             self._count_failure(handler, outcome, attempt, logger)
         return outcome
 
@@ -220,12 +226,18 @@ class CountingInvoker(Invoker):
         return self._instruments.kind_of(flow[0])  # see ObjectState.flow
 
     def _count_failure(self, handler: Handler, outcome: Outcome, attempt: Attempt, logger: Logger) -> None:
-        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers:
+        unexpected = _is_unexpected(outcome.error)
+        if isinstance(handler, AdmissionHandler):
+            self._instruments.statistics.admission_panics += unexpected
+        elif isinstance(handler, ConversionHandler):
+            self._instruments.statistics.conversion_panics += unexpected
+        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers or attempt.flow is None:
             return
         if logger.object_ref is not None:
             self._instruments.failed.add(logger.object_ref["uid"])
         kind = self._find_kind(attempt)
         kind.terminal_errors += outcome.final
+        kind.panics += unexpected
         kind.timeouts += isinstance(outcome.error, HandlerTimeoutError)
 
 
@@ -239,50 +251,8 @@ def _name_outcome(outcome: Outcome) -> str:
     return "failed" if outcome.final else "retried"
 
 
-class CountingClient(Client):
-    """A client that counts and times the attempts of its requests."""
-
-    def __init__(self, client: Client, instruments: Instruments) -> None:
-        super().__init__(client._credentials, client._settings)
-        self._fence, self.find_logger = client._fence, client.find_logger
-        self._statistics = instruments.statistics
-        self._tracing = instruments.tracing
-        self._hosts: dict[str, str] = {}
-        self._status = 0  # of the response that was read last
-
-    def _raise_for_status(self, response: Response, data: bytes) -> None:
-        self._status = response.status
-        super()._raise_for_status(response, data)
-
-    async def _attempt(self, credentials: Credentials, *, method: str, target: str, **options: Any) -> bytes:
-        attempt = super()._attempt(credentials, method=method, target=target, **options)
-        if self._tracing is None:
-            return await self._count(attempt, credentials, method)
-        with self._tracing.requesting(method, target.partition("?")[0], self._host_of(credentials)) as span:
-            data = await self._count(attempt, credentials, method)
-            span.set_attribute("http.response.status_code", self._status)
-            return data
-
-    async def _attempt_stream(self, credentials: Credentials, **options: Any) -> Response:
-        return await self._count(super()._attempt_stream(credentials, **options), credentials, "GET")
-
-    async def _count(self, attempt: Awaitable[_T], credentials: Credentials, method: str) -> _T:
-        began = trio.current_time()
-        code = "<error>"
-        try:
-            response = await attempt
-            # The status was read just before the attempt has returned, without a checkpoint between.
-            code = str(self._status if isinstance(response, bytes) else response.status)
-            return response
-        except ApiError as error:
-            code = str(error.status)
-            raise
-        finally:
-            self._statistics.count_request(code, method, self._host_of(credentials), trio.current_time() - began)
-
-    def _host_of(self, credentials: Credentials) -> str:
-        server = credentials.info.server
-        host = self._hosts.get(server)
-        if host is None:
-            host = self._hosts[server] = urllib.parse.urlsplit(server).netloc.rpartition("@")[2]
-        return host
+def _is_unexpected(error: BaseException | None) -> bool:
+    """Check whether a handler has raised what it did not mean to: in Go, it would have panicked."""
+    if isinstance(error, HandlerRetriesError | HandlerTimeoutError):
+        error = error.__cause__
+    return error is not None and (isinstance(error, UserCodeError) or not isinstance(error, TrioperatorError))

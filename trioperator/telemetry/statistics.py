@@ -13,7 +13,15 @@ from typing import Final
 
 from trioperator.runtime.cache import ObjectState
 
-__all__ = ["OTHERS", "CallStatistics", "Histogram", "KindStatistics", "Statistics"]
+__all__ = [
+    "OTHERS",
+    "CallStatistics",
+    "Histogram",
+    "KindStatistics",
+    "RequestStatistics",
+    "ReviewStatistics",
+    "Statistics",
+]
 
 #: The label of what exceeds a limit, as in controller-runtime.
 OTHERS: Final = "exceeded_cardinality_limit"
@@ -29,6 +37,7 @@ _RECONCILES: Final = (
 )
 _QUEUE: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUESTS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_SIZES: Final = tuple(float(size) for size in (64, 256, 512, *(4**exponent for exponent in range(5, 13))))  # bytes
 _CALLS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
@@ -64,6 +73,7 @@ class KindStatistics:
     __slots__ = (
         "adds",
         "name",
+        "panics",
         "queue_seconds",
         "reconcile_seconds",
         "results",
@@ -79,7 +89,31 @@ class KindStatistics:
         self.reconcile_seconds = Histogram(_RECONCILES)
         self.queue_seconds = Histogram(_QUEUE)
         self.work_seconds = Histogram(_QUEUE)
-        self.adds = self.retries = self.terminal_errors = self.timeouts = 0
+        self.adds = self.retries = self.terminal_errors = self.panics = self.timeouts = 0
+
+
+class RequestStatistics:
+    """Statistics of the requests with one method to one host. Sizes are those of bodies."""
+
+    __slots__ = ("codes", "received", "retries", "seconds", "sent")
+
+    def __init__(self) -> None:
+        self.codes: collections.Counter[str] = collections.Counter()
+        self.retries: collections.Counter[str] = collections.Counter()  # by the codes of what has failed
+        self.seconds = Histogram(_REQUESTS)
+        self.sent = Histogram(_SIZES)
+        self.received = Histogram(_SIZES)
+
+
+class ReviewStatistics:
+    """Statistics of the reviews by one handler, or of all conversions."""
+
+    __slots__ = ("codes", "in_flight", "seconds")
+
+    def __init__(self) -> None:
+        self.codes = collections.Counter({"200": 0, "500": 0})
+        self.seconds = Histogram(_QUEUE)
+        self.in_flight = 0
 
 
 class Statistics:
@@ -88,8 +122,9 @@ class Statistics:
     def __init__(self) -> None:
         self.kinds: dict[str, KindStatistics] = {}
         self.calls: dict[tuple[str, str], CallStatistics] = {}  # by the names of the kind and of the handler
-        self.requests: collections.Counter[tuple[str, str, str]] = collections.Counter()  # code, method, host
-        self.request_seconds: dict[tuple[str, str], Histogram] = {}  # by the method and the host
+        self.requests: dict[tuple[str, str], RequestStatistics] = {}  # by the method and the host
+        self.reviews: dict[str, ReviewStatistics] = {}  # by the name of the webhook
+        self.admission_panics = self.conversion_panics = 0
         self.queued: dict[ObjectState, float] = {}
         self.at_work: dict[ObjectState, float] = {}
         self.loop_lag = 0.0  # seconds of a pass of the event loop, as measured last
@@ -110,13 +145,17 @@ class Statistics:
             found = self.calls.setdefault(key, CallStatistics())
         return found
 
-    def count_request(self, code: str, method: str, host: str, seconds: float) -> None:
-        """Count a request to an API server, and its response, or ``<error>`` in place of its code."""
-        key = (code, method, host)
-        if key not in self.requests and len(self.requests) >= _MAX_REQUESTS:
-            key, host = (code, method, OTHERS), OTHERS
-        self.requests[key] += 1
-        histogram = self.request_seconds.get((method, host))
-        if histogram is None:
-            histogram = self.request_seconds[method, host] = Histogram(_REQUESTS)
-        histogram.observe(seconds)
+    def request(self, method: str, host: str) -> RequestStatistics:
+        """Return the statistics of the requests with a method to an API server."""
+        found = self.requests.get((method, host))
+        if found is None:
+            key = (method, host) if len(self.requests) < _MAX_REQUESTS else (method, OTHERS)
+            found = self.requests.setdefault(key, RequestStatistics())
+        return found
+
+    def review(self, webhook: str) -> ReviewStatistics:
+        """Return the statistics of a webhook. There are not more of them than handlers."""
+        found = self.reviews.get(webhook)
+        if found is None:
+            found = self.reviews[webhook] = ReviewStatistics()
+        return found

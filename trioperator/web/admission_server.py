@@ -100,6 +100,7 @@ class WebhookServer:
         if self.pkeyfile is not None and self.certfile is None:
             raise ConfigError("The webhook server has pkeyfile=... without certfile=..., the certificate of the key.")
         self.own_authority: Authority | None = None
+        self.reads = self.read_errors = 0  # of the certificate's file
         if self.ca_secret is not None:
             self._check_secret(self.ca_secret)
 
@@ -225,10 +226,12 @@ class _TlsFiles:
                     self._take(files)
                     logger.info("The certificates of the webhook server have been reloaded.")
             except ConfigError as error:  # perhaps one of the files is written just now
+                self._server.read_errors += 1
                 logger.warning("The certificates of the webhook server are not reloaded yet: %s", error)
 
     async def _read(self) -> _Files:
         server = self._server
+        server.reads += server.certfile is not None
         paths = (server.certfile, server.pkeyfile, server.cafile, server.verify_cafile)
         return await read_files(None if path is None else os.fspath(path) for path in paths)
 

@@ -11,7 +11,7 @@ import trio
 from trioperator.errors import ConfigError
 from trioperator.handling.admission import Headers, SSLPeer
 from trioperator.handling.conversion_review import is_conversion
-from trioperator.handling.webhook_configuration import is_webhook_suffix
+from trioperator.handling.webhook_configuration import WebhookFn, is_webhook_suffix
 from trioperator.kube.client import Client
 from trioperator.logs import get_logger
 from trioperator.model.jsontypes import JsonObject
@@ -23,7 +23,10 @@ from trioperator.web.conversion import Converter
 from trioperator.web.conversion_definitions import ConversionDefinitions
 from trioperator.web.managed import ManagedObjects
 
-__all__ = ["Admission", "check_admission"]
+__all__ = ["REVIEW_THREADS", "Admission", "check_admission"]
+
+#: Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
+REVIEW_THREADS: Final = 1000
 
 # Seconds for clearing the managed configurations when the operator stops.
 _RELEASE_TIMEOUT: Final = 5.0
@@ -44,10 +47,14 @@ def check_admission(settings: AdmissionSettings, *, what: str = "Admission") -> 
 
 
 class Admission:
-    """The webhook server of an operator, with its managed configurations and conversions if there are any."""
+    """The webhook server of an operator, with its managed configurations and conversions if there are any.
+
+    The server calls ``fn`` for each review: the object itself, or what counts its calls.
+    """
 
     def __init__(self, client: Client, settings: AdmissionSettings, reviewer: Reviewer, converter: Converter) -> None:
         self._client = client
+        self.fn: WebhookFn = self
         self._server = settings.server
         self._reviewer = reviewer
         self._converter = converter
@@ -84,7 +91,7 @@ class Admission:
                 await stack.enter_async_context(self._server)
             if hasattr(self._server, "inspect_cluster"):
                 await self._server.inspect_cluster(self._client)
-            addresses = self._server(self)
+            addresses = self._server(self.fn)
             if not hasattr(addresses, "__aiter__"):
                 text = "must be an async generator function, or a callable that returns an async iterator"
                 raise ConfigError(f"settings.admission.server {text}, not {self._server!r}.")

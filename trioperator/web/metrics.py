@@ -25,7 +25,8 @@ from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.workqueue import Lane
 from trioperator.telemetry.instruments import Instruments, name_kind
 from trioperator.telemetry.parts import Parts
-from trioperator.telemetry.statistics import Histogram, KindStatistics
+from trioperator.telemetry.statistics import Histogram, KindStatistics, RequestStatistics
+from trioperator.web.admission_server import WebhookServer
 from trioperator.web.endpoint import parse_endpoint
 from trioperator.web.plain_app import Answer, PlainApp, Request
 from trioperator.web.server import serve_app
@@ -89,6 +90,7 @@ class OperatorCollector(Collector):
         yield from self._collect_queue()
         yield from self._collect_requests()
         yield from self._collect_calls()
+        yield from self._collect_webhooks()
         yield from self._collect_watches()
         yield from self._collect_state()
 
@@ -104,6 +106,7 @@ class OperatorCollector(Collector):
         counters: tuple[tuple[str, str, Callable[[KindStatistics], int]], ...] = (
             ("reconcile_errors", "Reconciles with an error.", lambda kind: kind.results["error"]),
             ("terminal_reconcile_errors", "Handlers that have failed permanently.", lambda kind: kind.terminal_errors),
+            ("reconcile_panics", "Handlers that have raised an unexpected exception.", lambda kind: kind.panics),
             ("reconcile_timeouts", "Handlers that have timed out.", lambda kind: kind.timeouts),
         )
         for name, text, value in counters:
@@ -183,17 +186,25 @@ class OperatorCollector(Collector):
         total = CounterMetricFamily(
             "rest_client_requests", "Requests to the API server.", labels=["code", "method", "host"]
         )
-        for key, count in self._statistics.requests.items():
-            total.add_metric(list(key), count)
-        yield total
-        seconds = HistogramMetricFamily(
-            "rest_client_request_duration_seconds",
-            "Time of requests, of watches until they are open.",
-            labels=["verb", "host"],
+        retries = CounterMetricFamily(
+            "rest_client_request_retries", "Requests that were sent again.", labels=["code", "verb", "host"]
         )
-        for labels, histogram in self._statistics.request_seconds.items():
-            _add_histogram(seconds, list(labels), histogram)
-        yield seconds
+        for (method, host), requests in self._statistics.requests.items():
+            for code, count in requests.codes.items():
+                total.add_metric([code, method, host], count)
+            for code, count in requests.retries.items():
+                retries.add_metric([code, method, host], count)
+        yield from (total, retries)
+        histograms: tuple[tuple[str, str, Callable[[RequestStatistics], Histogram]], ...] = (
+            ("request_duration_seconds", "Time of requests, of watches until they are open.", lambda r: r.seconds),
+            ("request_size_bytes", "Bodies of requests.", lambda r: r.sent),
+            ("response_size_bytes", "Bodies of responses, except for watches.", lambda r: r.received),
+        )
+        for name, text, find in histograms:
+            family = HistogramMetricFamily(f"rest_client_{name}", text, labels=["verb", "host"])
+            for labels, requests in self._statistics.requests.items():
+                _add_histogram(family, list(labels), find(requests))
+            yield family
 
     def _collect_calls(self) -> Iterator[Metric]:
         labels = ["controller", "handler"]
@@ -207,6 +218,26 @@ class OperatorCollector(Collector):
         running = GaugeMetricFamily("trioperator_handlers_running", "Calls of handlers in progress.")
         running.add_metric([], len(self._parts.running))
         yield running
+
+    def _collect_webhooks(self) -> Iterator[Metric]:
+        prefix, labels = "controller_runtime_webhook", ["webhook"]
+        total = CounterMetricFamily(f"{prefix}_requests", "Reviews by their HTTP status.", labels=[*labels, "code"])
+        in_flight = GaugeMetricFamily(f"{prefix}_requests_in_flight", "Reviews in progress.", labels=labels)
+        seconds = HistogramMetricFamily(f"{prefix}_latency_seconds", "Time of reviews.", labels=labels)
+        for name, reviews in self._statistics.reviews.items():
+            for code, count in reviews.codes.items():
+                total.add_metric([name, code], count)
+            in_flight.add_metric([name], reviews.in_flight)
+            _add_histogram(seconds, [name], reviews.seconds)
+        yield from (total, in_flight, seconds)
+        text = "Handlers that have raised an unexpected exception."
+        statistics, server = self._statistics, self._parts.settings.admission.server
+        yield _count(f"{prefix}_panics", text, statistics.admission_panics)
+        yield _count("controller_runtime_conversion_webhook_panics", text, statistics.conversion_panics)
+        if isinstance(server, WebhookServer):
+            yield _count("certwatcher_read_certificate", "Times that the certificate was read.", server.reads)
+            text = "Times that the certificate could not be read."
+            yield _count("certwatcher_read_certificate_errors", text, server.read_errors)
 
     def _collect_watches(self) -> Iterator[Metric]:
         events = CounterMetricFamily("trioperator_watch_events", "Watch events.", labels=["resource"])
@@ -248,6 +279,12 @@ class OperatorCollector(Collector):
             gauge = GaugeMetricFamily(f"trioperator_{name}", text)
             gauge.add_metric([], value)
             yield gauge
+
+
+def _count(name: str, text: str, value: int) -> Metric:
+    family = CounterMetricFamily(name, text)
+    family.add_metric([], value)
+    return family
 
 
 def _add_histogram(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
