@@ -85,7 +85,8 @@ async def operator(
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
     - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
       default: none
-    - *metrics_endpoint*: URL for serving metrics, such as ``"http://0.0.0.0:8080/metrics"``; default: none
+    - *metrics_endpoint*: URL for serving metrics; without a path, at ``/metrics``: such as ``"http://0.0.0.0:8080"``;
+      default: none
     - *tracing*: make spans for OpenTelemetry of watch events, reconciles, calls of handlers and requests
     - *live_view_endpoint*: URL on the loopback interface below which the live view is served, at ``/debug``, such as
       ``"http://127.0.0.1:8083"``; default: none

@@ -39,6 +39,22 @@ def test_missing_parts_have_defaults(url: str, host: str, port: int, path: str, 
 
 
 @pytest.mark.parametrize(
+    ("path", "base"),
+    [
+        ("", ""),
+        ("/", ""),
+        ("/a/", "/a"),
+        ("/livez", ""),
+        ("/a/readyz/", "/a"),
+        ("/livez/readyz", "/livez"),
+        ("/mylivez", "/mylivez"),
+    ],
+)
+def test_the_path_of_one_of_several_stands_for_their_base(path: str, base: str) -> None:
+    assert parse_endpoint(f"http://localhost{path}").find_base("/livez", "/readyz") == base
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "",

@@ -26,6 +26,7 @@ class Operator:
         self.report = report
         self.limit = limit
         self.error: Exception | None = None
+        self.endpoint = "http://127.0.0.1:0/health"
 
     def describe(self) -> HealthReport:
         if self.error is not None:
@@ -33,9 +34,7 @@ class Operator:
         return self.report
 
     async def serve(self, *, task_status: trio.TaskStatus[str]) -> None:
-        await serve_health(
-            "http://127.0.0.1:0/health", self.describe, limit=lambda: self.limit, task_status=task_status
-        )
+        await serve_health(self.endpoint, self.describe, limit=lambda: self.limit, task_status=task_status)
 
 
 async def get(url: str, method: str = "GET") -> tuple[int, str]:
@@ -178,6 +177,15 @@ async def test_attacks_leave_it_alive_and_the_log_empty(
             attacks.start_soon(_attack, endpoint, attack)
     assert await get(f"{url}/livez") == (200, "ok")
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("path", ["", "/", "/livez", "/readyz/"])
+async def test_the_url_may_be_that_of_a_probe(path: str, nursery: trio.Nursery) -> None:
+    operator = Operator()
+    operator.endpoint = f"http://127.0.0.1:0{path}"
+    url = await nursery.start(operator.serve)
+    assert url.rpartition(":")[2].isdigit()
+    assert await get(f"{url}/livez") == await get(f"{url}/readyz") == (200, "ok")
 
 
 def test_checks_are_described_as_kube_apiserver_describes_them() -> None:

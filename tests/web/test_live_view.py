@@ -53,8 +53,8 @@ class View:
         return await self.ask(path, method="POST", authorization=f"Bearer {token}")
 
 
-def serving(bench: Bench, token: str | None = TOKEN) -> Any:
-    return bench.running(live_view_endpoint="http://127.0.0.1:0", live_view_token=token, standalone=True)
+def serving(bench: Bench, token: str | None = TOKEN, path: str = "") -> Any:
+    return bench.running(live_view_endpoint=f"http://127.0.0.1:0{path}", live_view_token=token, standalone=True)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,14 @@ async def test_the_page_and_its_data_are_served_to_this_host_only(
             assert (await view.ask("/tasks", host=host)).status_code in (400, 403)
         assert (await view.ask("/tasks", host="localhost:99")).status_code == 200
         assert "access-control-allow-origin" not in page.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/debug", "/debug/"])
+async def test_the_url_may_be_that_of_the_page(path: str, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(bench, path=path):
+        view = View(caplog)
+        assert view.url.count("/debug") == 1
+        assert (await view.ask("/tasks")).status_code == 200
 
 
 async def test_actions_need_the_token(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

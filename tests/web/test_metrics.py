@@ -23,7 +23,11 @@ from tests.web.conversions import definition
 from tests.web.test_admission_server import until, write_pair
 from tests.web.test_health import get
 from trioperator.apiserver import Cluster
+from trioperator.coordination.pauses import Pauses
+from trioperator.telemetry.instruments import Instruments
+from trioperator.telemetry.parts import Parts
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.web.metrics import serve_metrics
 
 on = trioperator.on
 ROOT: Final = pathlib.Path(__file__).parents[2]
@@ -222,6 +226,21 @@ async def test_every_documented_series_of_webhooks_moves(
     assert value("controller_runtime_webhook_requests_total", code="200", webhook="convert") > 0
     assert value("controller_runtime_webhook_panics_total") == 1
     assert value("trioperator_handler_calls_total", handler="check_size", result="failed", controller="") == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "served"), [("", "/metrics"), ("/", "/metrics"), ("/metrics/", "/metrics/"), ("/a/b", "/a/b")]
+)
+async def test_metrics_are_at_their_usual_path_whatever_the_url(
+    path: str, served: str, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    instruments = Instruments([])
+    parts = Parts(trioperator.OperatorSettings(), Pauses(), {}, instruments)
+    url = await nursery.start(serve_metrics, f"http://127.0.0.1:0{path}", parts, instruments)
+    host = url.removesuffix(served)
+    assert url == f"{host}{served}"
+    for each, status in ((url, 200), (f"{host}/metrics", 200), (f"{host}/", 404), (f"{host}/a", 404)):
+        assert (await get(each))[0] == status, each
 
 
 async def test_own_metrics_are_served_and_the_format_is_negotiated(

@@ -147,7 +147,7 @@ Liveness: TypeAlias = Annotated[
         "--liveness",
         env=("LIVENESS", "LIVENESS_ENDPOINT"),
         metavar="URL",
-        help="Serve liveness probes at this URL, such as http://0.0.0.0:8080/healthz.",
+        help="Serve liveness probes at this URL and at no other path, such as http://0.0.0.0:8080/healthz.",
     ),
 ]
 Health: TypeAlias = Annotated[
@@ -165,7 +165,7 @@ Metrics: TypeAlias = Annotated[
         "--metrics",
         env="METRICS",
         metavar="URL",
-        help="Serve metrics for Prometheus at this URL, such as http://0.0.0.0:8080/metrics.",
+        help="Serve metrics for Prometheus at this URL; without a path, at /metrics. Such as http://0.0.0.0:8080.",
     ),
 ]
 Tracing: TypeAlias = Annotated[

@@ -52,7 +52,8 @@ def top(
     """Show what an operator does, as long as it is not interrupted; requeue or cancel one object."""
     import httpx
 
-    with httpx.Client(base_url=f"{url.rstrip('/')}/debug/", timeout=10, trust_env=False) as client:
+    base = url.rstrip("/").removesuffix("/debug")
+    with httpx.Client(base_url=f"{base}/debug/", timeout=10, trust_env=False) as client:
         try:
             for action, name in (("requeue", requeue), ("cancel", cancel)):
                 if name is not None:

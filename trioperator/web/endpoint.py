@@ -29,6 +29,11 @@ class Endpoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}{self.path}"
 
+    def find_base(self, *paths: str) -> str:
+        """Return the path below which *paths* are served. It may end with one of them, as if the URL were theirs."""
+        base = self.path.rstrip("/")
+        return next((base.removesuffix(path) for path in paths if base.endswith(path)), base)
+
 
 def parse_endpoint(url: str) -> Endpoint:
     """Parse an endpoint such as ``http://0.0.0.0:8080/healthz``.

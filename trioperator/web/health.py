@@ -7,6 +7,7 @@ request and every few seconds; if that does not answer for long, ``/livez`` fail
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import threading
@@ -81,7 +82,8 @@ async def serve_health(
     Started once it is listening, with the URL as the value. Ends by cancellation only, within two seconds. Raises
     ConfigError if it cannot listen.
     """
-    where, sockets = await open_sockets(parse_endpoint(endpoint))
+    parsed = parse_endpoint(endpoint)
+    where, sockets = await open_sockets(dataclasses.replace(parsed, path=parsed.find_base("/livez", "/readyz")))
     with contextlib.ExitStack() as stack:
         for sock in sockets:
             stack.enter_context(sock)
@@ -90,7 +92,7 @@ async def serve_health(
             nursery.start_soon(_run, thread, name="health thread")
             try:
                 await thread.serving.wait()
-                url = str(where).rstrip("/")
+                url = str(where)
                 get_logger(__name__).info("Serving health checks at %s/livez and %s/readyz", url, url)
                 task_status.started(url)
                 await trio.sleep_forever()
@@ -140,7 +142,7 @@ class _HealthThread:
     async def _serve(self) -> None:
         from trioperator.web.server import serve_app  # saves loading a web server without probes
 
-        base = self._endpoint.path.rstrip("/")
+        base = self._endpoint.path
         app = PlainApp({f"{base}/livez": self._answer_livez, f"{base}/readyz": self._answer_readyz})
         with trio.CancelScope() as self._scope:
             self._token = trio.lowlevel.current_trio_token()

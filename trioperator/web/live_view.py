@@ -6,6 +6,7 @@ cannot read it. Actions need the token; without one, there are none.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hmac
 import importlib.resources
@@ -70,7 +71,8 @@ async def serve_live_view(
     Started once it is listening, with the URL of the page as the value. Raises ConfigError if it cannot listen.
     """
     parsed = parse_loopback(endpoint)
-    base = f"{parsed.path.rstrip('/')}/debug"
+    parsed = dataclasses.replace(parsed, path=f"{parsed.find_base('/debug')}/debug")
+    base = parsed.path
     view = _LiveView(parts, root, token)
     routes: dict[str, Callable[[Request], Awaitable[Answer]]] = {
         base: view.show_page,
@@ -83,8 +85,7 @@ async def serve_live_view(
         methods={f"{base}/requeue": "POST", f"{base}/cancel": "POST"},
     )
     async with trio.open_nursery() as nursery:
-        served = await nursery.start(serve_app, app, parsed, name="live view server")
-        url = f"{str(served).rstrip('/')}/debug"
+        url = str(await nursery.start(serve_app, app, parsed, name="live view server"))
         get_logger(__name__).info("Serving the live view at %s", url)
         task_status.started(url)
 

@@ -7,6 +7,7 @@ prometheus_client is served, too.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +37,8 @@ __all__ = ["OperatorCollector", "serve_metrics"]
 # As in controller-runtime: what is new comes before what an initial list has brought.
 _PRIORITIES: Final[Mapping[Lane, str]] = {Lane.FRESH: "0", Lane.INITIAL: "-100"}
 _Value: TypeAlias = tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, Callable[[KindStatistics], float]]
+# Where Prometheus looks for metrics unless it is told.
+_PATH: Final = "/metrics"
 # The name of the work queue, of which each operator has one.
 _QUEUE: Final = "trioperator"
 
@@ -48,6 +51,8 @@ async def serve_metrics(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the metrics of an operator at *endpoint*, such as ``http://0.0.0.0:8080/metrics``, until cancelled.
+
+    They are also at ``/metrics`` if the endpoint has another path, and only there if it has none.
 
     Started once it is listening, with the URL as the value. Raises ConfigError if it cannot listen.
     """
@@ -63,8 +68,11 @@ async def serve_metrics(
         return Answer(encode(registry), type=content_type)
 
     parsed = parse_endpoint(endpoint)
+    if parsed.path == "/":
+        parsed = dataclasses.replace(parsed, path=_PATH)
+    app = PlainApp({parsed.path: answer, _PATH: answer})
     async with trio.open_nursery() as nursery:
-        url = str(await nursery.start(serve_app, PlainApp({parsed.path: answer}), parsed, name="metrics server"))
+        url = str(await nursery.start(serve_app, app, parsed, name="metrics server"))
         get_logger(__name__).info("Serving metrics at %s", url)
         task_status.started(url)
 
