@@ -13,11 +13,22 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.coordination.test_peering import peering, peering_crd
 from tests.runtime.conftest import CRD, Bench
+from tests.web.admission import sleeping_server
 from tests.web.test_health import get
 from trioperator.apiserver import Cluster
+from trioperator.coordination.leadership import Leadership
+from trioperator.coordination.peering import Peering
+from trioperator.coordination.shards import Shards
+from trioperator.kube.client import Client
 from trioperator.recorder.recorder import EventRecorder
+from trioperator.runtime.reflector import Reflector
+from trioperator.runtime.workqueue import WorkQueue
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.web.admission_configurations import WebhookConfigurations
+from trioperator.web.conversion_definitions import ConversionDefinitions
+from trioperator.web.probes import Prober
 
 on = trioperator.on
 WATCH = "watch widgets.v1.example.com"
@@ -55,10 +66,13 @@ class Probes:
 
 
 @contextlib.asynccontextmanager
-async def running(bench: Bench, plan: FaultPlan, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Probes]:
+async def running(
+    bench: Bench, plan: FaultPlan, caplog: pytest.LogCaptureFixture, **options: Any
+) -> AsyncIterator[Probes]:
     """Run an operator with probes."""
     transport = FaultyTransport(bench.cluster.transport(), plan)
-    run = bench.running(transport=transport, health_endpoint="http://127.0.0.1:0", standalone=True)
+    options = {"health_endpoint": "http://127.0.0.1:0", "standalone": True, **options}
+    run = bench.running(transport=transport, **options)
     async with run:
         [url] = re.findall(r"Serving health checks at (\S+)/livez", caplog.text)
         yield Probes(url)
@@ -165,21 +179,77 @@ async def test_a_watch_without_progress_for_two_periods_is_not_live(
         assert (await probes.ask("livez"))[0] == 200
 
 
-async def test_a_core_task_that_has_ended_is_not_live(
+CORE: dict[str, tuple[type, str]] = {
+    "credentials": (Client, "keep_credentials"),
+    "post events": (EventRecorder, "serve"),
+    "follow /apis/example.com/v1/widgets": (Reflector, "_follow"),
+    "requeue": (WorkQueue, "_requeue"),
+    "prober": (Prober, "serve"),
+    "webhook configurations": (WebhookConfigurations, "serve"),
+    "conversions of CRDs": (ConversionDefinitions, "serve"),
+}
+LEADING: dict[str, tuple[type, str]] = {
+    "leadership": (Leadership, "_elect"),
+    "keep alive in the peering object 'default'": (Peering, "_keep_alive"),
+}
+SHARING: dict[str, tuple[type, str]] = {
+    "renew the session": (Shards, "_keep_session"),
+    "judge the peering object 'default'": (Peering, "serve"),
+}
+
+
+@pytest.mark.parametrize(("shards", "tasks"), [(1, CORE | LEADING), (2, CORE | SHARING)])
+async def test_each_core_task_that_has_ended_is_not_live(
+    shards: int,
+    tasks: dict[str, tuple[type, str]],
     bench: Bench,
     plan: FaultPlan,
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def end(self: EventRecorder) -> None:
-        pass
+    due = trio.Event()
 
-    monkeypatch.setattr(EventRecorder, "serve", end)
-    async with running(bench, plan, caplog) as probes:
+    def ending(serve: Any) -> Any:
+        async def end(self: object) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve, self)
+                await due.wait()
+                nursery.cancel_scope.cancel()
+
+        return end
+
+    for owner, method in tasks.values():
+        monkeypatch.setattr(owner, method, ending(getattr(owner, method)))
+    admission = bench.settings.admission
+    admission.server, admission.managed, admission.managed_conversions = sleeping_server([]), "hooks.example.com", True
+    on.validate("widgets", registry=bench.registry)(lambda **_: None)
+    bench.settings.leadership.enabled = shards == 1
+    await bench.cluster.apply(peering_crd())
+    await bench.cluster.create(peering())
+    options = {"standalone": False, "shards": shards, "liveness_endpoint": "http://127.0.0.1:0"}
+    async with running(bench, plan, caplog, **options) as probes:
+        await trio.sleep(60)
+        status, lines = await probes.ask("livez")
+        assert status == 200
+        assert {name for name in tasks if f"[+]task {name} ok" not in lines} == set()
+        due.set()
+        await trio.sleep(1)
         status, lines = await probes.ask("livez")
         assert status == 503
-        assert "[-]task post events failed: it has ended" in lines
+        assert {name for name in tasks if f"[-]task {name} failed: it has ended" not in lines} == set()
+
+
+async def test_tasks_that_end_with_a_pause_are_not_missed(
+    bench: Bench, plan: FaultPlan, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.settings.leadership.enabled = True
+    async with running(bench, plan, caplog) as probes:
+        plan.add(Fault.status(403), resource="leases", until=trio.current_time() + 60)
+        await trio.sleep(100)
+        assert "The leadership is lost" in caplog.text
+        status, lines = await probes.ask("livez")
+        assert (status, lines.count("[+]task requeue ok")) == (200, 1)
 
 
 async def test_a_stopping_operator_is_live_but_not_ready(

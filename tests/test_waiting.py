@@ -63,7 +63,7 @@ TIMEOUTS: Final = {
     "trioperator.kube.credential_store.CredentialStore.serve": "the credentials must be renewed",
     "trioperator.runtime.progress.saver.Saver._serve": "the progress is due to be stored",
     "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
-    "trioperator.runtime.workqueue.WorkQueue.serve_due": "an item is due",
+    "trioperator.runtime.workqueue.WorkQueue._requeue": "an item is due",
     "trioperator.web.managed.ManagedObjects.serve": "backoff after a failed write",
 }
 

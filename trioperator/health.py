@@ -5,11 +5,12 @@ The texts are public: they contain no messages of errors.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import trio
 
 from trioperator.coordination.pauses import Pauses
+from trioperator.core_tasks import CoreTasks
 from trioperator.runtime.readiness import describe_unwatched
 from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.watches import WatchManager
@@ -25,11 +26,11 @@ _PERIODS = 2
 class Health:
     """The health of an operator. Nothing is done for it but on request."""
 
-    def __init__(self, pauses: Pauses, stop: Shutdown) -> None:
+    def __init__(self, pauses: Pauses, stop: Shutdown, core: CoreTasks) -> None:
         self._pauses = pauses
         self._stop = stop
         self._watches: WatchManager | None = None
-        self._core: dict[str, bool] = {}  # tasks that end only by cancellation, and whether they have ended otherwise
+        self._core = core
         self._started = False
         self._ready = False
 
@@ -41,12 +42,6 @@ class Health:
         """Record that the operator is ready: it handles, or stands by to handle, what could be listed."""
         self._started = True
 
-    async def keep(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Await a task that ends only by cancellation. If it ends in another way, the operator is dead."""
-        self._core[name] = False
-        await serve()
-        self._core[name] = True
-
     def report(self) -> HealthReport:
         """Return what the probes say now."""
         return HealthReport(live=tuple(self._check_liveness()), ready=tuple(self._check_readiness()))
@@ -54,7 +49,7 @@ class Health:
     def _check_liveness(self) -> Iterator[Check]:
         """Yield the checks that a restart would help, if they fail. A stopping operator is given its time."""
         stopping = self._stop.requested.is_set()
-        for name, ended in self._core.items():
+        for name, ended in self._core.report().items():
             yield Check(f"task {name}", "it has ended" if ended else "", fatal=not stopping)
         for name, reflector in self._reflectors():
             idle = trio.current_time() - reflector.progressed_at

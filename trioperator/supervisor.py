@@ -34,6 +34,7 @@ from trioperator.client.session import Session
 from trioperator.coordination.leadership import Leadership
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peerings import Peerings
+from trioperator.core_tasks import CoreTasks, keep
 from trioperator.endpoints import Endpoints
 from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.handling.cause import ActivityCause
@@ -81,7 +82,7 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
     operator = _Operator(plan, stop)
     signals = handle_signals(stop, describe=operator.work.describe) if plan.handle_signals else None
     try:
-        with signals or contextlib.nullcontext():
+        with signals or contextlib.nullcontext(), operator.core.active():
             async with trio.open_nursery() as edge:
                 await edge.start(Watchdog(plan.settings).serve, name="watchdog")
                 await edge.start(operator.endpoints.serve, name="endpoints")
@@ -109,7 +110,8 @@ class _Operator:
         self._watches: WatchManager | None = None
         self.work = Work(stop)
         self._pauses = Pauses()
-        self._health = Health(self._pauses, stop)
+        self.core = CoreTasks()
+        self._health = Health(self._pauses, stop, self.core)
         self._instruments = make_instruments(plan)
         self._make_queue = open_workqueue if self._instruments is None else self._instruments.open_workqueue
         self._parts = Parts(plan.settings, self._pauses, self.work.running, self._instruments)
@@ -182,14 +184,13 @@ class _Operator:
         """Serve probes and take part in elections, until the operator stops or fails. Returns the error, if any."""
         failure: Exception | None = None
         async with trio.open_nursery() as support:
-            keep = self._health.keep
             support.start_soon(keep, "credentials", client.keep_credentials, name="credentials")
             support.start_soon(keep, "post events", recorder.serve, name="post events")
             if self._plan.liveness_endpoint:
-                await support.start(self._serve_probes, self._plan.liveness_endpoint)
+                await support.start(keep, "probes", self._serve_probes, name="probes")
             with self._stop.starting():
                 if self._admission is not None:
-                    await support.start(self._admission.serve)
+                    await support.start(keep, "webhooks", self._admission.serve, name="webhooks")
                 for election in elections:
                     await support.start(election.serve)
             serve = self._serve_shards if self._plan.settings.leadership.shards > 1 else self._serve_until_paused
@@ -354,12 +355,11 @@ class _Operator:
     async def _report_awaited(self) -> None:
         await report_awaited(self.work.list_awaited, hint=HINT if self._plan.handle_signals else "")
 
-    async def _serve_probes(
-        self, endpoint: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _serve_probes(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         from trioperator.web.probes import serve_probes  # saves loading a web server without probes
 
-        await serve_probes(endpoint, self._probe, task_status=task_status)
+        assert self._plan.liveness_endpoint is not None
+        await serve_probes(self._plan.liveness_endpoint, self._probe, task_status=task_status)
 
     async def _probe(self) -> dict[str, Any]:
         results = await self._run_activity(Activity.PROBE)

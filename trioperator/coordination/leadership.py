@@ -14,6 +14,7 @@ import trio
 
 from trioperator.coordination.lease import Attempt, Lease
 from trioperator.coordination.pauses import Pauses
+from trioperator.core_tasks import keep
 from trioperator.errors import TrioperatorError
 from trioperator.kube.client import Client
 from trioperator.logs import get_logger
@@ -51,6 +52,9 @@ class Leadership:
         """Take part in the election until cancelled."""
         self._pauses.pause(_OWNER, f"until it holds the {self._lease}", at_once=True)
         task_status.started()
+        await keep("leadership", self._elect)
+
+    async def _elect(self) -> None:
         while True:
             await self._acquire()
             await self._lead()

@@ -19,6 +19,7 @@ from trioperator.backoff import Backoff
 from trioperator.clock import wall_now
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peers import Peer, Verdict, judge, parse_peers
+from trioperator.core_tasks import keep
 from trioperator.errors import NotFoundError, TrioperatorError
 from trioperator.kube.client import Client
 from trioperator.kube.watch import RawObject
@@ -150,7 +151,7 @@ class Peering:
     async def serve(self) -> None:
         """Keep the operator's record alive, and pause and resume the operator, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_alive, name=f"keep alive in the {self}")
+            nursery.start_soon(keep, f"keep alive in the {self}", self._keep_alive, name=f"keep alive in the {self}")
             while True:
                 verdict = self.judge()
                 if verdict.dead:

@@ -11,6 +11,7 @@ import trio
 from trioperator.backoff import Backoff
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peering import Peering, find_peering_resource
+from trioperator.core_tasks import keep
 from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.kube.client import Client
 from trioperator.logs import get_logger
@@ -142,4 +143,4 @@ class Peerings:
         with scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(reflector.serve)
-                nursery.start_soon(peering.serve)
+                nursery.start_soon(keep, f"judge the {peering}", peering.serve, name=f"judge the {peering}")

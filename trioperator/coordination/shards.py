@@ -17,6 +17,7 @@ from trioperator.backoff import Backoff
 from trioperator.coordination.lease import Lease
 from trioperator.coordination.members import Member, choose_free, choose_surplus
 from trioperator.coordination.session import Session
+from trioperator.core_tasks import keep
 from trioperator.errors import ConflictError, PausedError, TrioperatorError
 from trioperator.kube.client import Client
 from trioperator.logs import get_logger
@@ -99,7 +100,7 @@ class Shards:
         self._join()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_session, name="renew the session")
+                nursery.start_soon(keep, "renew the session", self._keep_session, name="renew the session")
                 while not self._is_stopping or self._terms:
                     self._release_surplus()
                     if not self._is_stopping and len(self._terms) < self._session.share.size:

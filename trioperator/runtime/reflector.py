@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import trio
 
 from trioperator.backoff import Backoff
+from trioperator.core_tasks import keep
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, TrioperatorError
 from trioperator.kube.client import Client, Page
 from trioperator.kube.error_response import is_version_too_large
@@ -109,7 +110,7 @@ class Reflector:
         """List and watch until cancelled. It has started when the first list is complete or has failed."""
         self.progressed_at = trio.current_time()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow, name=f"follow {self.path}")
+            nursery.start_soon(keep, f"follow {self.path}", self._follow, name=f"follow {self.path}")
             await self.tried.wait()
             task_status.started()
 

@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
+from trioperator.core_tasks import keep
 from trioperator.fairness import FairQueue
 from trioperator.pulse import Pulse
 from trioperator.runtime.result import DONE, Again, RequeueAt, Result
@@ -100,6 +101,7 @@ class WorkQueue(Generic[T]):
         self._order = itertools.count()
         self._running = 0
         self._changed = Pulse()
+        self._requeuing = trio.CancelScope()
         self.closed = False
 
     def __len__(self) -> int:
@@ -175,7 +177,7 @@ class WorkQueue(Generic[T]):
         self._heap.clear()
         for entry in waiting:
             self._save_last(entry)
-        self._changed.set()
+        self._requeuing.cancel(reason="the work queue is closed")
 
     def give_up_at(self, time: float) -> None:
         """Cancel the reconciles that have not ended at a time on Trio's clock."""
@@ -239,7 +241,11 @@ class WorkQueue(Generic[T]):
 
     async def serve_due(self) -> None:
         """Queue the items whose due time has come, until the queue is closed."""
-        while not self.closed:
+        with self._requeuing:
+            await keep("requeue", self._requeue)
+
+    async def _requeue(self) -> None:
+        while True:
             with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
                 await self._changed.wait()
             self._queue_due()

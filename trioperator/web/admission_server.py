@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
+from trioperator.core_tasks import keep
 from trioperator.errors import ApiError, ConfigError
 from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
 from trioperator.logs import get_logger
@@ -156,7 +157,7 @@ class WebhookServer:
                 make_context=None if tls is None else lambda: tls.context,
                 sockets=sockets,
             )
-            await nursery.start(serve, name="webhook server")
+            await nursery.start(keep, "webhook server", serve, name="webhook server")
             if tls is None:
                 await trio.sleep_forever()
             else:

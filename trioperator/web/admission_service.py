@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import trio
 
+from trioperator.core_tasks import keep
 from trioperator.errors import ConfigError
 from trioperator.handling.admission import Headers, SSLPeer
 from trioperator.handling.conversion_review import is_conversion
@@ -66,9 +67,10 @@ class Admission:
         """Serve reviews until cancelled. Started when the server has its first address. Raises what the server does."""
         async with trio.open_nursery() as nursery:
             if self._configurations is not None:
-                nursery.start_soon(self._configurations.serve, name="webhook configurations")
+                name = "webhook configurations"
+                nursery.start_soon(keep, name, self._configurations.serve, name=name)
             if self._definitions is not None:
-                nursery.start_soon(self._definitions.serve, name="conversions of CRDs")
+                nursery.start_soon(keep, "conversions of CRDs", self._definitions.serve, name="conversions of CRDs")
             await self._serve_reviews(task_status.started)
 
     async def __call__(

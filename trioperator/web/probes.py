@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
+from trioperator.core_tasks import keep
 from trioperator.errors import ActivityError, HandlerRetriesError
 from trioperator.logs import get_logger
 from trioperator.pulse import Pulse
@@ -102,7 +103,7 @@ async def serve_probes(
     parsed = parse_endpoint(endpoint)
     prober = Prober(probe)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(prober.serve, name="prober")
+        nursery.start_soon(keep, "prober", prober.serve, name="prober")
         url = str(await nursery.start(serve_app, _build_app(parsed.path, prober), parsed, name="probes"))
         get_logger(__name__).info("Serving health status at %s", url)
         task_status.started(url)
