@@ -15,7 +15,7 @@ from trioperator.apiserver import Cluster
 SECONDS: Final = 5.0  # of CPU time for one request; it is a tenth of that, and was a minute for most of these
 RESPONSE: Final = 2 * 1024 * 1024  # bytes
 SCENARIOS: Final = dict([*crafted.scenarios(), *crafted_definitions.scenarios()])
-LIMITED: Final = "exceeded max number of 60000 fields and items"
+LIMITED: Final = "exceeded max number of 40000 fields and items"
 TITLES: Final = [
     "_config_map finalizers 0 update few",
     "_config_map ownerReferences 0 create",

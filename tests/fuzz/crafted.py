@@ -294,7 +294,7 @@ def _strategic_patches() -> Iterator[tuple[str, Scenario]]:
 
 def _strategic_patch(field: str, extra: dict[str, Any]) -> list[Sent]:
     pod = {"metadata": {"name": "big"}, "spec": {"containers": [_CONTAINER]}}
-    patch = put({"spec": {"containers": [{"name": "c", **extra, field: LIST}]}}, fill(_MERGED[field], count=55_000))
+    patch = put({"spec": {"containers": [{"name": "c", **extra, field: LIST}]}}, fill(_MERGED[field], count=38_000))
     return [Sent("POST", _PODS, json.dumps(pod).encode()), Sent("PATCH", f"{_PODS}/big", patch, STRATEGIC)]
 
 

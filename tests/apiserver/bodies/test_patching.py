@@ -113,7 +113,7 @@ class TestLongLists:
 
 
 def test_operations_on_large_values_and_long_lists_are_limited() -> None:
-    raw = msgspec.json.encode({"a": list(range(55_000))})
+    raw = msgspec.json.encode({"a": list(range(38_000))})
     moves = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}]
     assert apply_json_patch(raw, moves) == msgspec.json.decode(raw)
     for operations in (moves * 100, [{"op": "add", "path": "/a/0", "value": 1}] * 9000):

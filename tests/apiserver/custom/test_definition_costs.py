@@ -50,6 +50,14 @@ def test_the_number_of_schemas_is_limited() -> None:
         assert "must have at most 10000 schemas and rules, with those in schemas" in problem
 
 
+def test_the_paths_of_the_columns_of_a_version_are_limited() -> None:
+    columns = [{"name": "a", "type": "string", "jsonPath": ".a" * 1000} for _ in range(33)]
+    assert not list(check_costs([{"name": "v1", "additionalPrinterColumns": columns[:32]}], "spec.versions"))
+    (cause,) = check_costs([{"name": "v1", "additionalPrinterColumns": columns}], "spec.versions")
+    assert cause.field == "spec.versions[0].additionalPrinterColumns"
+    assert cause.message == "Forbidden: must have paths of at most 65536 characters together"
+
+
 def test_what_is_the_same_counts_once() -> None:
     assert problems(*[{"pattern": "a", "x-kubernetes-validations": [{"rule": "true"}]}] * 3000) == []
 

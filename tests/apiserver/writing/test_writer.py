@@ -450,6 +450,7 @@ class TestStrategicPatching:
                 500,
                 "unknown patch type: other in map: map[$patch:other name:a]",
             ),
+            ({"securityContext": {"$patch": ["a"]}}, 500, "unknown patch type: [a] in map: map[$patch:[a]]"),
             (
                 {"securityContext": {"$retainKeys": ["runAsUser"], "runAsGroup": 1}},
                 400,

@@ -193,8 +193,8 @@ def _merge_object(target: Any, patch: Mapping[str, Any], node: Node | None) -> A
         return {key: value for key, value in patch.items() if key != "$patch"}
     if directive == "delete":
         return {}
-    if directive not in {None, "merge"}:
-        raise ApiError.of(f"unknown patch type: {directive} in map: {go_text(patch)}", status=500)
+    if directive is not None and directive != "merge":
+        raise ApiError.of(f"unknown patch type: {go_text(directive)} in map: {go_text(patch)}", status=500)
     result = _merge_fields(_retain_keys(target, patch), patch, node)
     for key, order in patch.items():
         name = key.partition("/")[2]

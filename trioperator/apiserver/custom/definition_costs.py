@@ -22,12 +22,19 @@ _SECONDS: Final = 0.4  # of CPU time
 _SCHEMAS_LIMIT: Final = 10_000  # each takes 50 µs, twice as long with a default or in a junction; a rule 100 µs
 _PATTERNS_LIMIT: Final = 1_000  # different ones: so many stay compiled
 _RULES_LIMIT: Final = 2_000
+_PATHS_LIMIT: Final = 64 * 1024  # characters of the columns of a version; each step takes 2 µs for each object
 
 Object = Mapping[str, Any]
 
 
 def check_costs(versions: Sequence[Object], path: str) -> Iterator[StatusCause]:
     """Yield an error if the versions have too many schemas, patterns or rules, or if compiling them takes too long."""
+    for at, version in enumerate(versions):
+        columns = version.get("additionalPrinterColumns") or ()
+        if sum(len(column.get("jsonPath") or "") for column in columns) > _PATHS_LIMIT:
+            text = f"must have paths of at most {_PATHS_LIMIT} characters together"
+            yield forbidden(f"{path}[{at}].additionalPrinterColumns", text)
+            return
     patterns, nodes, count = _patterns_and_rules(versions)
     if count > _SCHEMAS_LIMIT:
         yield forbidden(

@@ -42,8 +42,8 @@ class Allowance:
         return True
 
 
-# Steps beyond what is remembered, which take 3 µs each: a third of a second, and then a seventh of the time.
-_steps: Final = Allowance(100_000, per_second=50_000)
+# Steps beyond what is remembered, which take 3 µs each: an eighth of a second, and then a tenth of the time.
+_steps: Final = Allowance(40_000, per_second=30_000)
 
 
 class _State:

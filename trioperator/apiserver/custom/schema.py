@@ -17,7 +17,7 @@ from .value_validation import value_checks
 
 __all__ = ["JUNCTIONS", "compile_schema", "default", "prune"]
 
-_DEFAULTS_LIMIT: Final = 3 * 1024 * 1024  # bytes of JSON
+_DEFAULTS_LIMIT: Final = 1024 * 1024  # bytes of JSON
 _SIZE_OF_NAME: Final = 16
 JUNCTIONS: Final = ("allOf", "anyOf", "oneOf", "not")
 
