@@ -26,7 +26,9 @@ from trioperator.web.endpoint import parse_endpoint
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["OperatorOptions", "operator", "run"]
+__all__ = ["OperatorOptions", "make_plan", "operator", "run"]
+
+_ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
 
 
 async def operator(
@@ -106,29 +108,28 @@ async def operator(
     See docs/embedding.md.
     """
     _check_trio()
-    _check_types(name=name, registry=registry, settings=settings, connection=connection)
-    if lifecycle is not None:
-        check_lifecycle(lifecycle)
-    _check_endpoints(liveness_endpoint, health_endpoint, metrics_endpoint, live_view_endpoint)
-    _check_memo(memo)
-    settings = _set_coordination(
-        settings, standalone=standalone, priority=priority, peering_name=peering_name, shards=shards
-    )
-    plan = Plan(
-        registry=get_default_registry() if registry is None else registry,
+    plan = make_plan(
+        name=name,
+        registry=registry,
         settings=settings,
-        memo=Memo() if memo is None else memo,
+        memo=memo,
         lifecycle=lifecycle,
-        scope=_make_scope(clusterwide=clusterwide, namespaces=_join(namespaces, namespace)),
-        identity=identity or make_identity(),
-        connection=connection,
-        transport=transport,
+        clusterwide=clusterwide,
+        namespaces=namespaces,
+        namespace=namespace,
+        standalone=standalone,
+        priority=priority,
+        peering_name=peering_name,
+        shards=shards,
+        identity=identity,
         liveness_endpoint=liveness_endpoint,
         health_endpoint=health_endpoint,
         metrics_endpoint=metrics_endpoint,
         tracing=tracing,
         live_view_endpoint=live_view_endpoint,
         live_view_token=live_view_token,
+        connection=connection,
+        transport=transport,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         handle_signals=handle_signals,
@@ -137,7 +138,7 @@ async def operator(
         await supervise(plan, task_status=task_status)
 
 
-def _check_endpoints(*endpoints: str | None) -> None:
+def _check_endpoints(*endpoints: Any) -> None:
     """Raise ConfigError for an invalid endpoint."""
     for endpoint in endpoints:
         if endpoint is not None:
@@ -243,6 +244,28 @@ class OperatorOptions(TypedDict, total=False):
     stop_flag: Flag | None
     ready_flag: Flag | None
     handle_signals: bool
+
+
+def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
+    """Return the plan of an operator with these options. Raises TypeError or ConfigError for wrong ones."""
+    rest: dict[str, Any] = {**options}
+    name, registry, settings, memo = (rest.pop(key, None) for key in ("name", "registry", "settings", "memo"))
+    _check_types(name=name, registry=registry, settings=settings, connection=options.get("connection"))
+    lifecycle = options.get("lifecycle")
+    if lifecycle is not None:
+        check_lifecycle(lifecycle)
+    _check_endpoints(*(options.get(key) for key in _ENDPOINTS))
+    _check_memo(memo)
+    coordination = {key: rest.pop(key, None) for key in ("standalone", "priority", "peering_name", "shards")}
+    namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
+    return Plan(
+        registry=get_default_registry() if registry is None else registry,
+        settings=_set_coordination(settings, **coordination),
+        memo=Memo() if memo is None else memo,
+        scope=_make_scope(clusterwide=rest.pop("clusterwide", False), namespaces=namespaces),
+        identity=rest.pop("identity", None) or make_identity(),
+        **rest,
+    )
 
 
 def run(**options: Unpack[OperatorOptions]) -> None:

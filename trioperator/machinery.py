@@ -123,16 +123,18 @@ def build_admission(
 
 def make_instruments(plan: Plan) -> Instruments | None:
     """Return what counts and traces what the operator does; None without metrics and traces. Raises ConfigError."""
-    cancellable = plan.live_view_endpoint is not None
-    if plan.metrics_endpoint is None and not plan.tracing and not cancellable:
-        return None
-    from trioperator.telemetry.instruments import Instruments  # nobody else needs it
+    cancellable, make = plan.live_view_endpoint is not None, plan.instruments
+    if make is None:
+        if plan.metrics_endpoint is None and not plan.tracing and not cancellable:
+            return None
+        from trioperator.telemetry.instruments import Instruments  # nobody else needs it
 
+        make = Instruments
     registry = plan.registry
     activities = [handler for activity in Activity for handler in registry.activities(activity)]
     handlers = (*registry.resource_handlers(), *registry.webhook_handlers(), *activities)
     tracing = _make_tracing() if plan.tracing else None
-    return Instruments([handler.id for handler in handlers], tracing, cancellable=cancellable)
+    return make([handler.id for handler in handlers], tracing, cancellable=cancellable)
 
 
 def _make_tracing() -> Tracing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
@@ -16,6 +17,8 @@ from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import httpx
+
+    from trioperator.telemetry.instruments import Instruments
 
 __all__ = ["Flag", "Plan"]
 
@@ -43,3 +46,4 @@ class Plan:
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True
+    instruments: Callable[..., Instruments] | None = None  # makes those of tests; default: only if something is counted

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from trio.testing import MockClock
 
 import trioperator
 from trioperator.apiserver import Cluster
+from trioperator.testing import OperatorRunner
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,8 +59,8 @@ async def fail(settings, logger, **_):
 
 attempts = []
 
-async def test_it(start_operator, autojump_clock):
-    await start_operator()
+async def test_it(operator, autojump_clock):
+    await operator.start()
 
 def test_other():
     raise AssertionError
@@ -86,22 +86,74 @@ def test_ctrl_c_ends_tests_of_an_operator_that_is_retried_for_ever(tmp_path: Pat
     assert "KeyboardInterrupt" in output
 
 
-async def test_operators_are_started_on_the_cluster_of_the_test(
-    cluster: Cluster, start_operator: Callable[..., Awaitable[None]], autojump_clock: MockClock
+async def test_operators_run_on_the_cluster_of_the_test_and_leave_signals_alone(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:
     seen: list[str] = []
-    registry = trioperator.OperatorRegistry()
 
-    @trioperator.on.event("v1", "configmaps", registry=registry)
+    @trioperator.on.event("v1", "configmaps")
     async def see(name: str, **_: object) -> None:
         seen.append(name)
 
     before = signal.getsignal(signal.SIGINT)
-    await start_operator(registry=registry, namespaces=["default"])
+    await operator.start(namespaces=["default"])
     assert signal.getsignal(signal.SIGINT) is before
     await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}})
     await trio.sleep(10)
     assert seen == ["c"]
+
+
+FAILING = """
+import trio, trioperator
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+
+@trioperator.on.create("configmaps")
+async def fail(memo, **_):
+    if memo.test == "fails":
+        raise ValueError("no database")
+
+@trioperator.on.startup()
+async def start(memo, **_):
+    if memo.test == "cannot start":
+        raise trioperator.PermanentError("no database")
+
+async def test_a_handler_that_fails(operator, cluster, autojump_clock):
+    await operator.start(memo=trioperator.Memo(test="fails"))
+    await cluster.create(CONFIG_MAP)
+    await trio.sleep(10)
+
+async def test_a_failed_test_with_its_cause(operator, cluster, autojump_clock):
+    await operator.start(memo=trioperator.Memo(test="fails"))
+    await cluster.create(CONFIG_MAP)
+    await trio.sleep(10)
+    assert operator.calls == "something else"
+
+async def test_an_operator_that_cannot_start(operator, autojump_clock):
+    await operator.start(memo=trioperator.Memo(test="cannot start"))
+
+async def test_that_passes(operator, cluster, autojump_clock):
+    await operator.start(memo=trioperator.Memo(test=""))
+    await cluster.create(CONFIG_MAP)
+    await trio.sleep(10)
+    assert [call.handler for call in operator.calls] == ["start", "fail"]
+"""
+
+
+def test_failures_of_operators_fail_their_tests_without_exception_groups(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(textwrap.dedent(FAILING))
+    plugin = [] if "trioperator" in _entry_points() else ["-p", "trioperator.testing.plugin"]
+    result = run("-m", "pytest", "-q", "-o", "trio_mode=true", "--show-capture=no", *plugin, cwd=tmp_path)
+    assert "3 failed, 1 passed" in result.stdout, result.stdout + result.stderr
+    assert "ExceptionGroup" not in result.stdout
+    handler, cause, start = result.stdout.split("\n____")[1:]
+    assert "fail for ConfigMap default/c has failed. If it should, call operator.expect_failures('fail')." in handler
+    assert "ValueError: no database" in handler
+    assert "AssertionError" in cause
+    assert "ValueError: no database" in cause
+    assert ">   " in start
+    assert "ActivityError: The startup handlers have failed: start: no database" in start
+    assert "run_activity" not in start  # no frames of the framework
 
 
 def _entry_points() -> set[str]:

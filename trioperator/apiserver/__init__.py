@@ -7,9 +7,10 @@ on a port, :func:`open_cluster` persists its objects in a file. It imports only 
 
 from __future__ import annotations
 
-from .cluster import Cluster, open_cluster
+from .cluster import Cluster
 from .model.messages import RequestLog, RequestRecord
 from .model.user import User
+from .opening import open_cluster
 from .server import serve_cluster
 from .serving.kubeconfig import write_kubeconfig
 

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import datetime
 import functools
-import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import msgspec
 import trio
 
 from trioperator.errors import ConfigError
+from trioperator.model.conditions import Condition
 
 from .api import Api
 from .bodies import patching
@@ -28,10 +28,12 @@ from .model.kinds import Kind, kind_of
 from .model.messages import RequestLog
 from .model.nesting import TOO_DEEP
 from .model.user import ADMIN, User
+from .reading.waiting import ObjectWait
 from .restoring import stored_check
 from .serving.certificates import CertificateAuthority
 from .serving.kubeconfig import EXTENSION
 from .store.state import State
+from .store.storage import Stored
 from .webhooks.client import WebhookClient
 from .writing.writer import Written
 
@@ -41,10 +43,9 @@ if TYPE_CHECKING:
     from .controllers import Pace
     from .store.data_file import DataFile
 
-__all__ = ["Cluster", "open_cluster"]
+__all__ = ["Cluster"]
 
 BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
-_FLUSH_TIMEOUT = 5.0  # seconds, for the last changes when the cluster is closed
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -213,6 +214,42 @@ class Cluster:
         page = await self.api.reader.list(self._kind(kind), namespace or "", query)
         return [_copy(stored.raw) for stored in page.items]
 
+    def objects(self) -> Objects:
+        """Return all objects of all kinds, as they are stored, in the order of their kinds and names."""
+        tables = [table.objects for _, table in sorted(self._state.store.tables.items())]
+        return [_copy(objects[key].raw) for objects in tables for key in sorted(objects)]
+
+    async def wait_for(
+        self,
+        kind: str,
+        name: str,
+        condition: Condition | None = None,
+        namespace: str | None = None,
+        *,
+        timeout: float | None = 60,
+    ) -> Object:
+        """Wait until the object exists and meets the condition, and return it. Raises TimeoutError after the timeout.
+
+        The condition is that of ``Client.wait_for()``: a type in ``status.conditions``, such as ``"Ready"``, or a
+        function of the object; it is not met where the function raises AssertionError or LookupError.
+        """
+        return await self._wait(kind, name, namespace).until(condition, timeout=timeout)
+
+    async def wait_deleted(
+        self, kind: str, name: str, namespace: str | None = None, *, timeout: float | None = 60
+    ) -> None:
+        """Wait until the object is gone, or replaced by another one of the same name. Raises TimeoutError."""
+        await self._wait(kind, name, namespace).until_deleted(timeout=timeout)
+
+    def _wait(self, name_of_kind: str, name: str, namespace: str | None) -> ObjectWait:
+        kind = self._kind(name_of_kind)
+
+        async def show(stored: Stored) -> Object:
+            return _copy((await self.api.converter.show(kind, stored)).raw)
+
+        key = kind.key(self._namespace(kind, namespace), name)
+        return ObjectWait(self._state.store, self._state.table(kind), key, show=show)
+
     # -- garbage collection and controllers -----------------------------------------------------------------------
 
     @property
@@ -342,30 +379,6 @@ class Cluster:
     @staticmethod
     def _namespace(kind: Kind, namespace: str | None) -> str:
         return (namespace or "default") if kind.namespaced else ""
-
-
-@contextlib.asynccontextmanager
-async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIterator[Cluster]:
-    """Open a cluster that persists its objects in a file, and loads those that are in it.
-
-    Each write is synced to the file before its response is sent, so that no acknowledged write is lost, however the
-    process ends. Objects, uids, resource versions and definitions survive a restart. The history does not: earlier
-    watches and pages get 410. The options are those of :class:`Cluster`. Raises ConfigError if the file cannot be
-    opened, is corrupt, or is in use; waiting for a write raises DataFileError once the file cannot be written.
-    """
-    from .store.data_file import DataFile
-
-    file = await trio.to_thread.run_sync(DataFile.open, data)
-    try:
-        cluster = Cluster(data=file, **options)
-        await file.flush()
-        yield cluster
-    finally:
-        try:
-            with trio.move_on_after(_FLUSH_TIMEOUT, shield=True):
-                await file.flush()
-        finally:
-            file.close()
 
 
 def _copy(raw: bytes) -> Object:

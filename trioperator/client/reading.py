@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mutabl
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from trioperator.client.adoption import find_handled
-from trioperator.client.conditions import Condition, describe_condition, is_met
 from trioperator.client.kinds import KindName, TargetName, parse_kind, parse_target
 from trioperator.client.logs import LogLines
 from trioperator.client.paging import Labels, Listing, ObjectPages, make_selectors
@@ -20,6 +19,7 @@ from trioperator.kube.client import Client as KubeClient
 from trioperator.kube.client import Params
 from trioperator.kube.objects import RawObject
 from trioperator.model.body import Body
+from trioperator.model.conditions import Condition, describe_condition, is_met
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
 

@@ -1,4 +1,4 @@
-"""Tools for tests of operators: fixtures (see :mod:`.plugin`), Kopf's runner, fault injection, deterministic runs.
+"""Tools for tests of operators: fixtures (see :mod:`.plugin`), runners, fault injection, deterministic runs.
 
 Names are loaded on first use, so importing this package is cheap.
 """
@@ -13,26 +13,43 @@ if TYPE_CHECKING:
     from .determinism import deterministic
     from .faults import Fault
     from .kopf_runner import KopfRunner
+    from .operator_runner import OperatorRunner, open_runner
     from .plans import FaultPlan, FaultRule
+    from .records import Call, LogLine, Records, Write
     from .transport import FaultyTransport
+    from .waiting import eventually
 
 __all__ = [
+    "Call",
     "Fault",
     "FaultPlan",
     "FaultRule",
     "FaultyTransport",
     "KopfRunner",
+    "LogLine",
+    "OperatorRunner",
+    "Records",
+    "Write",
     "deterministic",
+    "eventually",
+    "open_runner",
     "pause_autojump_for_threads",
 ]
 
 _HOMES = {
+    "Call": "records",
     "Fault": "faults",
     "FaultPlan": "plans",
     "FaultRule": "plans",
     "FaultyTransport": "transport",
     "KopfRunner": "kopf_runner",
+    "LogLine": "records",
+    "OperatorRunner": "operator_runner",
+    "Records": "records",
+    "Write": "records",
     "deterministic": "determinism",
+    "eventually": "waiting",
+    "open_runner": "operator_runner",
     "pause_autojump_for_threads": "autojump",
 }
 

@@ -37,7 +37,7 @@ class KopfRunner:
     - *settings*: settings of the operator, before its startup handlers
 
     The results, such as ``exit_code``, are available after the block. One runner at a time: it captures the output of
-    the process. Asynchronous tests do without threads: see the fixture ``start_operator``.
+    the process. Asynchronous tests do without threads: see the fixture ``operator``.
     """
 
     def __init__(

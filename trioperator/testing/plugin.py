@@ -3,7 +3,7 @@
 - ``cluster``: a fresh in-memory Kubernetes API (:class:`trioperator.apiserver.Cluster`), whose time is Trio's, so that
   virtual time moves its timestamps too. Pass ``cluster.transport()`` to an operator or an httpx client.
 - ``cluster_url``: the same cluster, served on a port of the loopback interface during the test. It takes real time.
-- ``start_operator``: starts operators on that cluster, which leave signals to pytest.
+- ``operator``: an operator on that cluster, which the test starts; what it does is recorded and checked.
 - ``deterministic``: the test runs the same way each time (see :func:`trioperator.testing.deterministic`).
 
 Threads of operators pause mock clocks in all tests, with no fixture (see :mod:`trioperator.testing.autojump`).
@@ -11,16 +11,18 @@ Threads of operators pause mock clocks in all tests, with no fixture (see :mod:`
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
+    from trioperator.testing.operator_runner import OperatorRunner
 
 __all__ = ["cluster", "deterministic", "pytest_configure", "pytest_runtest_call"]
+
+_RUNNERS: Final[pytest.StashKey[list[OperatorRunner]]] = pytest.StashKey()
 
 
 def pytest_configure() -> None:
@@ -31,14 +33,42 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    """Let Ctrl-C end the tests: pytest knows a KeyboardInterrupt only without the exception groups of nurseries."""
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Let Ctrl-C end the tests, and check operators after tests.
+
+    pytest knows a KeyboardInterrupt only without the exception groups of nurseries. Tests of operators fail with the
+    error itself, if it is a single one, and with what their operators have done wrong.
+    """
     try:
         yield
     except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt) is None:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from group
+        if _RUNNERS not in item.stash:
             raise
-        raise KeyboardInterrupt from group
+        error = _unwrap(group)
+        _add_problems(item, error)
+        raise error from error.__cause__
+    except Exception as error:
+        _add_problems(item, error)
+        raise
+    problems = [problem for runner in item.stash.get(_RUNNERS, ()) for problem in runner.problems]
+    if problems:
+        pytest.fail("\n\n".join(problems), pytrace=False)
+
+
+def _add_problems(item: pytest.Item, error: BaseException) -> None:
+    """Add what the operators of a failed test have done wrong, which may be why it has failed."""
+    for runner in item.stash.get(_RUNNERS, ()):
+        for problem in runner.problems:
+            error.add_note(problem)
+
+
+def _unwrap(error: BaseException) -> BaseException:
+    """Return the only error in exception groups, or the group that has several."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 @pytest.fixture
@@ -79,21 +109,13 @@ else:
             nursery.cancel_scope.cancel(reason="test ended")
 
     @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]
-    async def start_operator(cluster: Cluster) -> AsyncIterator[Callable[..., Awaitable[None]]]:
-        """Yield a function that starts an operator on the test's cluster, and returns when the operator is ready.
+    async def operator(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[OperatorRunner]:
+        """Yield an operator on the test's cluster, which the test starts: ``await operator.start("main.py")``.
 
-        It takes the options of ``operator()``. The operator leaves signals to pytest, and is cancelled after the test.
+        See :class:`trioperator.testing.OperatorRunner`. The test fails if the operator has not kept its promises.
         """
-        import trio
+        from trioperator.testing.operator_runner import open_unchecked_runner
 
-        from trioperator.app import operator
-        from trioperator.kube.connection_info import ConnectionInfo
-
-        async with trio.open_nursery() as nursery:
-
-            async def start(**options: Any) -> None:
-                own = {"transport": cluster.transport(), "connection": ConnectionInfo(server="http://cluster")}
-                await nursery.start(functools.partial(operator, **{**own, "handle_signals": False, **options}))
-
-            yield start
-            nursery.cancel_scope.cancel(reason="test ended")
+        async with open_unchecked_runner(cluster, module=request.module.__name__) as runner:
+            request.node.stash.setdefault(_RUNNERS, []).append(runner)
+            yield runner

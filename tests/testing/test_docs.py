@@ -1,0 +1,45 @@
+"""The page about testing: whoever follows it word by word, from an empty folder, gets what it promises."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "testing.md").read_text()
+TUTORIAL = PAGE[PAGE.index("## From an empty folder") : PAGE.index("## The operator of a test")]
+
+
+def test_the_page_can_be_followed_word_by_word(tmp_path: Path) -> None:
+    files = dict(re.findall(r"`([a-z_]+\.[a-z]+)`[^`]*:\n\n```[a-z]+\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE))
+    assert list(files) == ["crd.yaml", "main.py", "test_main.py", "pytest.ini"]
+    assert len(files["main.py"].splitlines()) <= 60
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    plugin = [] if entry_points(group="pytest11", name="trioperator") else ["-p", "trioperator.testing.plugin"]
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugin],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (promised,) = re.findall(r"^(\d passed) in [\d.]+s$", TUTORIAL, re.MULTILINE)
+    assert promised in result.stdout, result.stdout + result.stderr
+
+
+def test_the_extra_brings_what_the_page_needs() -> None:
+    assert "pip install 'trioperator[testing]'" in TUTORIAL
+    assert '\ntesting = ["pytest>=' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_all_snippets_are_python() -> None:
+    for snippet in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+        compile(snippet, "testing.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -1,0 +1,40 @@
+"""Opening of clusters that keep their objects in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import trio
+
+from .cluster import Cluster
+
+__all__ = ["open_cluster"]
+
+_FLUSH_TIMEOUT: Final = 5.0  # seconds, for the last changes when the cluster is closed
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIterator[Cluster]:
+    """Open a cluster that persists its objects in a file, and loads those that are in it.
+
+    Each write is synced to the file before its response is sent, so that no acknowledged write is lost, however the
+    process ends. Objects, uids, resource versions and definitions survive a restart. The history does not: earlier
+    watches and pages get 410. The options are those of :class:`Cluster`. Raises ConfigError if the file cannot be
+    opened, is corrupt, or is in use; waiting for a write raises DataFileError once the file cannot be written.
+    """
+    from .store.data_file import DataFile
+
+    file = await trio.to_thread.run_sync(DataFile.open, data)
+    try:
+        cluster = Cluster(data=file, **options)
+        await file.flush()
+        yield cluster
+    finally:
+        try:
+            with trio.move_on_after(_FLUSH_TIMEOUT, shield=True):
+                await file.flush()
+        finally:
+            file.close()

@@ -1,0 +1,290 @@
+"""An operator under test: it is started and stopped by the test, and all that it does is recorded and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import trio
+
+from trioperator.apiserver import Cluster
+from trioperator.app import OperatorOptions, make_plan
+from trioperator.handling.registry import OperatorRegistry
+from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.logs import bound_contextvars
+from trioperator.plan import Plan
+from trioperator.shutdown import unwrap_group
+from trioperator.supervisor import supervise
+from trioperator.testing.recording import Journal, RecordingInstruments, RecordingTransport, record_logs
+from trioperator.testing.records import Call, LogLine, Records, Write
+from trioperator.testing.sources import Source, fresh_registry, gather_handlers
+from trioperator.testing.verdict import Expectations, describe_stuck, describe_tasks, find_system_tasks
+from trioperator.testing.waiting import eventually
+
+__all__ = ["OperatorRunner", "open_runner", "open_unchecked_runner"]
+
+# Seconds for objects that are being deleted at the end of a test, until they count as stuck.
+_DELETION_TIMEOUT: Final = 5.0
+# Seconds of virtual time in which a restarted operator would write what it writes.
+_RESTART_TIME: Final = 60.0
+
+
+@contextlib.asynccontextmanager
+async def open_runner(cluster: Cluster, *, module: str | None = None) -> AsyncIterator[OperatorRunner]:
+    """Open a runner of operators on a cluster: the fixture ``operator``, for tests without pytest-trio.
+
+    ::
+
+        async with open_runner(cluster) as operator:
+            await operator.start("main.py")
+            ...
+
+    At the end of the block, the operator is cancelled and checked: see :meth:`OperatorRunner.check`. In the block, the
+    default registry has only the handlers that are declared in it, and those of *module*.
+    """
+    try:
+        async with open_unchecked_runner(cluster, module=module) as runner:
+            yield runner
+    except BaseExceptionGroup as group:
+        error = unwrap_group(group)
+        raise error from error.__cause__  # without the exception groups of nurseries
+    runner.check()
+
+
+@contextlib.asynccontextmanager
+async def open_unchecked_runner(cluster: Cluster, *, module: str | None = None) -> AsyncIterator[OperatorRunner]:
+    """Open a runner whose caller checks it after the block. Raises exception groups."""
+    with fresh_registry(module) as registry:
+        async with trio.open_nursery() as nursery:
+            runner = OperatorRunner(cluster, registry, nursery)
+            with record_logs(runner.logs):
+                yield runner
+                await runner.finish()
+            nursery.cancel_scope.cancel(reason="the test has ended")
+
+
+class OperatorRunner:
+    """An operator on a test's cluster, which the test starts and stops. The records go on over all of its starts.
+
+    - ``calls``: calls of handlers, as :class:`Call`, except those for webhooks: their results are the responses
+    - ``logs``: what was logged from INFO on, as :class:`LogLine`
+    - ``writes``: requests that change anything except Events, leases and peerings, as :class:`Write`
+    """
+
+    def __init__(self, cluster: Cluster, registry: OperatorRegistry, nursery: trio.Nursery) -> None:
+        self.cluster = cluster
+        self._registry = registry
+        self._nursery = nursery
+        self._journal = Journal()
+        self._expectations = Expectations()
+        self._start: tuple[tuple[Source, ...], OperatorOptions] = ((), {})
+        self._run: _Run | None = None
+        self._system_tasks = find_system_tasks()
+        self._problems: list[str] = []
+
+    @property
+    def calls(self) -> Records[Call]:
+        """The calls of handlers, in order."""
+        return self._journal.calls
+
+    @property
+    def logs(self) -> Records[LogLine]:
+        """The log, in order."""
+        return self._journal.logs
+
+    @property
+    def writes(self) -> Records[Write]:
+        """The requests that have changed anything, in order; none with a ``connection`` of the test's own."""
+        return self._journal.writes
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the operator has been started, and has not ended."""
+        return self._run is not None and not self._run.ended.is_set()
+
+    async def list_events(self, name: str, *, kind: str | None = None, namespace: str | None = None) -> list[Any]:
+        """Return the Kubernetes Events about objects of a name, as they are in the cluster, in order.
+
+        *kind* is as in manifests, such as ``"Database"``; without *namespace*, those in all namespaces are returned.
+        """
+        events = await self.cluster.list("events", namespace, fields=f"involvedObject.name={name}")
+        return [event for event in events if kind in (None, event["involvedObject"].get("kind"))]
+
+    async def start(self, *sources: Source, **options: Any) -> None:
+        """Start the operator, and return when it is ready.
+
+        ::
+
+            await operator.start()                               # the handlers that the test declares
+            await operator.start("main.py", namespaces=["default"])
+            await operator.start("package.handlers")             # a module, or its name
+            await operator.start(create_fn, delete_fn)           # some of those that were declared before
+            await operator.start(registry)
+
+        Files are relative to the working directory. They and modules are imported once in a process. The options are
+        those of ``trioperator.operator()``. By default, the operator handles the whole cluster, by an in-memory
+        transport, and leaves signals to pytest. Without arguments, it is started again as it was started before.
+
+        Raises what keeps the operator from starting: LoadingError for errors in files, ConfigError without handlers,
+        ActivityError for startup handlers, and the other errors of ``operator()``.
+        """
+        __tracebackhide__ = True  # pytest shows the line of the test
+        if self.is_running:
+            raise RuntimeError("The operator is running already. For several operators, use open_runner() for each.")
+        if sources or options:
+            self._start = (sources, {**options})  # type: ignore[typeddict-item]  # checked by make_plan()
+        sources, given = self._start
+        run = self._run = _Run(self._make_plan(sources, given), self._journal, name=given.get("name"))
+        failures = len(self._journal.failures)
+        try:
+            await self._nursery.start(run.serve, name="operator")
+        except Exception as error:  # noqa: BLE001 -- it is raised, without the frames of the framework
+            del self._journal.failures[failures:]  # those of startup handlers are the error
+            raise error.with_traceback(None) from error.__cause__
+
+    async def stop(self) -> None:
+        """Stop the operator in order, as SIGTERM does, and return when it has ended."""
+        run = self._get_run()
+        run.stop_flag.set()
+        await run.ended.wait()
+
+    async def crash(self) -> None:
+        """End the operator as SIGKILL or a lost node does: nothing is stored any more, no cleanup handlers are called.
+
+        Async handlers are cancelled; sync handlers that run in threads go on, as they cannot be killed.
+        """
+        run = self._get_run()
+        run.cut_off()
+        run.scope.cancel(reason="the operator crashes")
+        await run.ended.wait()
+
+    def expect_failures(self, *handlers: str | type[BaseException]) -> None:
+        """Expect that handlers fail: those with the given ids, or with such errors; without arguments, any handler.
+
+        The test fails if another one fails, and also if one of these does not.
+        """
+        self._expectations.add(*handlers)
+
+    async def assert_converged(self, seconds: float = 3600) -> None:
+        """Wait so many seconds, and raise AssertionError if the operator writes anything, or a handler fails in them.
+
+        Let what is due be done before. Use virtual time. Events, leases and peerings do not count.
+        """
+        writes, failures = len(self.writes), len(self._journal.failures)
+        await trio.sleep(seconds)
+        written = [*self.writes][writes:]
+        if written:
+            raise AssertionError(
+                _list_writes(f"The operator has not converged. In {seconds:g} seconds it wrote", written)
+            )
+        failed = self._journal.failures[failures:]
+        if failed:
+            raise AssertionError(f"The operator has not converged: {failed[0]} has failed: {failed[0].error!r}.")
+
+    async def assert_idempotent(self) -> None:
+        """Restart the operator in order, and raise AssertionError if that writes anything within a minute.
+
+        Use virtual time. Events, leases and peerings do not count.
+        """
+        await self.stop()
+        writes = len(self.writes)
+        await self.start()
+        await trio.sleep(_RESTART_TIME)
+        written = [*self.writes][writes:]
+        if written:
+            raise AssertionError(_list_writes("The operator is not idempotent. After a restart it wrote", written))
+
+    async def finish(self) -> None:
+        """End the test: wait for deletions, cancel the operator, and look for what it leaves behind."""
+        run = self._run
+        if run is not None and self.is_running:
+            finalizer = run.plan.settings.persistence.finalizer
+            if not _is_manual(trio.lowlevel.current_clock()):
+                with contextlib.suppress(TimeoutError):
+                    await eventually(lambda: not describe_stuck(self.cluster, finalizer), timeout=_DELETION_TIMEOUT)
+            self._problems += describe_stuck(self.cluster, finalizer)
+            run.scope.cancel(reason="the test has ended")
+            await run.ended.wait()
+        self._problems += describe_tasks(find_system_tasks() - self._system_tasks)
+
+    def check(self) -> None:
+        """Raise AssertionError if a handler has failed unexpectedly, a task has leaked, or a deletion is stuck.
+
+        A handler has failed if it has raised anything but a TemporaryError within its limits. The fixture calls this
+        at the end of a test that has passed.
+        """
+        if self.problems:
+            raise AssertionError("\n\n".join(self.problems))
+
+    @property
+    def problems(self) -> list[str]:
+        """What :meth:`check` raises."""
+        return [*self._expectations.find_problems(self._journal.failures), *self._problems]
+
+    def _get_run(self) -> _Run:
+        if self._run is None:
+            raise RuntimeError("The operator has not been started.")
+        return self._run
+
+    def _make_plan(self, sources: tuple[Source, ...], given: OperatorOptions) -> Plan:
+        options: dict[str, Any] = {"handle_signals": False, **given}
+        if "connection" not in options:
+            options["connection"] = ConnectionInfo(server="http://cluster")
+            options.setdefault("transport", self.cluster.transport())
+        if sources or "registry" not in options:
+            options["registry"] = gather_handlers(sources, self._registry)
+        return make_plan(**options)
+
+
+class _Run:
+    """One start of the operator."""
+
+    def __init__(self, plan: Plan, journal: Journal, *, name: str | None) -> None:
+        self.plan = plan
+        self.scope = trio.CancelScope()
+        self.stop_flag = trio.Event()
+        self.ended = trio.Event()
+        self._name = name
+        self._instruments: RecordingInstruments | None = None
+        plan.instruments = functools.partial(self._make_instruments, journal)
+        self.transport: RecordingTransport | None = None
+        if plan.transport is not None:
+            plan.transport = self.transport = RecordingTransport(plan.transport, journal.writes)
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the operator until it ends."""
+        given = self.plan.stop_flag
+        if given is None:
+            self.plan.stop_flag = self.stop_flag
+        elif isinstance(given, trio.Event):
+            self.stop_flag = given
+        try:
+            with self.scope, bound_contextvars(operator=self._name) if self._name else contextlib.nullcontext():
+                await supervise(self.plan, task_status=task_status)
+        finally:
+            self.ended.set()
+
+    def cut_off(self) -> None:
+        """Let nothing reach the server any more, and no handler be called."""
+        if self.transport is not None:
+            self.transport.is_cut = True
+        if self._instruments is not None:
+            self._instruments.is_dead = True
+
+    def _make_instruments(self, journal: Journal, *args: Any, **kwargs: Any) -> RecordingInstruments:
+        self._instruments = RecordingInstruments(journal, *args, **kwargs)
+        return self._instruments
+
+
+def _is_manual(clock: trio.abc.Clock) -> bool:
+    """Return whether a mock clock moves only when the test moves it."""
+    threshold = getattr(clock, "autojump_threshold", None)
+    return threshold is not None and math.isinf(threshold) and not getattr(clock, "rate", 0)
+
+
+def _list_writes(text: str, writes: list[Write]) -> str:
+    lines = [f"  {write} {write.body.decode(errors='replace')[:500]}" for write in writes[:10]]
+    return "\n".join([f"{text} {len(writes)} times:", *lines])

@@ -1,0 +1,145 @@
+"""Recording of what an operator does: its calls of handlers, its log, and the requests that it writes by."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final
+
+import httpx
+import trio
+
+from trioperator.handling.handler import Handler
+from trioperator.handling.invoke import Attempt, Invoker
+from trioperator.handling.outcome import Outcome
+from trioperator.logs import Logger
+from trioperator.telemetry.instruments import CountingInvoker, Instruments
+from trioperator.testing.records import Call, LogLine, Records, Write
+
+__all__ = ["Journal", "RecordingInstruments", "RecordingTransport", "record_logs"]
+
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# Written again and again, whatever an operator does for its objects.
+_ROUTINE: Final = re.compile(r"/(events|leases|clusterkopfpeerings|kopfpeerings)(/|$)")
+
+
+class Journal:
+    """What an operator has done so far, over all of its starts."""
+
+    def __init__(self) -> None:
+        self.calls: Records[Call] = Records()
+        self.failures: list[Call] = []
+        self.logs: Records[LogLine] = Records()
+        self.writes: Records[Write] = Records()
+
+
+class RecordingInstruments(Instruments):
+    """Instruments that also record all calls of handlers. Once *is_dead* is set, they call none any more."""
+
+    def __init__(self, journal: Journal, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.journal = journal
+        self.is_dead = False
+
+    def make_invoker(self, **options: Any) -> Invoker:
+        """Return an invoker that records its calls."""
+        return _RecordingInvoker(self, **options)
+
+
+class _RecordingInvoker(CountingInvoker):
+    """An invoker that records its calls."""
+
+    def __init__(self, instruments: RecordingInstruments, **options: Any) -> None:
+        super().__init__(instruments, **options)
+        self._recording = instruments
+        self._ignored: dict[Attempt, BaseException] = {}
+
+    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
+        """See :meth:`Invoker.invoke`."""
+        journal = self._recording.journal
+        if self._recording.is_dead:  # a crash leaves no time for cleanup handlers
+            await trio.lowlevel.checkpoint()
+            return Outcome(final=True)
+        ref: Any = logger.object_ref or {}
+        call = Call(
+            handler=handler.id.rpartition(".<locals>.")[2],
+            kind=ref.get("kind"),
+            namespace=ref.get("namespace"),
+            name=ref.get("name"),
+            kwargs=kwargs,
+            retry=attempt.retry,
+            started=trio.current_time(),
+        )
+        journal.calls.append(call)
+        try:
+            outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
+        finally:
+            call.ended = trio.current_time()
+            ignored = self._ignored.pop(attempt, None)
+        if not outcome.awaits_subhandlers:
+            call.result, call.error, call.final = outcome.result, outcome.error or ignored, outcome.final
+            if call.failed:
+                journal.failures.append(call)
+        return outcome
+
+    def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
+        outcome = super()._classify(handler, raised, attempt, logger=logger)
+        if outcome is not None and outcome.succeeded and handler.errors is None:  # ignored only by default
+            self._ignored[attempt] = raised
+        return outcome
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, logs: Records[LogLine]) -> None:
+        super().__init__()
+        self._logs = logs
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a record. It may come from a thread."""
+        self._logs.append(LogLine.of(record))
+
+
+@contextlib.contextmanager
+def record_logs(logs: Records[LogLine]) -> Iterator[None]:
+    """Record what operators and their handlers log in the context, from INFO on, or from the level that is set."""
+    logger, handler = logging.getLogger("trioperator"), _LogHandler(logs)
+    level = logger.level
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class RecordingTransport(httpx.AsyncBaseTransport):
+    """Transport that records what is written, and can be cut off, so that nothing reaches the server any more.
+
+    *on_write* is awaited before each write, with a function that sends it; what it does not send is not sent.
+    """
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, writes: Records[Write]) -> None:
+        self._inner = inner
+        self._writes = writes
+        self.is_cut = False
+        self.on_write: Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]] | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and return the response."""
+        if self.is_cut:
+            await trio.lowlevel.checkpoint()
+            raise httpx.ConnectError("The operator has crashed.", request=request)
+        if request.method in _READS or _ROUTINE.search(request.url.path):
+            return await self._inner.handle_async_request(request)
+        body = await request.aread()
+        self._writes.append(Write(method=request.method, path=request.url.path, body=body, time=trio.current_time()))
+        if self.on_write is None:
+            return await self._inner.handle_async_request(request)
+        return await self.on_write(lambda: self._inner.handle_async_request(request))
+
+    async def aclose(self) -> None:
+        """Close the inner transport."""
+        await self._inner.aclose()

@@ -1,0 +1,104 @@
+"""Records of what an operator has done: calls of handlers, log lines, and writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from trioperator.errors import TemporaryError
+
+__all__ = ["Call", "LogLine", "Records", "Write"]
+
+T = TypeVar("T")
+
+_LIMIT: Final = 100_000  # records; the oldest ones are dropped
+
+
+class Records(deque[T]):
+    """The latest records of one kind, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=_LIMIT)
+
+    def select(self, **wanted: object) -> list[T]:
+        """Return the records whose attributes have these values: ``select(handler="create_fn", name="orders")``.
+
+        Raises AttributeError for unknown attributes.
+        """
+        return [record for record in self if all(getattr(record, name) == value for name, value in wanted.items())]
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """One call of a handler. ``kind``, ``namespace`` and ``name`` are those of the object, None if there is none.
+
+    ``handler`` is the id of the handler, without the names of functions in which it is declared.
+    ``kwargs`` are all arguments that the handler could have declared. Times are those of Trio's clock; ``ended`` is
+    None while the call is in progress.
+    """
+
+    handler: str
+    kind: str | None
+    namespace: str | None
+    name: str | None
+    kwargs: Mapping[str, Any]
+    retry: int
+    started: float
+    ended: float | None = None
+    result: Any = None
+    error: BaseException | None = None
+    final: bool = False
+
+    @property
+    def reason(self) -> str | None:
+        """Why a handler of changes was called, such as ``"create"``; None for others."""
+        reason = self.kwargs.get("reason")
+        return None if reason is None else str(reason)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call has failed; a TemporaryError of the handler's own is no failure."""
+        return self.error is not None and (self.final or not isinstance(self.error, TemporaryError))
+
+    def __str__(self) -> str:
+        where = "" if self.name is None else f" for {self.kind} {self.namespace or ''}{'/' * bool(self.namespace)}"
+        return f"{self.handler}{where}{self.name or ''}"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False, frozen=True)
+class LogLine:
+    """One log message. ``level`` is its name; ``kind``, ``namespace`` and ``name`` are those of the object."""
+
+    level: str
+    message: str
+    kind: str | None
+    namespace: str | None
+    name: str | None
+    record: logging.LogRecord
+
+    @classmethod
+    def of(cls, record: logging.LogRecord) -> LogLine:
+        """Return a record of the standard library's logging as a log line."""
+        ref = getattr(record, "k8s_ref", None) or {}
+        kind, namespace, name = (ref.get(key) for key in ("kind", "namespace", "name"))
+        message = record.getMessage()
+        return cls(level=record.levelname, message=message, kind=kind, namespace=namespace, name=name, record=record)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False, frozen=True)
+class Write:
+    """One request of the operator that changes something: not those for Events, leases and peerings."""
+
+    method: str
+    path: str
+    body: bytes
+    time: float
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"

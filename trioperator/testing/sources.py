@@ -1,0 +1,119 @@
+"""Where the handlers of an operator under test come from: a file, a module, a registry, or the test itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from trioperator.cli.loading import load_file, load_module
+from trioperator.errors import ConfigError
+from trioperator.handling.handler import Handler, unwrap
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+
+__all__ = ["Source", "fresh_registry", "gather_handlers"]
+
+#: A file, a module or its name, a registry, or a decorated function.
+Source: TypeAlias = str | os.PathLike[str] | types.ModuleType | OperatorRegistry | Callable[..., Any]
+
+# What was declared while these were imported, by file or name: they are imported once, as all modules are.
+_imported: Final[dict[str, tuple[Handler, ...]]] = {}
+
+
+class _TestRegistry(OperatorRegistry):
+    """The default registry during a test. *imported* is the one that modules were imported with before."""
+
+    def __init__(self, imported: OperatorRegistry) -> None:
+        super().__init__()
+        self.imported = imported
+
+
+@contextlib.contextmanager
+def fresh_registry(module: str | None = None) -> Iterator[OperatorRegistry]:
+    """Replace the default registry in the context, so that what is declared in it ends with it.
+
+    It begins with the handlers that *module* declares. Within such a context, another one begins with the handlers that
+    were declared so far.
+    """
+    before = get_default_registry()
+    outer = before.imported if isinstance(before, _TestRegistry) else None
+    registry = _TestRegistry(before if outer is None else outer)
+    for handler in before:
+        if outer is not None or unwrap(handler.fn).__module__ == module:
+            registry.append(handler)
+    set_default_registry(registry)
+    try:
+        yield registry
+    finally:
+        set_default_registry(before)
+
+
+def gather_handlers(sources: tuple[Source, ...], registry: OperatorRegistry) -> OperatorRegistry:
+    """Return a registry with the handlers of the sources, and those that were declared in the test.
+
+    Raises LoadingError for errors in files and modules, ConfigError if they cannot be found, or have no handlers.
+    """
+    gathered = OperatorRegistry()
+    for source in sources:
+        found = tuple(_find_handlers(source, registry))
+        if not found:
+            raise ConfigError(f"There are no handlers in {source!r}.")
+        for handler in found:
+            gathered.append(handler)
+    for handler in registry:
+        if handler not in tuple(gathered):
+            gathered.append(handler)
+    if not tuple(gathered):
+        raise ConfigError(
+            "The operator has no handlers. Declare them in the test, or pass what has them: a file, a module, a"
+            " registry, or decorated functions."
+        )
+    return gathered
+
+
+def _find_handlers(source: Source, registry: OperatorRegistry) -> Iterator[Handler]:
+    if isinstance(source, OperatorRegistry):
+        yield from source
+    elif isinstance(source, types.ModuleType):
+        yield from _of_module(source.__name__, registry)
+    elif isinstance(source, str) and not source.endswith(".py") and os.sep not in source:
+        yield from _of_module(source, registry)
+    elif isinstance(source, str | os.PathLike):
+        path = str(Path(source).resolve())
+        yield from _of_import(path, lambda: load_file(path))
+    elif callable(source):
+        yield from (handler for handler in _declared(registry) if unwrap(handler.fn) is unwrap(source))
+    else:
+        raise TypeError(f"Pass a file, a module, a registry or a decorated function, not {source!r}.")
+
+
+def _declared(registry: OperatorRegistry) -> tuple[Handler, ...]:
+    """Return all handlers that were declared so far, in the test and before it."""
+    earlier = registry.imported if isinstance(registry, _TestRegistry) else ()
+    return (*earlier, *registry, *(handler for handlers in _imported.values() for handler in handlers))
+
+
+def _of_module(name: str, registry: OperatorRegistry) -> Iterator[Handler]:
+    if name in _imported or name not in sys.modules:
+        yield from _of_import(name, lambda: load_module(name))
+        return
+    for handler in _declared(registry):
+        if f"{unwrap(handler.fn).__module__}.".startswith(f"{name}."):
+            yield handler
+
+
+def _of_import(key: str, load: Callable[[], object]) -> tuple[Handler, ...]:
+    """Return the handlers that are declared while something is imported, which happens once."""
+    if key not in _imported:
+        before, own = get_default_registry(), OperatorRegistry()
+        set_default_registry(own)
+        try:
+            load()
+        finally:
+            set_default_registry(before)
+        _imported[key] = tuple(own)
+    return _imported[key]
