@@ -30,11 +30,7 @@ Object = Mapping[str, Any]
 def check_costs(versions: Sequence[Object], path: str) -> Iterator[StatusCause]:
     """Yield an error if the versions have too many schemas, patterns or rules, or if compiling them takes too long."""
     for at, version in enumerate(versions):
-        columns = version.get("additionalPrinterColumns") or ()
-        if sum(len(column.get("jsonPath") or "") for column in columns) > _PATHS_LIMIT:
-            text = f"must have paths of at most {_PATHS_LIMIT} characters together"
-            yield forbidden(f"{path}[{at}].additionalPrinterColumns", text)
-            return
+        yield from _check_columns(version.get("additionalPrinterColumns") or (), f"{path}[{at}]")
     patterns, nodes, count = _patterns_and_rules(versions)
     if count > _SCHEMAS_LIMIT:
         yield forbidden(
@@ -60,6 +56,12 @@ def check_costs(versions: Sequence[Object], path: str) -> Iterator[StatusCause]:
         if time.thread_time() > end:
             yield forbidden(path, "the rules take too long to compile")
             return
+
+
+def _check_columns(columns: Sequence[Object], path: str) -> Iterator[StatusCause]:
+    if sum(len(column.get("jsonPath") or "") for column in columns) > _PATHS_LIMIT:
+        text = f"must have paths of at most {_PATHS_LIMIT} characters together"
+        yield forbidden(f"{path}.additionalPrinterColumns", text)
 
 
 def _patterns_and_rules(versions: Sequence[Object]) -> tuple[dict[str, None], list[Object], int]:
