@@ -36,6 +36,7 @@ from trioperator.errors import (
 )
 from trioperator.handling import lifecycles
 from trioperator.handling.admission import Headers, Operation, SSLPeer, UserInfo
+from trioperator.handling.children import Child, Owned, Requeue
 from trioperator.handling.diffbase import (
     AnnotationsDiffBaseStorage,
     DiffBaseStorage,
@@ -121,6 +122,7 @@ __all__ = [
     "AsyncDaemonStopperChecker",
     "Body",
     "BodyEssence",
+    "Child",
     "Client",
     "ConfigError",
     "ConflictError",
@@ -159,6 +161,7 @@ __all__ = [
     "Operation",
     "OperatorRegistry",
     "OperatorSettings",
+    "Owned",
     "OwnerReference",
     "Patch",
     "PausedError",
@@ -169,6 +172,7 @@ __all__ = [
     "RawEvent",
     "RawEventType",
     "Reason",
+    "Requeue",
     "Resource",
     "ReviewError",
     "SSLPeer",

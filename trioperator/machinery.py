@@ -20,9 +20,13 @@ from trioperator.handling.handler import Activity
 from trioperator.handling.indexing import Indices
 from trioperator.handling.invoke import Invoker
 from trioperator.handling.progress import SmartProgressStorage
+from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.kube.client import Client
 from trioperator.model.keyed_digest import FieldDigests
 from trioperator.plan import Plan
+from trioperator.reconciling.applying import Applier
+from trioperator.reconciling.level import Level
+from trioperator.reconciling.watches import RelatedWatches
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.causes import CauseFactory, Essences
 from trioperator.runtime.daemons.loops import DaemonLoops
@@ -45,9 +49,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Machinery",
+    "Sources",
     "build_admission",
-    "build_indexing",
     "build_machinery",
+    "build_sources",
     "make_elections",
     "make_instruments",
 ]
@@ -58,11 +63,21 @@ class Machinery(msgspec.Struct, frozen=True, eq=False):
 
     reconciler: Reconciler
     daemons: DaemonManager
+    level: Level
 
 
-def build_indexing(settings: OperatorSettings, indices: Indices, invoker: Invoker) -> Indexing:
-    """Build what keeps the indices of an operator up to date."""
-    return Indexing(indices, invoker, causes=_build_records(settings)[1])
+class Sources(msgspec.Struct, frozen=True, eq=False):
+    """What is filled by watches besides the caches, for all reconcilers: indices, and the caches of related objects."""
+
+    indexing: Indexing
+    related: RelatedWatches
+
+
+def build_sources(plan: Plan, client: Client, indices: Indices, invoker: Invoker) -> Sources:
+    """Build what keeps the indices of an operator and its caches of related objects up to date."""
+    handlers = [handler for handler in plan.registry.resource_handlers() if isinstance(handler, ReconcileHandler)]
+    related = RelatedWatches(client, handlers, indices=indices, memo=plan.memo)
+    return Sources(Indexing(indices, invoker, causes=_build_records(plan.settings)[1]), related)
 
 
 def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, Records]:
@@ -76,7 +91,7 @@ def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, 
 
 
 def build_machinery(
-    plan: Plan, client: Client, indexing: Indexing, invoker: Invoker, *, stopping: trio.Event
+    plan: Plan, client: Client, sources: Sources, invoker: Invoker, *, stopping: trio.Event
 ) -> Machinery:
     """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set.
 
@@ -90,10 +105,19 @@ def build_machinery(
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     executor = Executor(invoker, progress, pending, essences, settings, stopping)
+    applier = Applier(client, sources.related)
+    level = Level(executor, sources.related, applier, causes=causes, patcher=patcher)
+    sources.related.triggers.append(level)
     reconciler = Reconciler(
-        executor, causes=causes, patcher=patcher, indexing=indexing, daemons=daemons, lifecycle=plan.lifecycle
+        executor,
+        causes=causes,
+        patcher=patcher,
+        indexing=sources.indexing,
+        daemons=daemons,
+        level=level,
+        lifecycle=plan.lifecycle,
     )
-    return Machinery(reconciler, daemons)
+    return Machinery(reconciler, daemons, level)
 
 
 def build_admission(

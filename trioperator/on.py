@@ -23,6 +23,7 @@ from trioperator.handling.admission_options import (
     parse_admission_options,
     parse_conversion_options,
 )
+from trioperator.handling.children import collecting, parse_mappers, parse_owned
 from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.handler import (
     Activity,
@@ -43,6 +44,7 @@ from trioperator.handling.options import (
     DeleteOptions,
     EventOptions,
     IndexOptions,
+    ReconcileOptions,
     RegisterOptions,
     ResumeOptions,
     SubhandlerOptions,
@@ -58,6 +60,7 @@ from trioperator.handling.options import (
     parse_spawning_options,
     parse_timer_options,
 )
+from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.handling.subhandlers import running_subhandlers
 from trioperator.model.fields import parse_field
@@ -74,6 +77,7 @@ __all__ = [
     "login",
     "mutate",
     "probe",
+    "reconcile",
     "register",
     "resume",
     "startup",
@@ -271,6 +275,59 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
         identity = _identity(fn, {**known, "field": None})
         identity["id"] = known.get("id") or identity["id"].rpartition(".")[2]
         _registry(known).append(IndexHandler(fn=fn, **identity, **retrying, **restrictions))
+        return fn
+
+    return register
+
+
+def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
+    """Call the function for an object whenever anything about it may differ, and apply the children that it returns.
+
+    ::
+
+        @trioperator.on.reconcile("webapps", owns=["deployments", "services"])
+        def reconcile(name, spec):
+            return [make_deployment(name, spec), make_service(name, spec)]
+
+    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
+    The function is sync or async, and declares the arguments that it needs: ``spec``, ``children``, ``patch`` and
+    others (docs/arguments.md). It is called when the operator starts, when the object changes, except for its status,
+    when a child or a watched object changes, and at the resync: for one object never twice at once, and not while it is
+    being deleted. It returns or yields the desired children, each a dict or a ``trioperator.Child``. They are applied
+    server-side with the object as their owner; children that are not desired any more are deleted. What is as desired
+    is neither read nor written. ``Requeue(after=...)`` says when to call the function again.
+
+    - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
+    - ``watches``: dict from kinds to sync functions of the keyword arguments of an object of the kind, which return the
+      names, pairs of namespace and name, or bodies of the objects to be reconciled
+    - ``resync``: seconds until the function is called again if nothing has changed; default: it is not
+    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
+    - ``when``: sync function of the keyword arguments, which returns whether the object matches
+    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
+    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
+    - ``timeout``, ``retries``: seconds since the first error in a row, and number of attempts, until there are no
+      further ones before something changes; default: no limits
+    - ``backoff``: seconds until the retry after an error; default: 0.1 after the first, doubled up to 600
+    - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
+    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
+
+    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
+    function requires unknown arguments. See docs/reconcile.md.
+    """
+    known = check_options("on.reconcile", options, ReconcileOptions)
+    restrictions = parse_selection("on.reconcile", selector, known)
+    retrying = parse_retry_options("on.reconcile", known)
+    retrying |= parse_durations("on.reconcile", known, "resync")
+    owns = parse_owned("on.reconcile", known.get("owns"))
+    mappers = parse_mappers("on.reconcile", known.get("watches"))
+
+    def register(fn: F) -> F:
+        identity = _identity(fn, known, generator=True)
+        others = (handler.fn for handler in _registry(known) if isinstance(handler, ReconcileHandler))
+        call = next((other for other in others if getattr(other, "__wrapped__", None) == fn), None) or collecting(fn)
+        handler = ReconcileHandler(fn=call, owns=owns, mappers=mappers, **identity, **retrying, **restrictions)
+        _registry(known).append(handler)
         return fn
 
     return register
@@ -800,8 +857,8 @@ def _registry(options: Mapping[str, Any]) -> OperatorRegistry:
     return get_default_registry() if given is None else given
 
 
-def _identity(fn: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    check_function("A handler", fn)
+def _identity(fn: Callable[..., Any], options: Mapping[str, Any], *, generator: bool = False) -> dict[str, Any]:
+    check_function("A handler", fn, generator=generator)
     if not isinstance(options.get("id"), str | None):
         raise TypeError(f"A handler has id={options['id']!r}: it must be a string.")
     name = options.get("id") or derive_id(fn)

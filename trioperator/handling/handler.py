@@ -342,11 +342,11 @@ def check_signature(handler: Handler, known: frozenset[str]) -> None:
 def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozenset[str]) -> None:
     """Check that a callback of the handler can be called with the *known* keyword arguments.
 
-    All callbacks except ``when=`` and ``initial_delay=`` get the value as their first, positional argument. Raises
-    ConfigError.
+    All callbacks except ``when=``, ``watches=`` and ``initial_delay=`` get the value as their first, positional
+    argument. Raises ConfigError.
     """
-    signature = signature_of(fn, skip=0 if option in ("when", "initial_delay") else 1)
-    title = "The function" if option == "initial_delay" else "The filter"
+    signature = signature_of(fn, skip=0 if option in ("when", "watches", "initial_delay") else 1)
+    title = "The function" if option in ("watches", "initial_delay") else "The filter"
     _check_required(f"{title} {option}= of {handler}", fn, signature, known)
 
 
@@ -367,8 +367,8 @@ def suggest(unknown: Collection[str], known: Collection[str]) -> str:
     return ", ".join(f"{name} (did you mean {near[0]}?)" if near else name for name, near in found.items())
 
 
-def check_function(title: str, fn: object) -> None:
-    """Check that a handler is a function that does something when it is called: no class, no generator.
+def check_function(title: str, fn: object, *, generator: bool = False) -> None:
+    """Check that a handler is a function that does something when it is called: no class, and no *generator* either.
 
     Raises TypeError.
     """
@@ -377,5 +377,5 @@ def check_function(title: str, fn: object) -> None:
     inner = unwrap(fn)
     if isinstance(inner, type):
         raise TypeError(f"{title} must be a function, not the class {inner.__qualname__}: decorate a function.")
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+    if not generator and (inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)):
         raise TypeError(f"{title} must not contain yield: calling {inner.__qualname__} would do nothing.")

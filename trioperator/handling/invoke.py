@@ -60,7 +60,8 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
     this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
-    be retried. Where threads are scarce, attempts of one ``flow`` take turns with those of others.
+    be retried. Where threads are scarce, attempts of one ``flow`` take turns with those of others. ``backoff`` replaces
+    the default delay after errors, in seconds.
     """
 
     retry: int
@@ -70,6 +71,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     interruption: Interruption | None = None
     nursery: trio.Nursery | None = None
     flow: Hashable = None
+    backoff: float | None = None
 
 
 class RunningCall(msgspec.Struct, frozen=True, eq=False):
@@ -204,7 +206,8 @@ class Invoker:
                 return None
             raise cancelled from None
         runtime = (wall_now() - attempt.started).total_seconds()
-        outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=self._backoff)
+        backoff = self._backoff if attempt.backoff is None else attempt.backoff
+        outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
         _report(handler, error, outcome, logger)
         return outcome
 

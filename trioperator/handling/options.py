@@ -8,11 +8,12 @@ from __future__ import annotations
 import datetime
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypedDict
 
 from trioperator.handling.admission import ADMISSION_KWARGS
 from trioperator.handling.cause import ACTIVITY_KWARGS, CHANGE_KWARGS, DAEMON_KWARGS, EVENT_KWARGS, INDEX_KWARGS
+from trioperator.handling.children import Owned
 from trioperator.handling.conversion import CONVERSION_KWARGS
 from trioperator.handling.filters import MetaFilterToken
 from trioperator.handling.handler import ErrorsMode, is_async, suggest
@@ -31,6 +32,7 @@ __all__ = [
     "FilterOptions",
     "IdentityOptions",
     "IndexOptions",
+    "ReconcileOptions",
     "RegisterOptions",
     "ResumeOptions",
     "RetryOptions",
@@ -182,6 +184,18 @@ class TimerOptions(SpawningOptions, total=False):
     idle: float | None
     cron: str | None
     timezone: str | datetime.tzinfo | None
+
+
+class ReconcileOptions(ChangeOptions, total=False):
+    """Options of ``reconcile``.
+
+    ``owns`` are the kinds of children, ``watches`` the kinds of other objects, with functions from one of these to the
+    objects that are to be reconciled. ``resync`` is the longest time between two calls, in seconds.
+    """
+
+    owns: Iterable[str | tuple[str, ...] | Owned] | None
+    watches: Mapping[str | tuple[str, ...], Callable[..., Any]] | None
+    resync: float | None
 
 
 class RegisterOptions(RetryOptions, total=False):
@@ -349,7 +363,7 @@ def parse_durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[s
     """Validate and return options in seconds: intervals must be more than 0, delays 0 or more."""
     given = {key: options[key] for key in keys if options.get(key) is not None}
     for key, value in given.items():
-        positive = key in ("interval", "cancellation_polling")
+        positive = key in ("interval", "resync", "cancellation_polling")
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not (value > 0 if positive else value >= 0) or math.isinf(value):
             expected = "more than 0" if positive else "0 or more"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Hashable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -42,6 +42,7 @@ from trioperator.handling.handler import (
     signature_of,
 )
 from trioperator.handling.indexing import Index, Indices
+from trioperator.handling.reconciling import OWN_KWARGS, RECONCILE_KWARGS, ReconcileHandler
 from trioperator.model.fields import FieldPath
 from trioperator.model.resource import Selector
 
@@ -57,6 +58,7 @@ __all__ = [
     "select_event_handlers",
     "select_handlers",
     "select_index_handlers",
+    "select_reconcile_handlers",
     "set_default_registry",
 ]
 
@@ -64,7 +66,10 @@ H = TypeVar("H", bound=Handler)
 
 
 class KindHandlers(msgspec.Struct, frozen=True):
-    """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers."""
+    """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers.
+
+    If they ``keep_objects``, the newest state of each object has to be kept for them.
+    """
 
     indices: tuple[IndexHandler, ...] = ()
     events: tuple[EventHandler, ...] = ()
@@ -73,9 +78,11 @@ class KindHandlers(msgspec.Struct, frozen=True):
     extra_fields: frozenset[FieldPath] = frozenset()
     mandatory_deletes: tuple[ChangeHandler, ...] = ()
     optional_deletes: tuple[ChangeHandler, ...] = ()
+    reconciles: tuple[ReconcileHandler, ...] = ()
+    keep_objects: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.indices or self.events or self.changes or self.spawning)
+        return bool(self.indices or self.events or self.changes or self.spawning or self.reconciles)
 
     @property
     def needs_own_writes(self) -> bool:
@@ -85,13 +92,15 @@ class KindHandlers(msgspec.Struct, frozen=True):
     @property
     def is_index_only(self) -> bool:
         """Whether there are only index handlers."""
-        return bool(self.indices) and not (self.events or self.changes or self.spawning)
+        return bool(self.indices) and not (self.events or self.changes or self.spawning or self.reconciles)
 
     @classmethod
     def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
         """Group the handlers of a kind by their classes."""
         handlers = tuple(handlers)
         changes = tuple(h for h in handlers if isinstance(h, ChangeHandler))
+        optional_deletes = tuple(h for h in changes if h.is_optional_delete)
+        reconciles = tuple(h for h in handlers if isinstance(h, ReconcileHandler))
         return cls(
             indices=tuple(h for h in handlers if isinstance(h, IndexHandler)),
             events=tuple(h for h in handlers if isinstance(h, EventHandler)),
@@ -99,7 +108,9 @@ class KindHandlers(msgspec.Struct, frozen=True):
             spawning=tuple(h for h in handlers if isinstance(h, SpawningHandler)),
             extra_fields=field_paths(handlers),
             mandatory_deletes=tuple(h for h in changes if h.needs_finalizer),
-            optional_deletes=tuple(h for h in changes if h.is_optional_delete),
+            optional_deletes=optional_deletes,
+            reconciles=reconciles,
+            keep_objects=bool(optional_deletes or reconciles),
         )
 
 
@@ -168,8 +179,9 @@ def _find_problems(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
     known = _available_kwargs(handler) | indices
     checks = [functools.partial(check_signature, handler, known)]
     if isinstance(handler, ResourceHandler):
-        own = (known - ATTEMPT_KWARGS - {"stopped"}) | indices
+        own = (known - ATTEMPT_KWARGS - OWN_KWARGS - {"stopped"}) | indices
         checks += [functools.partial(check_callback, handler, option, fn, own) for option, fn in callbacks(handler)]
+        checks += [functools.partial(check_callback, handler, "watches", fn, own) for fn in _mappers(handler)]
     for check in checks:
         try:
             check()
@@ -177,8 +189,15 @@ def _find_problems(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
             yield str(error)
 
 
+def _mappers(handler: ResourceHandler) -> Iterator[Callable[..., Any]]:
+    if isinstance(handler, ReconcileHandler):
+        yield from (mapper.fn for mapper in handler.mappers)
+
+
 def _available_kwargs(handler: Handler) -> frozenset[str]:
     """Return the keyword arguments of a handler, except indices."""
+    if isinstance(handler, ReconcileHandler):
+        return RECONCILE_KWARGS
     if isinstance(handler, ChangeHandler):
         return CHANGE_KWARGS
     if isinstance(handler, EventHandler):
@@ -196,7 +215,12 @@ def _available_kwargs(handler: Handler) -> frozenset[str]:
 
 def declares_any(handlers: KindHandlers, names: frozenset[str]) -> bool:
     """Return whether a handler of objects, or one of its filters, declares any of these arguments by name."""
-    users: tuple[ResourceHandler, ...] = (*handlers.events, *handlers.changes, *handlers.spawning)
+    users: tuple[ResourceHandler, ...] = (
+        *handlers.events,
+        *handlers.changes,
+        *handlers.spawning,
+        *handlers.reconciles,
+    )
     return any(
         not names.isdisjoint(handler.signature.names)
         or any(not names.isdisjoint(signature_of(fn).names) for _, fn in callbacks(handler))
@@ -218,6 +242,14 @@ def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[Ev
     A filter that raises is logged, and does not match: other handlers still get the event.
     """
     return _deduplicated(h for h in handlers.events if _safely_matches(h, cause))
+
+
+def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[ReconcileHandler, ...]:
+    """Return the reconcile handlers whose filters match the object, in their order, each function once for an id.
+
+    A filter that raises is logged, and does not match.
+    """
+    return _deduplicated(h for h in handlers.reconciles if _safely_matches(h, cause))
 
 
 def select_admission_handlers(

@@ -17,6 +17,7 @@ import trio
 
 from trioperator.handling.indexing import Indices
 from trioperator.handling.registry import KindHandlers
+from trioperator.kube.objects import parse_object
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, ObjectRef, object_logger
 from trioperator.runtime.kind import Kind, Memory
@@ -63,7 +64,7 @@ class ObjectState:
         self.expected: tuple[str, float] | None = None  # an own write's opaque version, and how long to wait for it
         self.events: collections.deque[WatchEvent] | None = None
         self.body: Mapping[str, Any] | None = None
-        self.last_object: RawObject | None = None  # for kinds with optional delete handlers, and for shards
+        self.last_object: RawObject | None = None  # for optional delete and reconcile handlers, and for shards
         self.gone = False
         self.initial = initial and (memory is None or memory.initial)
         self._listener: Callable[[WatchEvent], None] | None = None
@@ -116,6 +117,11 @@ class ObjectState:
         """Keep the newest state as the server has sent it: it may have to be handled later."""
         self.last_object = obj
         self.seen_version = version
+
+    def keep_newest(self, obj: RawObject, version: int) -> None:
+        """Keep a state as the server has sent it, unless that of a newer own write is kept."""
+        if version >= self.version or not self.cache.kind.handlers.reconciles:
+            self.last_object = obj
 
     def restart(self) -> None:
         """Drop all states but the one that is kept: the object is going to be handled from there, or by others."""
@@ -252,8 +258,8 @@ class ObjectCache:
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
         state.seen_version = max(state.seen_version, version)
-        if self.keeps_objects or self.kind.handlers.optional_deletes:
-            state.last_object = obj
+        if self.keeps_objects or self.kind.handlers.keep_objects:
+            state.keep_newest(obj, version)
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not self.kind.handlers.needs_own_writes:
@@ -279,6 +285,8 @@ class ObjectCache:
         version = self._number(state, type, obj.resource_version)
         if type is not None or version > state.seen_version:
             state.seen_version = version
+            if self.kind.handlers.reconciles:
+                state.last_object = obj
             state.take_events()
             self._push(state, WatchEvent(None, version, obj), Lane.INITIAL)
 
@@ -343,6 +351,8 @@ class ObjectCache:
         """Record the version that an own write has led to, and drop its echo if that came before the response."""
         text = str((body.get("metadata") or {}).get("resourceVersion") or "")
         state.version = max(state.version, self._number_written(state, text))
+        if self.kind.handlers.reconciles:
+            state.last_object = parse_object(msgspec.json.encode(body))
         if state.events and not self.kind.handlers.needs_own_writes and not state.has_newer():
             self.echoes += len(state.events)
             state.events = None

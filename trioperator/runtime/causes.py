@@ -11,6 +11,7 @@ from trioperator.handling.cause import ChangeCause, DaemonCause, EventCause, Obj
 from trioperator.handling.diffbase import DiffBaseStorage, encode_essence
 from trioperator.handling.handler import Reason
 from trioperator.handling.progress import ProgressStorage
+from trioperator.handling.reconciling import ReconcileCause
 from trioperator.model.body import Body, BodyEssence
 from trioperator.model.finalizer import has_finalizer
 from trioperator.model.keyed_digest import FieldDigests, reveal
@@ -93,6 +94,16 @@ class CauseFactory:
             logger=state.make_logger(),
             indices=state.cache.indices,
             type=type,
+        )
+
+    def make_reconcile_cause(self, state: ObjectState, body: Mapping[str, Any]) -> ReconcileCause:
+        """Return the cause of reconcile handlers: the newest state of the object. Their logs are no events."""
+        return ReconcileCause(
+            resource=state.cache.kind.resource,
+            raw=body,
+            get_memo=state.get_memo,
+            logger=state.make_logger(),
+            indices=state.cache.indices,
         )
 
     def make_daemon_cause(self, state: ObjectState, body: Mapping[str, Any]) -> DaemonCause:

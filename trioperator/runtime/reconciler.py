@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -34,10 +35,21 @@ from trioperator.runtime.patching.requests import StaleError
 from trioperator.runtime.progress.saver import open_saver
 from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result
 
-__all__ = ["Reconciler"]
+__all__ = ["Reconciler", "ReconcilesLevel"]
 
 # How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
 _LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
+
+
+class ReconcilesLevel(Protocol):
+    """What calls the reconcile handlers of objects, as the reconciler uses it. No method but ``run`` waits."""
+
+    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
+    def has_work(self, state: ObjectState, /) -> bool: ...
+    def has_failed(self, state: ObjectState, /) -> bool: ...
+    def expedite(self, state: ObjectState, /) -> bool: ...
+    def forget(self, state: ObjectState, /) -> None: ...
+    async def run(self, state: ObjectState, /) -> Result: ...
 
 
 class Reconciler:
@@ -55,6 +67,7 @@ class Reconciler:
         patcher: Patcher,
         indexing: Indexing,
         daemons: DaemonManager,
+        level: ReconcilesLevel,
         lifecycle: Lifecycle | None = None,
     ) -> None:
         self._executor = executor
@@ -62,6 +75,7 @@ class Reconciler:
         self._patcher = patcher
         self._indexing = indexing
         self._daemons = daemons
+        self._level = level
         self._lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
         self._settings = executor.settings
         self._progress = executor.progress
@@ -80,7 +94,7 @@ class Reconciler:
             if is_indexed:
                 await self._indexing.retry(state)
             if state.body is None:
-                state.restore(self._daemons.changed_body(state))
+                state.restore(self._daemons.changed_body(state) or self._level.find_body(state))
             if state.gone:
                 result = await self._handle_gone(state)
             elif self._executor.stopping.is_set():
@@ -88,7 +102,8 @@ class Reconciler:
             elif state in self._failures and self._failures[state][1] > trio.current_time():
                 return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted anew
             else:
-                result = DONE if state.body is None else await self._reconcile_newest(state)
+                newest = self._reconcile_level if state.cache.kind.handlers.reconciles else self._reconcile_newest
+                result = DONE if state.body is None else await newest(state)
         except StaleError as stale:
             self._patcher.accept(state, stale.body)
             result = AGAIN
@@ -111,16 +126,20 @@ class Reconciler:
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
-        return bool(state.events) or state.cache.retired or self._daemons.changed_body(state) is not None
+        if state.events or state.cache.retired or self._level.has_work(state):
+            return True
+        return self._daemons.changed_body(state) is not None
 
     def has_failed(self, state: ObjectState) -> bool:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
-        return state in self._failures
+        return state in self._failures or self._level.has_failed(state)
 
     def expedite(self, state: ObjectState) -> bool:
         """Let be due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
+        if self._level.expedite(state):
+            self._failures.pop(state, None)
         if state.body is None:
-            return False
+            return self._level.has_work(state)
         self._failures.pop(state, None)
         progress = self._progress.get(state)
         if progress is not None:
@@ -167,6 +186,7 @@ class Reconciler:
         self._release(state)
         self._progress.forget(state)
         self._daemons.forget(state)
+        self._level.forget(state)
         self._finalized.discard(state)
         self._unverified.discard(state)
         self._failures.pop(state, None)
@@ -201,6 +221,22 @@ class Reconciler:
 
     # The second part: the newest state.
 
+    async def _reconcile_level(self, state: ObjectState) -> Result:
+        """Do the next thing for the newest state of an object, and call its reconcile handlers that are due."""
+        body = state.body
+        result = await self._reconcile_newest(state)
+        if result is AGAIN:
+            return AGAIN
+        is_released = state.body is None
+        if is_released:
+            state.restore(body)
+        due = await self._level.run(state)
+        if state.body is not body:
+            return self._next(state)
+        if is_released:
+            state.release()
+        return _earlier(result, due)
+
     async def _reconcile_newest(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
         handlers = state.cache.kind.handlers
@@ -228,10 +264,12 @@ class Reconciler:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
         assert state.body is not None
         logger = state.make_logger()
-        if state.cache.kind.handlers.spawning:
+        handlers = state.cache.kind.handlers
+        if handlers.spawning:
             finalized = has_finalizer(state.body, self._finalizer)
             if await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
                 return self._next(state)
+        if handlers.spawning or handlers.reconciles:
             return await self._store_pending(state, logger)
         await self._store_pending(state, logger)
         state.release()
@@ -375,3 +413,9 @@ class Reconciler:
         if handlers.changes:
             logger.debug("Deleted, really deleted, and we are notified.")
         return DONE
+
+
+def _earlier(one: Result, other: Result) -> Result:
+    """Return the result of two parts of a reconcile, both of which have done what they can for now."""
+    times = [result.time for result in (one, other) if isinstance(result, RequeueAt)]
+    return RequeueAt(min(times)) if times else DONE

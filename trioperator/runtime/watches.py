@@ -35,7 +35,7 @@ from trioperator.runtime.reflector import Observer, Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
 from trioperator.settings import OperatorSettings
 
-__all__ = ["StopsDaemons", "WatchManager", "Webhooks"]
+__all__ = ["Related", "StopsDaemons", "WatchManager", "Webhooks"]
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMESPACES = "/api/v1/namespaces"
@@ -53,6 +53,19 @@ class Webhooks(Protocol):
 
     async def wait_configured(self) -> None:
         """Wait until the webhooks are configured in the cluster, or cannot be."""
+
+
+class Related(Protocol):
+    """The watches of kinds that reconcile handlers own, or whose objects they map to others."""
+
+    @property
+    def selectors(self) -> Collection[Selector]: ...
+    @property
+    def problems(self) -> Collection[str]: ...
+    def reflectors(self) -> Iterator[tuple[str, Reflector]]: ...
+    def adjust(
+        self, nursery: trio.Nursery, resources: Collection[Resource], namespaces: Collection[str] | None, /
+    ) -> None: ...
 
 
 class _Watch:
@@ -91,6 +104,7 @@ class WatchManager:
         scope: Scope,
         memo: Any,
         indexing: Indexing,
+        related: Related,
         daemons: StopsDaemons,
         make_cache: Callable[..., ObjectCache] = ObjectCache,
         memories: dict[str, Memory] | None = None,
@@ -103,6 +117,7 @@ class WatchManager:
         self._scope = scope
         self._memo = memo
         self._indexing = indexing
+        self._related = related
         self._daemons = daemons
         self._make_cache = make_cache
         self._memories = {} if memories is None else memories
@@ -190,7 +205,7 @@ class WatchManager:
     @property
     def _groups(self) -> frozenset[str] | None:
         """The API groups that must be known: all of them if any selector names none."""
-        groups = [selector.group for selector in (*self._selectors, *self._reviewed)]
+        groups = [selector.group for selector in (*self._selectors, *self._reviewed, *self._related.selectors)]
         if any(group is None for group in groups):
             return None
         return frozenset(group for group in groups if group is not None) | {"", "apiextensions.k8s.io"}
@@ -252,6 +267,7 @@ class WatchManager:
             yield NO_HANDLERS
             return
         yield from (f"Not all handlers of {selector} are called." for selector in self._problems)
+        yield from self._related.problems
         yield from self._unmatched()
 
     def reflectors(self) -> Iterator[tuple[str, Reflector]]:
@@ -261,6 +277,7 @@ class WatchManager:
         for (resource, namespace), watch in self._watches.items():
             where = "" if namespace is None else f" in the namespace {namespace}"
             yield f"{resource}{where}", watch.reflector
+        yield from self._related.reflectors()
 
     def _resources(self) -> frozenset[Resource]:
         """Return the resources of the cluster: those of CRDs as these define them, all others as discovered."""
@@ -324,6 +341,8 @@ class WatchManager:
         self._changed.clear()
         if self._webhooks is not None:
             self._webhooks.update_resources(self._resources())
+        namespaces = None if self._scope.clusterwide else tuple(self._served_namespaces())
+        self._related.adjust(intake, self._resources(), namespaces)
         targets = self._targets()
         for key in set(self._watches) - set(targets):
             self._logger.debug("Watching %s ends.", key)
@@ -379,8 +398,8 @@ class WatchManager:
     async def _wait_for_lists(self) -> None:
         """Wait until each watch has tried to list, but not for ever: a kind that hangs does not hold up the others."""
         with trio.move_on_after(_PATIENCE):
-            for watch in list(self._watches.values()):
-                await watch.reflector.tried.wait()
+            for _, reflector in list(self.reflectors()):
+                await reflector.tried.wait()
 
 
 def _name(resource: Resource) -> str:

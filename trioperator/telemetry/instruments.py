@@ -19,6 +19,7 @@ from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, I
 from trioperator.handling.interruption import Interruption
 from trioperator.handling.invoke import Attempt, Clients, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
+from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.handling.webhook_configuration import WebhookFn
 from trioperator.kube.client import Client
@@ -41,7 +42,7 @@ _NO_SPAN: Final = contextlib.nullcontext()
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
 _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
 # Errors of these handlers are those of the reconcile that has called them.
-_IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler)
+_IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler, ReconcileHandler)
 
 
 class Instruments:

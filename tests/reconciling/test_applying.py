@@ -1,0 +1,304 @@
+"""Tests for :mod:`trioperator.reconciling.applying`: the children of an object become what its handler returns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.reconciling.conftest import children_of, config_map, names_of, requests_of
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+
+
+@pytest.fixture
+async def maps(bench: Bench) -> Bench:
+    """Return a bench with a handler whose children are those in ``spec.maps``."""
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return children_of(spec)
+
+    return bench
+
+
+async def test_children_are_applied_and_owned(maps: Bench, autojump_clock: MockClock) -> None:
+    async with maps.running():
+        parent = await maps.cluster.create(widget(maps={"one": {"size": "1"}, "two": {}}))
+        await settle(1)
+        child = await maps.cluster.get("configmaps", "one")
+    assert child["data"] == {"size": "1"}
+    assert child["metadata"]["ownerReferences"][0]["uid"] == parent["metadata"]["uid"]
+    assert await names_of(maps.cluster) == ["one", "two"]
+
+
+async def test_a_converged_object_costs_no_request(maps: Bench, autojump_clock: MockClock) -> None:
+    for number in range(20):
+        await maps.cluster.create(widget(f"w{number}", maps={f"w{number}-{part}": {} for part in "abc"}))
+    async with maps.running():
+        await settle(10)
+        assert len(await names_of(maps.cluster)) == 60
+        maps.cluster.requests.clear()
+        await settle(3600)
+        assert requests_of(maps) == []
+
+
+async def test_children_are_requested_once_each(maps: Bench, autojump_clock: MockClock) -> None:
+    async with maps.running():
+        maps.cluster.requests.clear()
+        await maps.cluster.create(widget(maps={"one": {}, "two": {}, "three": {}}))
+        await settle(60)
+        assert requests_of(maps) == ["patch one", "patch two", "patch three"]
+
+
+async def test_only_what_has_changed_is_applied(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {"a": "1", "b": "1"}, "two": {}}))
+    async with maps.running():
+        await settle(1)
+        maps.cluster.requests.clear()
+        await maps.cluster.patch("widgets", "w", {"spec": {"maps": {"one": {"b": None}}}})
+        await settle(1)
+        assert requests_of(maps) == ["patch one"]
+        assert (await maps.cluster.get("configmaps", "one"))["data"] == {"a": "1"}
+
+
+async def test_drift_is_put_right(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {"size": "1"}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.patch("configmaps", "one", {"data": {"size": "2", "other": "3"}})
+        await settle(1)
+        child = await maps.cluster.get("configmaps", "one")
+    assert child["data"] == {"size": "1", "other": "3"}, "what others have added is theirs"
+
+
+async def test_what_others_add_to_a_child_is_no_drift(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {"size": "1"}}))
+    async with maps.running():
+        await settle(1)
+        maps.cluster.requests.clear()
+        await maps.cluster.patch("configmaps", "one", {"metadata": {"labels": {"x": "y"}}})
+        await settle(1)
+        assert requests_of(maps) == []
+
+
+async def test_drift_while_the_operator_is_down_is_put_right(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {"size": "1"}}))
+    async with maps.running():
+        await settle(1)
+    await maps.cluster.patch("configmaps", "one", {"data": {"size": "2"}})
+    async with maps.running():
+        await settle(1)
+    assert (await maps.cluster.get("configmaps", "one"))["data"] == {"size": "1"}
+
+
+async def test_after_a_restart_children_are_applied_once_and_do_not_change(
+    maps: Bench, autojump_clock: MockClock
+) -> None:
+    await maps.cluster.create(widget(maps={"one": {"size": "1"}}))
+    async with maps.running():
+        await settle(1)
+    before = await maps.cluster.get("configmaps", "one")
+    maps.cluster.requests.clear()
+    async with maps.running():
+        await settle(60)
+        assert [each for each in requests_of(maps) if each.startswith("patch")] == ["patch one"]
+    assert await maps.cluster.get("configmaps", "one") == before
+
+
+async def test_a_deleted_child_comes_back(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.delete("configmaps", "one")
+        await settle(1)
+        assert await names_of(maps.cluster) == ["one"]
+
+
+async def test_what_is_not_desired_any_more_is_deleted(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {}, "two": {}}))
+    async with maps.running():
+        await settle(1)
+        maps.cluster.requests.clear()
+        await maps.cluster.patch("widgets", "w", {"spec": {"maps": {"one": None}}})
+        await settle(1)
+        assert await names_of(maps.cluster) == ["two"]
+        assert requests_of(maps) == ["delete one"]
+
+
+async def test_what_is_not_desired_after_a_restart_is_deleted(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {}, "two": {}}))
+    async with maps.running():
+        await settle(1)
+    await maps.cluster.patch("widgets", "w", {"spec": {"maps": {"one": None}}})
+    async with maps.running():
+        await settle(1)
+    assert await names_of(maps.cluster) == ["two"]
+
+
+async def test_a_child_that_somebody_else_made_for_the_object_is_not_pruned(
+    maps: Bench, autojump_clock: MockClock
+) -> None:
+    parent = await maps.cluster.create(widget(maps={"one": {}}))
+    other = config_map("other")
+    trioperator.append_owner_reference(other, parent)
+    async with maps.running():
+        await maps.cluster.create(other)
+        await settle(1)
+    assert await names_of(maps.cluster) == ["one", "other"]
+
+
+async def test_a_foreign_object_of_the_same_name_is_not_touched(
+    maps: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = await maps.cluster.create(config_map("one", size="9"))
+    await maps.cluster.create(widget(maps={"one": {"size": "1"}, "two": {}}))
+    async with maps.running():
+        await settle(10)
+        assert await maps.cluster.get("configmaps", "one") == foreign
+        assert await names_of(maps.cluster) == ["one", "two"], "the others are applied"
+        assert "ConfigMap default/one" in caplog.text
+        assert "is not owned by Widget w: it is left as it is" in caplog.text
+        await maps.cluster.delete("configmaps", "one")
+        await settle()
+        assert (await maps.cluster.get("configmaps", "one"))["data"] == {"size": "1"}
+
+
+async def test_children_go_with_their_parent(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.delete("widgets", "w")
+        await settle(60)
+        assert await names_of(maps.cluster) == []
+        assert await maps.cluster.find("widgets", "w") is None, "there is no finalizer"
+
+
+async def test_a_requeue_without_children_leaves_them_as_they_are(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if spec.get("busy"):
+            raise trioperator.Requeue(after=5)
+        return children_of(spec)
+
+    await bench.cluster.create(widget(maps={"one": {}}))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"busy": True}})
+        await settle(60)
+        assert await names_of(bench.cluster) == ["one"]
+
+
+async def test_a_child_waits_for_those_that_it_depends_on(bench: Bench, autojump_clock: MockClock) -> None:
+    def is_ready(body: Mapping[str, Any]) -> bool:
+        return bool(body["metadata"].get("annotations", {}).get("ready"))
+
+    @on.reconcile("widgets", owns=[trioperator.Owned("configmaps", bodies=True)], registry=bench.registry)
+    async def reconcile() -> list[trioperator.Child]:
+        database = trioperator.Child(config_map("database"), ready=is_ready)
+        return [trioperator.Child(config_map("web"), depends_on=[database]), database]
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(60)
+        assert await names_of(bench.cluster) == ["database"]
+        await bench.cluster.patch("configmaps", "database", {"metadata": {"annotations": {"ready": "yes"}}})
+        await settle()
+        assert await names_of(bench.cluster) == ["database", "web"]
+
+
+async def test_bodies_of_children_are_an_argument(bench: Bench, autojump_clock: MockClock) -> None:
+    seen: list[dict[str, Any]] = []
+
+    @on.reconcile("widgets", owns=[trioperator.Owned("configmaps", bodies=True), "secrets"], registry=bench.registry)
+    async def reconcile(children: Any) -> dict[str, Any]:
+        seen.append(children)
+        return config_map("one", size="1")
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("configmaps", "one", {"data": {"more": "2"}})
+        await settle(1)
+    assert seen[0] == {"configmaps": {}}
+    assert seen[-1]["configmaps"]["one"]["data"] == {"size": "1", "more": "2"}
+    assert seen[-1]["configmaps"]["one"]["kind"] == "ConfigMap"
+
+
+@pytest.mark.parametrize(
+    ("child", "message"),
+    [
+        ({"metadata": {"name": "x"}}, "without apiVersion and kind"),
+        ({"apiVersion": "v1", "kind": "Secret"}, "which is not in owns="),
+        ("text", "which is no child"),
+        ([config_map("x"), config_map("x")], "ConfigMap default/x twice"),
+        (trioperator.Child(config_map("x"), depends_on=[trioperator.Child(config_map("y"))]), "has not returned"),
+        (trioperator.Child(config_map("x"), ready=bool), "Owned(..., bodies=True)"),
+        ({**config_map("x"), "metadata": {"name": "x", "namespace": "other"}}, "its children are in its own namespace"),
+        ({**config_map("x"), "data": {"x": object()}}, "object"),
+        ([3], "which is no child"),
+    ],
+)
+async def test_what_cannot_be_a_child_is_an_error_that_waits_for_a_change(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, child: Any, message: str
+) -> None:
+    calls: list[int] = []
+
+    @on.reconcile("widgets", owns=["configmaps"], errors=trioperator.ErrorsMode.PERMANENT, registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> Any:
+        calls.append(1)
+        return child if spec["size"] == 1 else None
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(60)
+        assert message in caplog.text
+        assert len(calls) == 1
+        assert await names_of(bench.cluster) == []
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(60)
+    assert len(calls) == 2
+
+
+async def test_a_child_that_the_server_rejects_is_tried_again_with_a_growing_backoff(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    times: list[float] = []
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile() -> list[dict[str, Any]]:
+        times.append(trio.current_time())
+        return [config_map("Not A Name")]
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(2.5)
+    assert [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)] == [0.1, 0.2, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("number", range(4))
+async def test_a_crash_at_any_write_converges(maps: Bench, autojump_clock: MockClock, number: int) -> None:
+    await maps.cluster.create(widget(maps={"old": {}}))
+    async with maps.running():
+        await settle(1)
+    await maps.cluster.patch("widgets", "w", {"spec": {"maps": {"old": None, "one": {}, "two": {"a": "b"}}}})
+    plan = FaultPlan()
+    with trio.CancelScope() as scope:
+        crash = Fault.call(scope.cancel)
+        plan.add(crash, skip=number, verb=["patch", "delete"])
+        async with maps.running(transport=FaultyTransport(maps.cluster.transport(), plan)):
+            await settle(60)
+    assert scope.cancelled_caught is (number < 3), "there are three writes in all"
+    async with maps.running():
+        await settle(60)
+        maps.cluster.requests.clear()
+        assert await names_of(maps.cluster) == ["one", "two"]
+        await settle(3600)
+        assert requests_of(maps) == []

@@ -1,0 +1,193 @@
+"""Tests for :mod:`trioperator.reconciling.watches`: which related objects are watched, and whom they concern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+import trioperator
+from tests.reconciling.conftest import config_map, names_of
+from tests.reconciling.test_level import Calls
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator.reconciling.related import Target
+from trioperator.reconciling.watches import read_targets
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+
+GADGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "gizmos.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Gizmo", "plural": "gizmos"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "targets"),
+    [
+        (None, []),
+        ([], []),
+        ("w", [("default", "w")]),
+        (("other", "w"), [("other", "w")]),
+        ((None, "w"), [("", "w")]),
+        (["a", ("b", "c"), ["d"]], [("default", "a"), ("b", "c"), ("default", "d")]),
+        ({"metadata": {"name": "w", "namespace": "n"}}, [("n", "w")]),
+        ({"a": 1}, None),
+        (3, None),
+        (("a", "b", "c"), None),
+    ],
+)
+def test_a_mapper_names_objects_in_many_forms(found: Any, targets: list[tuple[str, str]] | None) -> None:
+    if targets is None:
+        with pytest.raises(TypeError, match="A mapper has returned"):
+            list(read_targets(found, namespace="default"))
+    else:
+        assert list(read_targets(found, namespace="default")) == [Target(*target) for target in targets]
+
+
+async def test_a_mapped_object_calls_the_handler_of_the_objects_that_it_names(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    def find_widgets(body: trioperator.Body, **_: Any) -> Iterator[str]:
+        yield from body["data"].values()
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    await bench.cluster.create(widget("a"))
+    await bench.cluster.create(widget("b"))
+    await bench.cluster.create(config_map("settings", first="a"))
+    async with bench.running():
+        await settle(1)
+        calls.names.clear()
+        await bench.cluster.patch("configmaps", "settings", {"data": {"second": "b", "third": "nobody"}})
+        await settle(1)
+        assert sorted(calls.names) == ["a", "b"]
+        calls.names.clear()
+        await bench.cluster.patch("configmaps", "settings", {"data": {"first": None}})
+        await settle(1)
+        assert sorted(calls.names) == ["a", "b"], "the one that it does not name any more is concerned, too"
+        calls.names.clear()
+        await bench.cluster.delete("configmaps", "settings")
+        await settle(1)
+        assert calls.names == ["b"]
+
+
+async def test_a_mapper_can_use_indices(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.index("widgets", registry=bench.registry)
+    async def by_settings(spec: Any, name: str) -> dict[str, str]:
+        return {spec["settings"]: name}
+
+    def find_widgets(name: str, by_settings: trioperator.Index[str, str]) -> list[str]:
+        return list(by_settings.get(name, []))
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    await bench.cluster.create(widget("a", settings="red"))
+    await bench.cluster.create(widget("b", settings="blue"))
+    async with bench.running():
+        await settle(1)
+        calls.names.clear()
+        await bench.cluster.create(config_map("red"))
+        await settle(1)
+    assert calls.names == ["a"]
+
+
+async def test_a_mapper_that_fails_is_logged_and_the_operator_goes_on(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def find_widgets(data: Any = None, **_: Any) -> str:
+        raise RuntimeError("boom")
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    async with bench.running():
+        await bench.cluster.create(config_map("one"))
+        await bench.cluster.create(widget())
+        await settle(1)
+    assert "The function watches= of Handler" in caplog.text
+    assert "boom" in caplog.text
+    assert calls.names == ["w"]
+
+
+async def test_a_handler_waits_until_its_kinds_exist(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(bench, owns=["configmaps", ("example.com/v1", "Gizmo")])
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(10)
+        assert calls.take() == 0
+        assert "Reconcile handlers that own such objects are not called until then." in caplog.text
+        await bench.cluster.apply(GADGETS)
+        await settle(10)
+        assert calls.take() == 1
+
+
+async def test_a_handler_waits_until_its_kinds_can_be_listed(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(bench, owns=["configmaps"])
+    await bench.cluster.create(widget())
+    plan = FaultPlan()
+    plan.add(Fault.status(403), resource="configmaps", until=30)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(10)
+        assert calls.take() == 0
+        assert "Reconcile handlers that own or watch it are not called until then." in caplog.text
+        await settle(60)
+        assert calls.take() == 1
+
+
+async def test_an_operator_of_some_namespaces_watches_children_there(bench: Bench, autojump_clock: MockClock) -> None:
+    calls = Calls(bench, owns=["configmaps"])
+    for name in ("one", "two", "three"):
+        await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    parent = widget()
+    parent["metadata"]["namespace"] = "two"
+    owner = await bench.cluster.create(parent)
+    async with bench.running(namespaces=["one", "tw*"]):
+        await settle(1)
+        assert calls.take() == 1
+        child = config_map("child")
+        trioperator.append_owner_reference(child, owner)
+        await bench.cluster.create(child, "two")
+        await settle(1)
+        assert calls.take() == 1
+        watched = {
+            record.namespace
+            for record in bench.cluster.requests
+            if record.verb == "watch" and record.resource == "configmaps"
+        }
+        assert watched == {"one", "two"}
+
+
+async def test_shards_are_triggered_by_children_of_their_objects(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(name: str) -> dict[str, Any]:
+        return config_map(name)
+
+    bench.settings.leadership.shards = 4
+    bench.settings.leadership.namespace = "default"
+    names = [f"w{number}" for number in range(8)]
+    for name in names:
+        await bench.cluster.create(widget(name))
+    async with bench.running():
+        await settle(60)
+        assert await names_of(bench.cluster) == names
+        for name in names:
+            await bench.cluster.delete("configmaps", name)
+        await settle(1)
+        assert await names_of(bench.cluster) == names

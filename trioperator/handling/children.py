@@ -1,0 +1,216 @@
+"""Children of objects as reconcile handlers declare and return them. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import math
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.errors import TemporaryError
+from trioperator.handling.handler import HandlerFn, is_async, unwrap
+from trioperator.model.resource import Selector
+
+__all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "parse_mappers", "parse_owned"]
+
+_FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment') or an Owned"
+
+
+class Requeue(TemporaryError):
+    """When a reconcile handler is to be called again: in *after* seconds, or earlier if anything changes.
+
+    ::
+
+        @trioperator.on.reconcile("webapps", owns=["deployments"])
+        def reconcile(spec):
+            yield make_deployment(spec)
+            yield trioperator.Requeue(after=30)
+
+    It is no error. It can be raised, and be returned or yielded, alone or among the children. Without any children, or
+    raised, it leaves the children as they are. Raises ValueError for a time that is negative or no number.
+    """
+
+    def __init__(self, after: float) -> None:
+        if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
+            raise ValueError(f"Requeue has after={after!r}: it must be a number of seconds, 0 or more.")
+        super().__init__(f"It is to be called again in {after:g} seconds.", delay=after)
+        self.after = after
+
+
+class Child:
+    """A desired child of an object, with more than its manifest.
+
+    ::
+
+        database = trioperator.Child(make_statefulset(spec), ready=lambda body: body["status"].get("readyReplicas"))
+        return [database, trioperator.Child(make_deployment(spec), depends_on=[database])]
+
+    - *manifest*: the object, as a dict or an object of a client library
+    - *depends_on*: other children, which must exist and be ready before this one is applied
+    - *ready*: a function of the child's body, for children that depend on it; default: it is ready when it exists. It
+      needs the body: ``owns=[Owned(..., bodies=True)]``
+
+    Raises TypeError for anything in *depends_on* that is no Child, and for a *ready* that is no sync function.
+    """
+
+    __slots__ = ("depends_on", "manifest", "ready")
+
+    def __init__(
+        self,
+        manifest: Any,
+        *,
+        depends_on: Iterable[Child] = (),
+        ready: Callable[[Mapping[str, Any]], object] | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self.depends_on = tuple(depends_on)
+        self.ready = ready
+        for other in self.depends_on:
+            if not isinstance(other, Child):
+                raise TypeError(f"depends_on has {type(other).__name__}: it must have other children, each a Child.")
+        if ready is not None and (not callable(ready) or is_async(ready)):
+            raise TypeError(f"ready={ready!r} must be a sync function of the body.")
+
+
+class Owned:
+    """A kind of children, for ``owns=`` of a reconcile handler.
+
+    ::
+
+        @trioperator.on.reconcile("webapps", owns=[trioperator.Owned("deployments", bodies=True), "services"])
+
+    With *bodies*, children of the kind are cached as a whole, and are in the argument ``children``; by default only
+    what is needed to notice their changes is. Raises TypeError for anything that names no kind.
+    """
+
+    __slots__ = ("bodies", "selector")
+
+    def __init__(self, *kind: str, bodies: bool = False) -> None:
+        if not kind or not all(isinstance(part, str) for part in kind):
+            raise TypeError(f"{kind!r} names no kind of children: pass {_FORMS}.")
+        self.selector = Selector.parse(*kind)
+        self.bodies = bodies
+
+    def __str__(self) -> str:
+        return str(self.selector)
+
+
+class Mapper(msgspec.Struct, frozen=True, eq=False):
+    """Mapper of the objects of a kind to those that are to be reconciled when they change."""
+
+    selector: Selector
+    fn: Callable[..., Any]
+
+
+class Desired(msgspec.Struct, frozen=True):
+    """What a call of a reconcile handler has returned: the children, or that they stay as they are, and the requeue."""
+
+    children: tuple[Child, ...] = ()
+    keep: bool = False
+    after: float | None = None
+
+    @classmethod
+    def of(cls, result: Any) -> Desired:
+        """Collect what a handler has returned. Raises TypeError for what is no child."""
+        items = list(_flatten(result))
+        after = min((item.after for item in items if isinstance(item, Requeue)), default=None)
+        wanted = (item for item in items if not isinstance(item, Requeue))
+        children = tuple(item if isinstance(item, Child) else Child(item) for item in wanted)
+        return cls(children, keep=after is not None and not children, after=after)
+
+
+def _flatten(result: Any) -> Iterator[Any]:
+    if result is None:
+        return
+    if isinstance(result, str | bytes | bool | int | float):
+        raise TypeError(
+            f"It returned {result!r}, which is no child: return dicts, Child or Requeue, or a list of them."
+        )
+    if isinstance(result, Mapping | Child | Requeue) or not isinstance(result, Iterable):
+        yield result
+        return
+    for item in result:
+        yield from _flatten(item)
+
+
+def collecting(fn: HandlerFn) -> HandlerFn:
+    """Return a function that calls *fn*, and collects what it returns, yields, or raises in order to be requeued."""
+    wrapper = _collecting_async(fn) if is_async(fn) or inspect.isasyncgenfunction(unwrap(fn)) else _collecting_sync(fn)
+    functools.update_wrapper(wrapper, fn)
+    with contextlib.suppress(TypeError, ValueError):
+        wrapper.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _collecting_async(fn: HandlerFn) -> HandlerFn:
+    async def call(**kwargs: Any) -> Desired:
+        return await _collect(fn, kwargs)
+
+    return call
+
+
+def _collecting_sync(fn: HandlerFn) -> HandlerFn:
+    def call(**kwargs: Any) -> Any:
+        try:
+            result = fn(**kwargs)
+            if inspect.isawaitable(result) or isinstance(result, AsyncIterable):
+                return _collect(lambda: result, {})  # awaited outside of the thread
+            return Desired.of(result)
+        except Requeue as requeue:
+            return Desired.of(requeue)
+
+    return call
+
+
+async def _collect(fn: HandlerFn, kwargs: Mapping[str, Any]) -> Desired:
+    try:
+        result = fn(**kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+        if isinstance(result, AsyncIterable):
+            result = [item async for item in result]
+        return Desired.of(result)
+    except Requeue as requeue:
+        return Desired.of(requeue)
+
+
+def parse_owned(name: str, owns: Any) -> tuple[Owned, ...]:
+    """Validate and return the kinds of children that a reconcile handler declares. Raises TypeError."""
+    if owns is None:
+        return ()
+    if isinstance(owns, str | Owned) or not isinstance(owns, Iterable):
+        raise TypeError(f"{name} has owns={owns!r}: it must be a list of kinds, each {_FORMS}.")
+    return tuple(_parse_owned(name, kind) for kind in owns)
+
+
+def _parse_owned(name: str, kind: Any) -> Owned:
+    if isinstance(kind, Owned):
+        return kind
+    if isinstance(kind, str):
+        return Owned(kind)
+    if isinstance(kind, tuple | list):
+        return Owned(*kind)
+    raise TypeError(f"{name} has {kind!r} in owns=: a kind is {_FORMS}.")
+
+
+def parse_mappers(name: str, watches: Any) -> tuple[Mapper, ...]:
+    """Validate and return the mappers of a reconcile handler. Raises TypeError."""
+    if watches is None:
+        return ()
+    if not isinstance(watches, Mapping):
+        raise TypeError(f"{name} has watches={watches!r}: it must be a dict of kinds and functions.")
+    for kind, fn in watches.items():
+        if not callable(fn) or is_async(fn) or isinstance(fn, type):
+            raise TypeError(f"{name} has {fn!r} in watches=: a mapper of {kind!r} must be a sync function.")
+    return tuple(Mapper(_parse_kind(name, kind), fn) for kind, fn in watches.items())
+
+
+def _parse_kind(name: str, kind: Any) -> Selector:
+    parts = (kind,) if isinstance(kind, str) else kind
+    if not isinstance(parts, tuple) or not parts or not all(isinstance(part, str) for part in parts):
+        raise TypeError(f"{name} has {kind!r} in watches=: a kind is 'secrets' or ('apps/v1', 'Deployment').")
+    return Selector.parse(*parts)

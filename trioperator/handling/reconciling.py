@@ -1,0 +1,48 @@
+"""Reconcile handlers and their causes: a function that is called whenever anything about an object may differ.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trioperator.handling.cause import INDEX_KWARGS, ObjectCause
+from trioperator.handling.children import Mapper, Owned
+from trioperator.handling.handler import ResourceHandler
+from trioperator.model.patch import Patch
+
+__all__ = ["OWN_KWARGS", "RECONCILE_KWARGS", "ReconcileCause", "ReconcileHandler"]
+
+OWN_KWARGS: Final = frozenset({"children"})  # for handlers, not for their filters
+RECONCILE_KWARGS: Final = INDEX_KWARGS | OWN_KWARGS
+
+#: The children of an object that are cached as a whole: by the plurals of their kinds, then by their names.
+Children = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReconcileHandler(ResourceHandler):
+    """Handler that returns the desired children of an object, and is called whenever anything about that may differ.
+
+    ``resync`` is the longest time between two calls, in seconds.
+    """
+
+    owns: tuple[Owned, ...] = ()
+    mappers: tuple[Mapper, ...] = ()
+    resync: float | None = None
+
+    @property
+    def is_routine(self) -> bool:
+        return True
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class ReconcileCause(ObjectCause):
+    """Cause of reconcile handlers: the newest state of an object."""
+
+    def kwargs_with(self, handler: ResourceHandler, patch: Patch, children: Children) -> Mapping[str, Any]:
+        """Return the keyword arguments of one handler."""
+        return {**self.kwargs_for(handler, patch), "children": children, **self.indices}

@@ -1,0 +1,1 @@
+"""Level-triggered reconciling: reconcile handlers, their schedules, and the children that they want."""

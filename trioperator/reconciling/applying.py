@@ -1,0 +1,222 @@
+"""Applying of desired children, and pruning of those that are not desired any more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from trioperator.client.adoption import adopt
+from trioperator.client.kinds import to_dict
+from trioperator.errors import ConfigError, ConflictError, NotFoundError, PausedError, TrioperatorError
+from trioperator.handling import guard
+from trioperator.handling.children import Child, Desired
+from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
+from trioperator.kube.client import Client, Params
+from trioperator.model.resource import Resource
+from trioperator.reconciling.related import RelatedRecord
+from trioperator.reconciling.schedules import Applied, ChildKey, HandlerSchedule, ObjectSchedule
+from trioperator.reconciling.watches import RelatedKind, RelatedWatches
+
+__all__ = ["Applier", "ForeignChildError"]
+
+_APPLY_PATCH: Final = "application/apply-patch+yaml"
+# The server's own, as objects have them that were read: they are no desired state, or are preconditions.
+_SERVERS: Final = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
+
+
+class ForeignChildError(TrioperatorError):
+    """Raised where a desired child exists, and is not owned by the object."""
+
+
+class _Manifest(NamedTuple):
+    """A desired child, ready to be sent. ``kind`` is the one that is owned, ``key`` may name another version of it."""
+
+    child: Child
+    kind: RelatedKind
+    key: ChildKey
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        return self.key.resource.get_path(self.key.namespace or None, self.key.name)
+
+
+class Applier:
+    """Makes the children of objects what reconcile handlers desire. A child that is as it was applied costs nothing."""
+
+    def __init__(self, client: Client, watches: RelatedWatches) -> None:
+        self._client = client
+        self._watches = watches
+
+    async def apply(
+        self, desired: Desired, handler: ReconcileHandler, *, cause: ReconcileCause, schedule: HandlerSchedule
+    ) -> None:
+        """Apply the desired children of an object, each after those that it depends on.
+
+        What fails does not hold up children that do not depend on it. Raises the first error at the end: ConfigError,
+        TypeError or ValueError for a child that can never be applied, else another TrioperatorError.
+        """
+        manifests = self._prepare(desired, handler, cause)
+        schedule.desired = frozenset(manifest.key for manifest in manifests.values())
+        schedule.applied = {key: applied for key, applied in schedule.applied.items() if key in schedule.desired}
+        schedule.blocked.clear()
+        ready: set[Child] = set()
+        errors: list[Exception] = []
+        for child in _sort(list(manifests)):
+            if not ready.issuperset(child.depends_on):
+                continue  # what it waits for calls the handler again
+            manifest = manifests[child]
+            try:
+                if await self._apply_one(manifest, cause, schedule):
+                    ready.add(child)
+            except PausedError:
+                raise
+            except TrioperatorError as error:
+                errors.append(error)
+                if isinstance(error, ForeignChildError):
+                    schedule.blocked.add((manifest.key.namespace, manifest.key.name))
+                cause.logger.error("%s of %s cannot be applied: %s", manifest.key, handler, error)
+        if errors:
+            raise errors[0]
+
+    async def prune(self, handler: ReconcileHandler, *, cause: ReconcileCause, schedule: ObjectSchedule) -> None:
+        """Delete the children that are the object's and were applied by the operator, and that no handler desires."""
+        kept = schedule.find_kept()
+        if kept is None:
+            return
+        kept_names = {(key.resource.group, key.resource.plural, key.namespace, key.name) for key in kept}
+        for kind in self._watches.kinds_of(handler):
+            where = kind.resource.group, kind.resource.plural
+            for record in list(kind.owned_by(cause.raw["metadata"]["uid"])):
+                foreign = record.fields is None or record.deleting
+                if not foreign and (*where, record.namespace, record.name) not in kept_names:
+                    await self._delete(kind, record, cause)
+
+    async def _delete(self, kind: RelatedKind, record: RelatedRecord, cause: ReconcileCause) -> None:
+        path = kind.resource.get_path(record.namespace or None, record.name)
+        body = {"preconditions": {"uid": record.uid}, "propagationPolicy": "Background"}
+        with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, and perhaps another one has its name
+            await self._client.delete(path, body=body)
+        record.deleting = True
+        key = ChildKey(kind.resource, record.namespace, record.name)
+        cause.logger.info("%s is deleted: it is not desired any more.", key)
+
+    def _prepare(self, desired: Desired, handler: ReconcileHandler, cause: ReconcileCause) -> dict[Child, _Manifest]:
+        """Return the children, complete: with their names, their namespaces and the object as their owner."""
+        manifests: dict[Child, _Manifest] = {}
+        keys: set[ChildKey] = set()
+        for child in desired.children:
+            manifests[child] = manifest = self._complete(child, handler, cause)
+            if manifest.key in keys:
+                raise ConfigError(f"{handler} has returned {manifest.key} twice: give the children names of their own")
+            keys.add(manifest.key)
+        for child in manifests:
+            if not manifests.keys() >= set(child.depends_on):
+                raise ConfigError(f"{manifests[child].key} depends on a child that {handler} has not returned")
+        return manifests
+
+    def _complete(self, child: Child, handler: ReconcileHandler, cause: ReconcileCause) -> _Manifest:
+        body = to_dict(child.manifest)
+        api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
+        kind = self._find_kind(handler, api_version, name)
+        if child.ready is not None and not kind.whole:
+            raise ConfigError(f"{name} has ready=, which needs its body: pass owns=[Owned(..., bodies=True)]")
+        metadata = body.setdefault("metadata", {})
+        metadata.setdefault("name", cause.raw["metadata"]["name"])
+        for field in _SERVERS:
+            metadata.pop(field, None)
+        adopt(body, cause.raw, resource=kind.resource)
+        if not kind.resource.namespaced:
+            metadata.pop("namespace", None)
+        elif not metadata.get("namespace"):
+            raise ConfigError(f"{name} {metadata['name']} needs a metadata.namespace, as its owner has none")
+        namespace = metadata.get("namespace") or ""
+        if kind.find_cache(namespace) is None:
+            raise ConfigError(
+                f"{name} {namespace}/{metadata['name']} is in a namespace that the operator does not serve"
+            )
+        version = api_version.rpartition("/")[2]
+        resource = Resource(kind.resource.group, version, kind.resource.plural, kind=name)
+        encoded = msgspec.json.encode(body, order="deterministic")
+        return _Manifest(child, kind, ChildKey(resource, namespace, metadata["name"]), encoded)
+
+    def _find_kind(self, handler: ReconcileHandler, api_version: str, name: str) -> RelatedKind:
+        if not (api_version and name):
+            raise ConfigError(f"{handler} has returned a child without apiVersion and kind, which say what it is")
+        group = api_version.rpartition("/")[0]
+        for kind in self._watches.kinds_of(handler):
+            if (kind.resource.group, kind.resource.kind) == (group, name):
+                return kind
+        raise ConfigError(f"{handler} has returned a {name} ({api_version}), which is not in owns=: it is not watched")
+
+    async def _apply_one(self, manifest: _Manifest, cause: ReconcileCause, schedule: HandlerSchedule) -> bool:
+        """Apply a child, if it is not as it was applied. Returns whether it is ready for those that depend on it."""
+        key, cache = manifest.key, manifest.kind.find_cache(manifest.key.namespace)
+        assert cache is not None
+        record, applied = cache.find(key.namespace, key.name), schedule.applied.get(key)
+        if record is not None:
+            _check_owner(record, manifest, cause, applied)
+            if record.deleting:
+                return False  # the handler is called again when it is gone
+        digest = hash(manifest.body)
+        if record is None or applied != Applied(record.uid, digest, record.fields):
+            record = await self._send(manifest, force=record is not None)
+            schedule.applied[key] = Applied(record.uid, digest, record.fields)
+            cause.logger.info("%s is applied.", key)
+        ready = manifest.child.ready
+        return ready is None or bool(guard.call("The function ready= of {}", key, ready, record.decode()))
+
+    async def _send(self, manifest: _Manifest, *, force: bool) -> RelatedRecord:
+        """Apply a child server-side. Fields of others are taken over by *force*, if it is known to be the object's."""
+        manager = self._client.settings.persistence.field_manager
+        params: Params = {"fieldManager": manager, "force": force}
+        data = await self._client.request(
+            "PATCH", manifest.path, params=params, body=manifest.body, content_type=_APPLY_PATCH
+        )
+        cache = manifest.kind.find_cache(manifest.key.namespace)
+        assert cache is not None
+        return cache.take_written(data)
+
+
+def _check_owner(record: RelatedRecord, manifest: _Manifest, cause: ReconcileCause, applied: Applied | None) -> None:
+    """Raise ForeignChildError if an object of the child's name belongs to somebody else."""
+    uid = cause.raw["metadata"]["uid"]
+    if uid in record.owners or (applied is not None and applied.uid == record.uid):
+        return
+    raise ForeignChildError(
+        f"it exists, and is not owned by {cause.raw.get('kind')} {cause.raw['metadata']['name']}: it is left as it is."
+        " Delete it, or give the child another name"
+    )
+
+
+def _sort(children: Sequence[Child]) -> Iterator[Child]:
+    """Yield the children in their order, but each after those that it depends on. There are no circles."""
+    done: set[Child] = set()
+
+    def visit(child: Child) -> Iterator[Child]:
+        if child not in done:
+            done.add(child)
+            for other in child.depends_on:
+                yield from visit(other)
+            yield child
+
+    for child in children:
+        yield from visit(child)
+
+
+def collect_children(watches: RelatedWatches, handler: ReconcileHandler, cause: ReconcileCause) -> dict[str, Any]:
+    """Return the children of an object that are kept as a whole: by the plurals of their kinds, then by their names."""
+    metadata = cause.raw["metadata"]
+    found: dict[str, Mapping[str, Any]] = {}
+    for kind in watches.kinds_of(handler):
+        if kind.whole:
+            records = kind.owned_by(metadata["uid"])
+            found[kind.resource.plural] = {_name(record, metadata): record.decode() for record in records}
+    return found
+
+
+def _name(record: RelatedRecord, owner: Mapping[str, Any]) -> str:
+    return record.name if owner.get("namespace") or not record.namespace else f"{record.namespace}/{record.name}"

@@ -1,0 +1,270 @@
+"""Level-triggered reconciling of objects: which reconcile handlers are due, their calls, and what they want.
+
+A call sees the newest state and nothing else: it matters what is, not what has happened. So changes that come together
+are one call, and nothing need be stored of what has been done.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import trio
+
+from trioperator.clock import wall_now
+from trioperator.errors import ConfigError, PausedError, TrioperatorError, UserCodeError
+from trioperator.handling.children import Desired
+from trioperator.handling.context import current_cause
+from trioperator.handling.invoke import Attempt
+from trioperator.handling.outcome import Outcome, check_limits, describe_delay, describe_with_type
+from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
+from trioperator.handling.registry import select_reconcile_handlers
+from trioperator.handling.storable import check_storable
+from trioperator.model.body import Body
+from trioperator.model.finalizer import is_deleting
+from trioperator.model.patch import Patch
+from trioperator.reconciling.applying import Applier, collect_children
+from trioperator.reconciling.related import RelatedRecord, Target
+from trioperator.reconciling.schedules import HandlerSchedule, ObjectSchedule
+from trioperator.reconciling.watches import RelatedWatches
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.causes import CauseFactory
+from trioperator.runtime.execution import Executor, HandlerPatch
+from trioperator.runtime.patching.patcher import Patcher
+from trioperator.runtime.result import DONE, RequeueAt, Result
+
+__all__ = ["Level"]
+
+# Resyncs are so much earlier at random: those of many objects, which begin together, spread.
+_SPREAD: Final = 0.1
+
+
+class Level:
+    """Calls reconcile handlers for objects, and makes the children what they return.
+
+    It knows the objects for which that has begun. Related objects trigger them; all others are called anyway, as soon
+    as they are reconciled for the first time.
+    """
+
+    def __init__(
+        self, executor: Executor, watches: RelatedWatches, applier: Applier, *, causes: CauseFactory, patcher: Patcher
+    ) -> None:
+        self._executor = executor
+        self._watches = watches
+        self._applier = applier
+        self._causes = causes
+        self._patcher = patcher
+        self._schedules: dict[ObjectState, ObjectSchedule] = {}
+        self._uids: dict[str, ObjectState] = {}
+        self._names: dict[Target, set[ObjectState]] = {}
+        self._triggered: set[ObjectState] = set()
+        self._waiting: set[ObjectState] = set()  # for the lists of related kinds
+        self._blocked: set[ObjectState] = set()  # by others' objects that have the names of children
+
+    # What the reconciler asks for.
+
+    def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
+        """Return the newest state of an object that has reconcile handlers, though its body was released."""
+        if state not in self._schedules or state.last_object is None:
+            return None
+        return state.last_object.decode()
+
+    def has_work(self, state: ObjectState) -> bool:
+        """Check whether anything has triggered an object since its last reconcile."""
+        return state in self._triggered
+
+    def has_failed(self, state: ObjectState) -> bool:
+        """Check whether a reconcile handler has failed for an object, and is to be called again."""
+        return state in self._schedules and self._schedules[state].has_failed
+
+    def expedite(self, state: ObjectState) -> bool:
+        """Let be due now what is due later for an object. Returns whether there can be anything."""
+        if state not in self._schedules:
+            return False
+        self._schedules[state].expedite()
+        self._requeue(state)
+        return True
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget an object that is gone, is being deleted, or is not handled any more."""
+        if self._schedules.pop(state, None) is None:
+            return
+        self._uids.pop(state.uid, None)
+        target = Target(state.namespace or "", state.name)
+        self._names[target].discard(state)
+        if not self._names[target]:
+            del self._names[target]
+        for states in (self._triggered, self._waiting, self._blocked):
+            states.discard(state)
+
+    async def run(self, state: ObjectState) -> Result:
+        """Call the reconcile handlers that are due for the newest state of an object, and store what they want."""
+        body = state.body
+        assert body is not None
+        if is_deleting(body):
+            self.forget(state)
+            return DONE
+        if self._executor.stopping.is_set():
+            return DONE
+        schedule = self._begin(state)
+        cause = self._causes.make_reconcile_cause(state, body)
+        digest = self._executor.essences.digest(state, body)
+        for handler, own in schedule.match(select_reconcile_handlers(state.cache.kind.handlers, cause)).items():
+            if not own.is_due(digest, trio.current_time()):
+                continue
+            if not self._watches.is_complete(handler):
+                self._waiting.add(state)
+                continue
+            own.begin(digest, wall_now())
+            await self._call(state, cause, handler, schedule=own)
+            if self._executor.stopping.is_set():
+                break
+        await self._patcher.store(state, Patch(), cause.logger)
+        return DONE if schedule.due is None else RequeueAt(schedule.due)
+
+    def _begin(self, state: ObjectState) -> ObjectSchedule:
+        self._triggered.discard(state)
+        self._waiting.discard(state)
+        self._blocked.discard(state)
+        schedule = self._schedules.get(state)
+        if schedule is None:
+            schedule = self._schedules[state] = ObjectSchedule()
+            self._uids[state.uid] = state
+            self._names.setdefault(Target(state.namespace or "", state.name), set()).add(state)
+        return schedule
+
+    # One call.
+
+    async def _call(
+        self, state: ObjectState, cause: ReconcileCause, handler: ReconcileHandler, *, schedule: HandlerSchedule
+    ) -> None:
+        """Call a handler, and make the children what it returns."""
+        own = HandlerPatch(
+            self._executor.pending, state, cause, handler, store=functools.partial(self._store, state, cause)
+        )
+        token = current_cause.set(cause)
+        try:
+            outcome = await self._invoke(state, cause, handler, own=own, schedule=schedule)
+            if not outcome.interrupted:
+                own.finish(None)
+            if outcome.succeeded and isinstance(outcome.result, Desired):
+                outcome = await self._apply(outcome.result, state, cause, handler=handler, schedule=schedule)
+        finally:
+            current_cause.reset(token)
+            own.expire()
+        self._settle(handler, outcome, schedule)
+
+    async def _invoke(
+        self,
+        state: ObjectState,
+        cause: ReconcileCause,
+        handler: ReconcileHandler,
+        *,
+        own: HandlerPatch,
+        schedule: HandlerSchedule,
+    ) -> Outcome:
+        assert schedule.started is not None
+
+        async def check() -> None:
+            check_storable(own.patch, None)  # the result is not stored
+
+        attempt = Attempt(
+            schedule.failures,
+            schedule.started,
+            after=check,
+            flow=state.flow,
+            backoff=schedule.get_backoff(handler),
+        )
+        kwargs = cause.kwargs_with(handler, own.patch, collect_children(self._watches, handler, cause))
+        return await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+
+    async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
+        """Store what a handler wants while it runs, and return the new body."""
+        own.release()
+        await self._patcher.store(state, Patch(), cause.logger)
+        cause.body._replace_raw(state.body or cause.raw)
+        return cause.body
+
+    async def _apply(
+        self,
+        desired: Desired,
+        state: ObjectState,
+        cause: ReconcileCause,
+        *,
+        handler: ReconcileHandler,
+        schedule: HandlerSchedule,
+    ) -> Outcome:
+        """Make the children what a handler has returned. The outcome is that of the whole call."""
+        if desired.keep:
+            return Outcome(final=True, result=desired)
+        try:
+            await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
+            await self._applier.prune(handler, cause=cause, schedule=self._schedules[state])
+        except PausedError:
+            raise
+        except (TrioperatorError, TypeError, ValueError) as error:
+            if schedule.blocked:
+                self._blocked.add(state)
+            return self._fail(handler, error, schedule, cause)
+        return Outcome(final=True, result=desired)
+
+    def _fail(
+        self, handler: ReconcileHandler, error: Exception, schedule: HandlerSchedule, cause: ReconcileCause
+    ) -> Outcome:
+        """Return the outcome of a call whose children could not be made what it has returned, and log it."""
+        assert schedule.started is not None
+        final = isinstance(error, ConfigError | TypeError | ValueError) and not isinstance(error, UserCodeError)
+        delay = schedule.get_backoff(handler)
+        refused = check_limits(
+            handler, retry=schedule.failures + 1, runtime=(wall_now() - schedule.started).total_seconds() + delay
+        )
+        final = final or refused is not None
+        fate = "when something changes" if final else describe_delay(delay)
+        cause.logger.error(
+            "The children of %s are not as desired: %s (will try again %s)", handler, describe_with_type(error), fate
+        )
+        return Outcome(final=final, error=error, delay=delay)
+
+    def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
+        """Note when the handler is due again, by the outcome of its call."""
+        now = trio.current_time()
+        if outcome.interrupted:
+            schedule.due = now + schedule.get_backoff(handler)
+        elif outcome.succeeded:
+            after = outcome.result.after if isinstance(outcome.result, Desired) else None
+            resync = None if handler.resync is None else handler.resync * (1 - _SPREAD * random.random())
+            times = [seconds for seconds in (after, resync) if seconds is not None]
+            schedule.succeed(now + min(times) if times else None)
+        else:
+            schedule.fail(None if outcome.final else now + outcome.delay)
+
+    # What related objects trigger.
+
+    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler]) -> None:
+        """Call handlers for an object by its uid, as a child has changed."""
+        state = self._uids.get(uid)
+        if state is not None and self._schedules[state].trigger(handlers):
+            self._requeue(state)
+
+    def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None:
+        """Call handlers for an object by its name, as a mapper has named it."""
+        for state in self._names.get(target, ()):
+            if self._schedules[state].trigger(handlers):
+                self._requeue(state)
+
+    def trigger_blocked(self, record: RelatedRecord) -> None:
+        """Call handlers again for which an object was in the way that is gone."""
+        for state in list(self._blocked):
+            if self._schedules[state].unblock(record.namespace, record.name):
+                self._requeue(state)
+
+    def trigger_waiting(self) -> None:
+        """Call handlers that wait for lists of related kinds, one of which is complete."""
+        for state in list(self._waiting):
+            self._requeue(state)
+
+    def _requeue(self, state: ObjectState) -> None:
+        self._triggered.add(state)
+        state.requeue()
