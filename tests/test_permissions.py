@@ -367,6 +367,49 @@ def test_the_rules_of_other_handlers(decorator: Any, expected: dict[str, str]) -
     assert rules(lambda registry: decorator("widgets", registry=registry)(nothing)) == expected
 
 
+def test_reconcile_handlers_write_children_and_nothing_else() -> None:
+    def declare(registry: trioperator.OperatorRegistry) -> None:
+        on.reconcile("widgets", owns=["gadgets"], watches={"nodes": nothing}, registry=registry)(nothing)
+
+    expected = {"widgets": "list watch", "gadgets": "create delete list patch watch", "nodes": "list watch"}
+    assert rules(declare) == expected
+
+
+def test_reconcile_handlers_that_take_a_patch_store_it() -> None:
+    def reconcile(patch: Any) -> None: ...
+
+    expected = {"widgets": "get list patch watch", "widgets/status": "patch"}
+    assert rules(lambda registry: on.reconcile("widgets", registry=registry)(reconcile)) == expected
+
+
+def test_kinds_of_children_that_do_not_exist_are_named() -> None:
+    found = permissions(lambda registry: on.reconcile("widgets", owns=["toys.example.com"], registry=registry)(nothing))
+    assert shown(found.cluster)["toys"] == "create delete list patch watch"
+    assert "toys" in found.problems[0]
+
+
+async def test_a_reconcile_handler_with_exactly_its_rights_does_everything(autojump_clock: MockClock) -> None:
+    setup = Setup()
+    setup.registry = trioperator.OperatorRegistry()
+
+    @on.reconcile("widgets", owns=["configmaps"], watches={"secrets": nothing}, registry=setup.registry)
+    async def reconcile(spec: Any, name: str, patch: trioperator.Patch) -> Any:
+        patch.status["size"] = spec["size"]
+        return [{"apiVersion": "v1", "kind": "ConfigMap"}] if spec["size"] == 1 else []
+
+    await setup.prepare(require(["default"]))
+    live, cluster = functools.partial(setup.live, ["default"]), setup.cluster
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(live)
+        await settle(32)
+        assert await cluster.find("configmaps", "w") is not None
+        await cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(2)
+        assert await cluster.find("configmaps", "w") is None
+        assert (await cluster.get("widgets", "w"))["status"] == {"size": 2}
+    assert setup.forbidden() == {("list", "namespaces")}
+
+
 def test_kinds_that_cannot_be_patched_have_no_rules_for_handlers_that_are_not_called() -> None:
     assert rules(lambda r: on.create("componentstatuses", registry=r)(nothing)) == {}
     assert rules(lambda r: on.event("componentstatuses", registry=r)(patching)) == {

@@ -18,6 +18,7 @@ from trioperator.handling import guard
 from trioperator.handling.admission import AdmissionHandler
 from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, ResourceHandler, SpawningHandler, unwrap
+from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.model.resource import EVERYTHING, Resource, Selector, select_resources
 from trioperator.runtime.scope import Scope
 
@@ -109,6 +110,8 @@ def list_permissions(
         for kind in kinds:
             collected.add(_rules_of(handler, kind), namespaced=kind.namespaced is not False)
             has_cluster_kinds = has_cluster_kinds or kind.namespaced is False
+        if isinstance(handler, ReconcileHandler):
+            problems |= dict.fromkeys(_add_related(collected, handler, resources))
     for rule in requirements.rules:
         collected.add([rule], namespaced=_is_namespaced(rule, resources))
     if handlers:
@@ -120,6 +123,18 @@ def list_permissions(
         collected.add_named("", "secrets", requirements.ca_secret, verbs={"get"})
     places = {place: _reduce(rules) for place, rules in collected.places.items()}
     return Permissions(places.pop(None, ()), {str(p): rules for p, rules in places.items()}, tuple(problems))
+
+
+def _add_related(collected: _Collected, handler: ReconcileHandler, resources: Collection[Resource]) -> Iterator[str]:
+    """Add what a handler needs for the kinds that it owns or watches. Yields what is unclear, in sentences."""
+    related = [(owned.selector, _WATCHED | {"create", "patch", "delete"}) for owned in handler.owns]
+    related += [(mapper.selector, _WATCHED) for mapper in handler.mappers]
+    for selector, verbs in related:
+        kinds, problem = _find_kinds(selector, resources, restricted=collected.namespaces is not None)
+        for kind in kinds:
+            collected.add([Rule(kind.group, kind.plural, verbs)], namespaced=kind.namespaced is not False)
+        if problem is not None:
+            yield problem
 
 
 def _rules_of_leases(name: str, *, shards: int) -> list[Rule]:
@@ -217,7 +232,8 @@ def _rules_of(handler: ResourceHandler, kind: Resource) -> list[Rule]:
     keeps_records = _keeps_records(handler)
     if keeps_records and "patch" not in kind.verbs:
         return []  # it is not called
-    takes_patch, returns = _stores(handler) and _takes_patch(handler), _stores(handler) and _returns_something(handler)
+    takes_patch = _stores(handler) and _takes_patch(handler)
+    returns = _stores(handler) and not isinstance(handler, ReconcileHandler) and _returns_something(handler)
     has_status = "status" in kind.subresources
     verbs = set(_WATCHED)
     if takes_patch or _has_finalizer(handler):
@@ -258,8 +274,8 @@ def _has_finalizer(handler: ResourceHandler) -> bool:
 
 
 def _stores(handler: ResourceHandler) -> bool:
-    """Return whether the patch and the result of the handler are stored."""
-    return isinstance(handler, ChangeHandler | EventHandler | SpawningHandler)
+    """Return whether the patch of the handler is stored, and its result if that is not desired children."""
+    return isinstance(handler, ChangeHandler | EventHandler | SpawningHandler | ReconcileHandler)
 
 
 def _takes_patch(handler: Handler) -> bool:

@@ -397,6 +397,23 @@ async def test_authentication(example: Example) -> None:
     example.assert_shows_what_its_page_says()
 
 
+@running("20-reconcile")
+async def test_reconcile(example: Example) -> None:
+    name, applied = "kopf-example-1", "{} default/kopf-example-1 is applied."
+    await example.apply()
+    await example.lines.wait_for(applied.format("Service"))
+    await example.cluster.patch("kex", name, {"spec": {"host": "example.com"}})
+    await example.lines.wait_for(applied.format("Ingress"))
+    await example.cluster.patch("kex", name, {"spec": {"host": None}})
+    await example.lines.wait_for("Ingress default/kopf-example-1 is deleted")
+    image = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "busybox"}
+    await example.cluster.patch("deployments", name, [image])
+    await example.lines.wait_for(applied.format("Deployment"), 2)
+    await example.cluster.delete("services", name)
+    await example.lines.wait_for(applied.format("Service"), 2)
+    example.assert_shows_what_its_page_says()
+
+
 @running("99-all-at-once")
 async def test_all_at_once(example: Example) -> None:
     await example.apply()
