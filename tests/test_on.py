@@ -30,7 +30,7 @@ from trioperator.model.resource import EVERYTHING, Resource, Selector
 
 ACTIVITIES = ("startup", "login", "cleanup", "probe")
 CHANGES = ("create", "resume", "update", "delete", "field")
-RESOURCES = ("event", "index", "daemon", "timer", *CHANGES)
+RESOURCES = ("event", "index", "daemon", "timer", "reconcile", *CHANGES)
 
 IDENTITY: dict[str, Any] = {"id": "my-id", "param": {"any": "thing"}}
 RETRYING: dict[str, Any] = {"errors": ErrorsMode.PERMANENT, "timeout": 10.5, "retries": 3, "backoff": 1}
