@@ -9,7 +9,7 @@ from trioperator.apiserver import Cluster
 from trioperator.handling.invoke import Invoker
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.kube.client import open_client
-from trioperator.machinery import build_machinery, build_sources
+from trioperator.machinery import build_machinery, build_views
 from trioperator.plan import Plan
 from trioperator.runtime.scope import Scope
 
@@ -33,7 +33,7 @@ async def test_the_indices_of_the_operator_are_those_of_the_reconciler(cluster: 
     indices = registry.make_indices()
     async with open_client(lambda: info, settings=plan.settings, transport=cluster.transport()) as client:
         invoker = Invoker(limiter=ThreadLimiter(1), backoff=1)
-        sources = build_sources(plan, client, indices, invoker)
-        build_machinery(plan, client, sources, invoker=invoker, stopping=trio.Event())
-    assert sources.indexing.indices is indices
+        views = build_views(plan, client, indices, invoker)
+        build_machinery(plan, client, views, invoker=invoker, stopping=trio.Event())
+    assert views.indexing.indices is indices
     assert set(indices) == {"by_name"}

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Machinery",
-    "Sources",
+    "Views",
     "build_admission",
     "build_machinery",
-    "build_sources",
+    "build_views",
     "make_elections",
     "make_instruments",
 ]
@@ -66,18 +66,18 @@ class Machinery(msgspec.Struct, frozen=True, eq=False):
     level: Level
 
 
-class Sources(msgspec.Struct, frozen=True, eq=False):
-    """What is filled by watches besides the caches, for all reconcilers: indices, and the caches of related objects."""
+class Views(msgspec.Struct, frozen=True, eq=False):
+    """What watches fill besides the caches of handled objects: indices, and caches of related objects."""
 
     indexing: Indexing
     related: RelatedWatches
 
 
-def build_sources(plan: Plan, client: Client, indices: Indices, invoker: Invoker) -> Sources:
+def build_views(plan: Plan, client: Client, indices: Indices, invoker: Invoker) -> Views:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
     handlers = [handler for handler in plan.registry.resource_handlers() if isinstance(handler, ReconcileHandler)]
     related = RelatedWatches(client, handlers, indices=indices, memo=plan.memo)
-    return Sources(Indexing(indices, invoker, causes=_build_records(plan.settings)[1]), related)
+    return Views(Indexing(indices, invoker, causes=_build_records(plan.settings)[1]), related)
 
 
 def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, Records]:
@@ -90,9 +90,7 @@ def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, 
     return essences, causes, Records(progress=progress_storage, diffbase=diffbase_storage, digests=digests)
 
 
-def build_machinery(
-    plan: Plan, client: Client, sources: Sources, invoker: Invoker, *, stopping: trio.Event
-) -> Machinery:
+def build_machinery(plan: Plan, client: Client, views: Views, invoker: Invoker, *, stopping: trio.Event) -> Machinery:
     """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set.
 
     Where the *client* must not write any more, no handlers are called either, but those of indices.
@@ -105,14 +103,14 @@ def build_machinery(
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     executor = Executor(invoker, progress, pending, essences, settings, stopping)
-    applier = Applier(client, sources.related)
-    level = Level(executor, sources.related, applier, causes=causes, patcher=patcher)
-    sources.related.triggers.append(level)
+    applier = Applier(client, views.related)
+    level = Level(executor, views.related, applier, causes=causes, patcher=patcher)
+    views.related.triggers.append(level)
     reconciler = Reconciler(
         executor,
         causes=causes,
         patcher=patcher,
-        indexing=sources.indexing,
+        indexing=views.indexing,
         daemons=daemons,
         level=level,
         lifecycle=plan.lifecycle,

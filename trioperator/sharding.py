@@ -16,7 +16,7 @@ from trioperator.coordination.shards import Shards, Term
 from trioperator.handling.invoke import Clients, Invoker
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client
-from trioperator.machinery import Sources, build_machinery
+from trioperator.machinery import Views, build_machinery
 from trioperator.plan import Plan
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.sharding import Follower, Shard, ShardRouter
@@ -33,7 +33,7 @@ class Tools(msgspec.Struct, frozen=True, eq=False):
     """What all shards of a replica have in common. ``make_clients`` returns clients of handlers, with a fence."""
 
     client: Client
-    sources: Sources
+    views: Views
     invoker: Invoker
     make_clients: Callable[[Callable[[], None]], Clients]
     open_workqueue: Callable[..., contextlib.AbstractAsyncContextManager[WorkQueue[ObjectState]]]
@@ -53,10 +53,10 @@ class Sharding:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ShardRouter]:
         """Route the objects of the shards in the block, after which all shards are drained and released."""
-        running = open_workqueue(Follower(self._tools.sources.indexing), limit=_FOLLOWERS)
+        running = open_workqueue(Follower(self._tools.views.indexing), limit=_FOLLOWERS)
         async with running as followers, trio.open_nursery() as nursery:
             count = self._plan.settings.leadership.shards
-            self._router = ShardRouter(count, followers, forget=self._tools.sources.indexing.forget)
+            self._router = ShardRouter(count, followers, forget=self._tools.views.indexing.forget)
             nursery.start_soon(self._take_part, name="share the objects")
             yield self._router
             followers.give_up_at(trio.current_time() + self._stop.remaining)
@@ -76,7 +76,7 @@ class Sharding:
         stopping, tools = trio.Event(), self._tools
         client = tools.client.fenced(term.check_write)
         invoker = tools.invoker.with_clients(tools.make_clients(term.check_write))
-        machinery = build_machinery(self._plan, client, tools.sources, invoker, stopping=stopping)
+        machinery = build_machinery(self._plan, client, tools.views, invoker, stopping=stopping)
         running = tools.open_workqueue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
         try:
             async with trio.open_nursery() as limits:
@@ -92,7 +92,7 @@ class Sharding:
                 limits.cancel_scope.cancel(reason="the shard is drained")
         finally:
             self._router.close(term.shard)
-            tools.sources.related.triggers.remove(machinery.level)
+            tools.views.related.triggers.remove(machinery.level)
 
     def _drain(self, shard: Shard, seconds: float) -> None:
         is_exiting = self._stop.requested.is_set()

@@ -47,14 +47,7 @@ from trioperator.kube.client import Client
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import get_logger
-from trioperator.machinery import (
-    Sources,
-    build_admission,
-    build_machinery,
-    build_sources,
-    make_elections,
-    make_instruments,
-)
+from trioperator.machinery import Views, build_admission, build_machinery, build_views, make_elections, make_instruments
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
@@ -220,13 +213,13 @@ class _Operator:
     async def _serve_until_paused(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch as a standby, and handle objects while the operator is active, until it is paused or stops."""
         stopping, invoker = trio.Event(), self._make_invoker()
-        sources = build_sources(self._plan, client, self._indices, invoker)
-        machinery = build_machinery(self._plan, client, sources, invoker, stopping=stopping)
+        views = build_views(self._plan, client, self._indices, invoker)
+        machinery = build_machinery(self._plan, client, views, invoker, stopping=stopping)
         running = self._make_queue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
         async with trio.open_nursery() as reporting:
             async with running as queue, trio.open_nursery() as companions:
                 await companions.start(machinery.daemons.serve)
-                watches = self._make_watch_manager(client, queue, machinery.daemons, sources=sources)
+                watches = self._make_watch_manager(client, queue, machinery.daemons, views=views)
                 self._parts.replace(queue, watches, machinery.daemons, lambda _: machinery.reconciler)
                 failure = await self._watch(watches, task_status)
                 stopping.set()
@@ -234,21 +227,19 @@ class _Operator:
                 reporting.start_soon(self._report_awaited, name="report")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
-        sources.indexing.clear()
+        views.indexing.clear()
         return failure
 
     async def _serve_shards(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch everything, and handle the objects of some shards, until the operator is paused or stops."""
         invoker = self._make_invoker()
-        sources = build_sources(self._plan, client, self._indices, invoker)
-        tools = Tools(client, sources, invoker, self.session.make_clients, self._make_queue)
+        views = build_views(self._plan, client, self._indices, invoker)
+        tools = Tools(client, views, invoker, self.session.make_clients, self._make_queue)
         self._sharding = Sharding(self._plan, tools, self._stop)
         async with trio.open_nursery() as reporting:
             async with self._sharding.running() as router:
                 make_cache = router.make_cache
-                watches = self._make_watch_manager(
-                    client, router, router.daemons, sources=sources, make_cache=make_cache
-                )
+                watches = self._make_watch_manager(client, router, router.daemons, views=views, make_cache=make_cache)
                 self._parts.replace(router, watches, router.daemons, router.find_reconciler)
                 failure = await self._watch(watches, task_status)
                 until = trio.current_time() + self._stop.remaining
@@ -256,7 +247,7 @@ class _Operator:
                 reporting.start_soon(self._report_awaited, name="report")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
-        sources.indexing.clear()
+        views.indexing.clear()
         return failure
 
     async def _watch(self, watches: WatchManager, task_status: trio.TaskStatus[None]) -> Exception | None:
@@ -326,7 +317,7 @@ class _Operator:
         queue: Queue,
         daemons: StopsDaemons,
         *,
-        sources: Sources,
+        views: Views,
         make_cache: Callable[..., ObjectCache] = ObjectCache,
     ) -> WatchManager:
         plan = self._plan
@@ -337,8 +328,8 @@ class _Operator:
             settings=plan.settings,
             scope=plan.scope,
             memo=plan.memo,
-            indexing=sources.indexing,
-            related=sources.related,
+            indexing=views.indexing,
+            related=views.related,
             daemons=daemons,
             make_cache=make_cache,
             memories=self._memories,
