@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.reconciling.conftest import children_of, config_map, names_of, requests_of
-from tests.runtime.conftest import Bench, settle, widget
+from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -179,6 +180,67 @@ async def test_children_go_with_their_parent(maps: Bench, autojump_clock: MockCl
         await settle(60)
         assert await names_of(maps.cluster) == []
         assert await maps.cluster.find("widgets", "w") is None, "there is no finalizer"
+
+
+async def test_a_successor_of_the_parent_gets_children_of_its_own(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.delete("widgets", "w")
+        successor = await maps.cluster.create(widget(maps={"one": {}}))
+        await settle(60)
+        child = await maps.cluster.get("configmaps", "one")
+    assert [each["uid"] for each in child["metadata"]["ownerReferences"]] == [successor["metadata"]["uid"]]
+
+
+async def test_a_child_that_was_disowned_is_owned_again(maps: Bench, autojump_clock: MockClock) -> None:
+    parent = await maps.cluster.create(widget(maps={"one": {}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.patch("configmaps", "one", {"metadata": {"ownerReferences": None}})
+        await settle(1)
+        child = await maps.cluster.get("configmaps", "one")
+    assert [each["uid"] for each in child["metadata"]["ownerReferences"]] == [parent["metadata"]["uid"]]
+
+
+async def test_a_child_that_is_being_deleted_comes_back_when_it_is_gone(maps: Bench, autojump_clock: MockClock) -> None:
+    await maps.cluster.create(widget(maps={"one": {}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.patch("configmaps", "one", {"metadata": {"finalizers": ["example.com/other"]}})
+        await maps.cluster.delete("configmaps", "one")
+        await settle(1)
+        maps.cluster.requests.clear()
+        await settle(60)
+        assert requests_of(maps) == []
+        old = (await maps.cluster.get("configmaps", "one"))["metadata"]
+        await maps.cluster.patch("configmaps", "one", {"metadata": {"finalizers": None}})
+        await settle(1)
+        assert (await maps.cluster.get("configmaps", "one"))["metadata"]["uid"] != old["uid"]
+
+
+async def test_a_cluster_scoped_parent_has_children_in_any_namespace(bench: Bench, autojump_clock: MockClock) -> None:
+    crd = copy.deepcopy(CRD)
+    crd["metadata"]["name"] = "tenants.example.com"
+    crd["spec"] |= {"scope": "Cluster", "names": {"kind": "Tenant", "plural": "tenants"}}
+    await bench.cluster.apply(crd)
+    seen: list[Any] = []
+
+    @on.reconcile("tenants", owns=[trioperator.Owned("configmaps", bodies=True)], registry=bench.registry)
+    async def reconcile(children: Any) -> dict[str, Any]:
+        seen.append(set(children["configmaps"]))
+        return {**config_map("x"), "metadata": {"name": "settings", "namespace": "kube-system"}}
+
+    tenant = {"apiVersion": "example.com/v1", "kind": "Tenant", "metadata": {"name": "t"}}
+    await bench.cluster.create(tenant)
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.delete("configmaps", "settings", "kube-system")
+        await settle(1)
+        assert await bench.cluster.find("configmaps", "settings", "kube-system") is not None
+        await bench.cluster.patch("tenants", "t", {"metadata": {"labels": {"a": "b"}}})
+        await settle(1)
+    assert seen[-1] == {"kube-system/settings"}
 
 
 async def test_a_requeue_without_children_leaves_them_as_they_are(bench: Bench, autojump_clock: MockClock) -> None:

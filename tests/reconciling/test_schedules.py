@@ -107,3 +107,12 @@ def test_a_handler_is_unblocked_by_the_name_that_was_in_the_way() -> None:
 )
 def test_a_child_is_named_by_its_kind_and_its_name(key: ChildKey, text: str) -> None:
     assert str(key) == text
+
+
+def test_a_handler_that_cannot_be_called_is_not_due_at_a_time() -> None:
+    schedule = HandlerSchedule()
+    schedule.begin(1, NOW)
+    schedule.succeed(5)
+    schedule.wait()
+    assert schedule.due is None
+    assert schedule.is_due(1, now=0)

@@ -116,6 +116,7 @@ class Level:
                 continue
             if not self._watches.is_complete(handler):
                 self._waiting.add(state)
+                own.wait()
                 continue
             own.begin(digest, wall_now())
             await self._call(state, cause, handler, schedule=own)

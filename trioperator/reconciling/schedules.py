@@ -62,6 +62,10 @@ class HandlerSchedule:
         """Check whether to call the handler now, for a state of the object with this digest."""
         return self.triggered or self.digest != digest or (self.due is not None and self.due <= now)
 
+    def wait(self) -> None:
+        """Note that the handler cannot be called yet: it is due as soon as it can be."""
+        self.triggered, self.due = True, None
+
     def begin(self, digest: int, now: datetime.datetime) -> None:
         """Note that the handler is called: what changes from now on is for the next call."""
         if self.digest != digest:
