@@ -375,11 +375,11 @@ def test_reconcile_handlers_write_children_and_nothing_else() -> None:
     assert rules(declare) == expected
 
 
-def test_reconcile_handlers_that_take_a_patch_store_it() -> None:
-    def reconcile(patch: Any) -> None: ...
+@pytest.mark.parametrize("fn", [lambda patch: None, lambda conditions: None, lambda **kwargs: None])
+def test_reconcile_handlers_that_take_a_patch_store_it(fn: Any) -> None:
 
     expected = {"widgets": "get list patch watch", "widgets/status": "patch"}
-    assert rules(lambda registry: on.reconcile("widgets", registry=registry)(reconcile)) == expected
+    assert rules(lambda registry: on.reconcile("widgets", registry=registry)(fn)) == expected
 
 
 def test_kinds_of_children_that_do_not_exist_are_named() -> None:

@@ -37,6 +37,7 @@ from trioperator.errors import (
 from trioperator.handling import lifecycles
 from trioperator.handling.admission import Headers, Operation, SSLPeer, UserInfo
 from trioperator.handling.children import Child, Owned, Requeue
+from trioperator.handling.conditions import Conditions
 from trioperator.handling.diffbase import (
     AnnotationsDiffBaseStorage,
     DiffBaseStorage,
@@ -124,6 +125,7 @@ __all__ = [
     "BodyEssence",
     "Child",
     "Client",
+    "Conditions",
     "ConfigError",
     "ConflictError",
     "ConnectionInfo",

@@ -280,7 +280,7 @@ def _stores(handler: ResourceHandler) -> bool:
 
 def _takes_patch(handler: Handler) -> bool:
     """Return whether the function can use ``patch``. By convention, ``**_`` is for arguments that are not used."""
-    if "patch" in handler.signature.names:
+    if not handler.signature.names.isdisjoint(("patch", "conditions")):
         return True
     if not handler.signature.takes_all:
         return False

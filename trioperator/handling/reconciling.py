@@ -16,11 +16,8 @@ from trioperator.model.patch import Patch
 
 __all__ = ["OWN_KWARGS", "RECONCILE_KWARGS", "ReconcileCause", "ReconcileHandler"]
 
-OWN_KWARGS: Final = frozenset({"children"})  # for handlers, not for their filters
+OWN_KWARGS: Final = frozenset({"children", "conditions"})  # for handlers, not for their filters
 RECONCILE_KWARGS: Final = INDEX_KWARGS | OWN_KWARGS
-
-#: The children of an object that are cached as a whole: by the plurals of their kinds, then by their names.
-Children = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,6 +40,6 @@ class ReconcileHandler(ResourceHandler):
 class ReconcileCause(ObjectCause):
     """Cause of reconcile handlers: the newest state of an object."""
 
-    def kwargs_with(self, handler: ResourceHandler, patch: Patch, children: Children) -> Mapping[str, Any]:
-        """Return the keyword arguments of one handler."""
-        return {**self.kwargs_for(handler, patch), "children": children, **self.indices}
+    def kwargs_with(self, handler: ResourceHandler, patch: Patch, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the keyword arguments of one handler, with those that are its *own*: see ``OWN_KWARGS``."""
+        return {**self.kwargs_for(handler, patch), **own, **self.indices}

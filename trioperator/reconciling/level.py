@@ -16,6 +16,7 @@ import trio
 from trioperator.clock import wall_now
 from trioperator.errors import ConfigError, PausedError, TrioperatorError, UserCodeError
 from trioperator.handling.children import Desired
+from trioperator.handling.conditions import Conditions
 from trioperator.handling.context import current_cause
 from trioperator.handling.invoke import Attempt
 from trioperator.handling.outcome import Outcome, check_limits, describe_delay, describe_with_type
@@ -178,7 +179,9 @@ class Level:
             flow=state.flow,
             backoff=schedule.get_backoff(handler),
         )
-        kwargs = cause.kwargs_with(handler, own.patch, collect_children(self._watches, handler, cause))
+        children = collect_children(self._watches, handler, cause)
+        own_kwargs = {"children": children, "conditions": Conditions(cause.body, own.patch)}
+        kwargs = cause.kwargs_with(handler, own.patch, own_kwargs)
         return await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
 
     async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
