@@ -49,6 +49,7 @@ SLEEPS: Final = {
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
     "trioperator.web.admission_server.WebhookServer._serve": "for its cancellation",
+    "trioperator.web.admission_server._TlsFiles._replace": "until API servers notice, who do not say when",
     "trioperator.web.admission_server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
     "trioperator.web.health._HealthThread._keep_asking": "the interval of heartbeats of a loop that may be blocked",
     "trioperator.web.health.serve_health": "for its cancellation",

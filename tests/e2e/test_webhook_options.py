@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import os
 import pathlib
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -180,46 +182,81 @@ def rotate(folder: pathlib.Path, authority: trustme.CA) -> None:
     os.replace(folder / "next", folder / "data")
 
 
+def write_rotation(folder: pathlib.Path, authority: trustme.CA, *, interval: float) -> str:
+    """Write a certificate, and return the operator that serves it."""
+    rotate(folder, authority)
+    source = ROTATION.replace("file_check_interval=0.1", f"file_check_interval={interval}")
+    for name, file in {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}.items():
+        source = source.replace(f"={name}", f"={str(folder / 'data' / file)!r}")
+    return source
+
+
+class Load:
+    """Writes to the API server, 50 per second, each of which calls the webhook."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._url = f"{plane.read_kubeconfig()['server']}/apis/kopf.dev/v1/namespaces/default/kopfexamples?dryRun=All"
+        self._manifest = example(some_name())
+        self._manifest["metadata"]["labels"] = {"test": "rotation"}
+        self.outcomes: list[tuple[int, str | None]] = []
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Write within the block, as soon as the webhook is called; every write must be reviewed."""
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        headers = {"Authorization": "Bearer admin-token"}
+        async with httpx.AsyncClient(verify=trusting, headers=headers, timeout=30) as client:
+            with trio.fail_after(60):
+                while self.outcomes[-1:] != [(201, '299 - "called"')]:
+                    await self._create(client)
+            self.outcomes.clear()
+            async with trio.open_nursery() as writers:
+                stopped = trio.Event()
+                writers.start_soon(self._write, client, writers, stopped)
+                yield
+                stopped.set()
+        assert set(self.outcomes) == {(201, '299 - "called"')}
+
+    async def _write(self, client: httpx.AsyncClient, writers: trio.Nursery, stopped: trio.Event) -> None:
+        while not stopped.is_set():
+            writers.start_soon(self._create, client)
+            await trio.sleep(0.02)
+
+    async def _create(self, client: httpx.AsyncClient) -> None:
+        response = await client.post(self._url, json=self._manifest)
+        self.outcomes.append((response.status_code, response.headers.get("warning")))
+
+
 async def test_certificates_rotate_under_load_without_a_failed_call(
     kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
 ) -> None:
     authority = trustme.CA()
-    rotate(tmp_path, authority)
-    files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
-    source = ROTATION
-    for name, file in files.items():
-        source = source.replace(f"={name}", f"={str(tmp_path / 'data' / file)!r}")
-    operator = await trio.to_thread.run_sync(start_operator, source)
-    plane = kubectl.plane
-    kubeconfig = plane.read_kubeconfig()
-    url = f"{kubeconfig['server']}/apis/kopf.dev/v1/namespaces/default/kopfexamples?dryRun=All"
-    manifest = example(some_name())
-    manifest["metadata"]["labels"] = {"test": "rotation"}
-    outcomes: list[tuple[int, str | None]] = []
-    trusting = ssl.create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-
-    async def create(client: httpx.AsyncClient) -> None:
-        response = await client.post(url, json=manifest)
-        outcomes.append((response.status_code, response.headers.get("warning")))
-
-    async def wait_until_called(client: httpx.AsyncClient) -> None:
-        while outcomes[-1:] != [(201, '299 - "called"')]:
-            await create(client)
-        outcomes.clear()
-
-    headers = {"Authorization": "Bearer admin-token"}
-    async with (
-        httpx.AsyncClient(verify=trusting, headers=headers, timeout=30) as client,
-        trio.open_nursery() as nursery,
-    ):
-        with trio.fail_after(60):
-            await wait_until_called(client)
-        for number in range(200):  # 50 per second
-            if number % 50 == 25:
-                rotate(tmp_path, authority)
-            nursery.start_soon(create, client)
-            await trio.sleep(0.02)
-    assert set(outcomes) == {(201, '299 - "called"')}
+    operator = await trio.to_thread.run_sync(start_operator, write_rotation(tmp_path, authority, interval=0.1))
+    async with Load(kubectl.plane).running():
+        for _ in range(4):
+            await trio.sleep(0.7)
+            rotate(tmp_path, authority)
+        await trio.sleep(0.7)
     assert operator.output.count("The certificates of the webhook server have been reloaded.") >= 1
+    assert await trio.to_thread.run_sync(operator.stop) == 0
+
+
+async def test_the_ca_rotates_under_load_without_a_failed_call(
+    kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    source = write_rotation(tmp_path, trustme.CA(), interval=2)
+    operator = await trio.to_thread.run_sync(start_operator, source)
+
+    def read_authority() -> bytes:
+        [hook] = kubectl.plane.get("validatingwebhookconfigurations", HOOKS)["webhooks"]
+        return base64.b64decode(hook["clientConfig"]["caBundle"])
+
+    async with Load(kubectl.plane).running():
+        authority = trustme.CA()
+        rotate(tmp_path, authority)
+        with trio.fail_after(60):  # until the old CA is dropped
+            while await trio.to_thread.run_sync(read_authority) != authority.cert_pem.bytes():  # noqa: ASYNC110 -- a poll
+                await trio.sleep(0.1)
+        await trio.sleep(0.5)
     assert await trio.to_thread.run_sync(operator.stop) == 0

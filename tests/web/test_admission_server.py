@@ -212,6 +212,65 @@ async def test_a_new_ca_is_a_new_address_and_reviews_in_progress_are_answered(tm
         assert state.addresses[0]["url"] == state.addresses[1]["url"]
 
 
+class Trust:
+    """What API servers trust, who are told with a delay, and the certificate that is served at each time."""
+
+    def __init__(self, server: trioperator.WebhookServer, state: Serving) -> None:
+        self._server = server
+        self._state = state
+        self.steps: list[tuple[list[str], str]] = []
+        self.hold = trio.Event()
+        server.replace_authority = self.replace
+
+    async def replace(self, old: str, new: str) -> None:
+        assert old == self._state.addresses[-1]["caBundle"]
+        await self.hold.wait()
+        self._state.addresses.append({**self._state.addresses[-1], "caBundle": new})
+        self.steps.append((self.names, await self.look()))
+
+    @property
+    def names(self) -> list[str]:
+        """The organizations of the CAs that are trusted."""
+        context = ssl.create_default_context(cadata=base64.b64decode(self._state.addresses[-1]["caBundle"]).decode())
+        return [_find_organization(ca["subject"]) for ca in context.get_ca_certs()]
+
+    async def look(self) -> str:
+        """Return the organization of the CA whose certificate is served."""
+        stream = await trio.open_ssl_over_tcp_stream(
+            "localhost",
+            int(self._state.url.rpartition(":")[2]),
+            ssl_context=self._state.trust(),
+            https_compatible=True,
+        )
+        await stream.do_handshake()
+        issuer = stream.getpeercert()["issuer"]
+        await trio.aclose_forcefully(stream)
+        return _find_organization(issuer)
+
+
+def _find_organization(name: Any) -> str:
+    return str(dict(part[0] for part in name)["organizationName"])
+
+
+async def test_a_certificate_by_a_new_ca_is_served_when_api_servers_trust_it_and_the_old_ca_is_dropped_last(
+    tmp_path: pathlib.Path,
+) -> None:
+    first, second = trustme.CA(organization_name="first"), trustme.CA(organization_name="second")
+    dump = tmp_path / "dump.pem"
+    files = write_pair(tmp_path, first)
+    server = trioperator.WebhookServer(**files, cadump=dump, file_check_interval=0.02)
+    async with serving(server) as state:
+        trust = Trust(server, state)
+        write_pair(tmp_path, second)
+        await until(lambda: dump.read_bytes().count(b"BEGIN CERTIFICATE") == 2)
+        assert await trust.look() == "first"
+        trust.hold.set()
+        await until(lambda: len(trust.steps) == 2)
+        assert trust.steps == [(["first", "second"], "first"), (["second"], "second")]
+        assert dump.read_bytes() == second.cert_pem.bytes()
+        assert (await state.ask()).status_code == 200
+
+
 async def test_files_that_do_not_fit_yet_are_not_taken(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import pathlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import trio
+import trustme
 
 import trioperator
 from tests.web.admission import MANAGED, deny, operating, sleeping_server, widget
+from tests.web.conversions import definition
+from tests.web.test_admission_server import until, write_pair
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
 from trioperator.handling.webhook_configuration import WebhookFn
@@ -165,3 +170,59 @@ async def test_a_standby_answers_reviews(
         for fn in fns:
             response = (await fn(make_review(), webhook=next(iter(registry)).id))["response"]
             assert response["status"] == {"message": "no", "code": 418}
+
+
+async def test_the_ca_is_rotated_under_load_without_a_failed_call(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, tmp_path: pathlib.Path
+) -> None:
+    calls: list[None] = []
+    denied: list[object] = []
+
+    @trioperator.on.validate("example.com", "v1", "widgets", id="check", registry=registry)
+    async def check(**_: Any) -> None:
+        calls.append(None)
+
+    @trioperator.on.convert("widgets", from_="v1", to="v2", registry=registry)
+    @trioperator.on.convert("widgets", from_="v2", to="v1", registry=registry)
+    async def convert(body: trioperator.Body, **_: Any) -> Any:
+        calls.append(None)
+        return body
+
+    def write(authority: trustme.CA) -> dict[str, Any]:
+        """Replace the files as the kubelet does: all at once, by a link."""
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        files = write_pair(folder, authority)
+        (tmp_path / "next").symlink_to(folder.name)
+        (tmp_path / "next").replace(tmp_path / "data")
+        return {name: str(tmp_path / "data" / pathlib.Path(path).name) for name, path in files.items()}
+
+    async def load() -> None:
+        while True:
+            denied.append(await deny(cluster, size=1))
+            await cluster.get("widgets.v2.example.com", "w")
+            await cluster.delete("widgets", "w")
+
+    async def trusts(authority: trustme.CA) -> bool:
+        hooks = (await cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
+        definition = await cluster.get("crd", "widgets.example.com")
+        configs = [hooks[0]["clientConfig"], definition["spec"]["conversion"]["webhook"]["clientConfig"]]
+        return all(base64.b64decode(config["caBundle"]) == authority.cert_pem.bytes() for config in configs)
+
+    await cluster.apply(definition("v1", "v2"))
+    server = trioperator.WebhookServer(**write(trustme.CA()), file_check_interval=0.1)
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions = True
+    async with operating(cluster, registry, server=server, settings=settings), trio.open_nursery() as nursery:
+        nursery.start_soon(load)
+        with trio.fail_after(60):
+            for _ in range(2):
+                authority = trustme.CA()
+                write(authority)
+                while not await trusts(authority):  # noqa: ASYNC110 -- of configurations there are no events here
+                    await trio.sleep(0.02)
+                before = len(denied)
+                await until(lambda: len(denied) >= before + 5)  # noqa: B023 -- it is called in this pass only
+        nursery.cancel_scope.cancel()
+    assert set(denied) == {None}
+    assert len(calls) >= 2 * len(denied)

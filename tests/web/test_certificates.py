@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from trioperator.errors import ConfigError
-from trioperator.web.certificates import build_certificate, make_context, read_files
+from trioperator.web.certificates import build_authority, build_certificate, join_authorities, make_context, read_files
 
 
 def names_of(chain: bytes) -> list[str]:
@@ -22,6 +22,18 @@ def names_of(chain: bytes) -> list[str]:
 def test_a_certificate_is_for_names_and_addresses_but_not_for_wildcards() -> None:
     chain, _, _ = build_certificate(["hooks.ns.svc", "0.0.0.0", "::", "127.0.0.1", "[::1]", "hooks.ns.svc"])
     assert names_of(chain) == ["hooks.ns.svc", "127.0.0.1", "::1"]
+
+
+def test_authorities_are_joined_without_repetitions() -> None:
+    first, second, third = (build_authority()[0] for _ in range(3))
+    both = join_authorities(first, second)
+    assert (both.count(b"BEGIN CERTIFICATE"), first.strip() in both, second.strip() in both) == (2, True, True)
+    assert join_authorities(first, first) == first
+    assert join_authorities(first, both) == join_authorities(both, both) == both
+    assert join_authorities(both, first).count(b"BEGIN CERTIFICATE") == 2
+    assert join_authorities(both, second + third).count(b"BEGIN CERTIFICATE") == 3
+    context = ssl.create_default_context(cadata=join_authorities(b"text\n" + both, third).decode())
+    assert len(context.get_ca_certs()) == 3
 
 
 def test_without_any_name_it_is_for_this_machine() -> None:

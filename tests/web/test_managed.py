@@ -50,3 +50,20 @@ async def test_things_are_written_when_they_have_changed_and_again_after_errors(
         await wait_all_tasks_blocked()
         assert len(things.times) == 4
     assert caplog.text.count("The things cannot be written; retrying in ") == 2
+
+
+async def test_who_waits_for_a_change_waits_until_it_is_written(
+    autojump_clock: MockClock, cluster: Cluster, nursery: trio.Nursery
+) -> None:
+    info = ConnectionInfo(server="http://embedded")
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=cluster.transport()) as client:
+        things = Things(client, "things")
+        nursery.start_soon(things.serve)
+        things.failures = 2
+        things.change()
+        await things.expect_written().wait()
+        assert len(things.times) == 3
+        things.change()
+        for written in [things.expect_written() for _ in range(3)]:
+            await written.wait()
+        assert len(things.times) == 4

@@ -10,8 +10,8 @@ import hashlib
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
@@ -20,7 +20,7 @@ from trioperator.errors import ApiError, ConfigError
 from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
 from trioperator.logs import get_logger
 from trioperator.web.authority import Authority, load_authority
-from trioperator.web.certificates import build_certificate, make_context, read_files
+from trioperator.web.certificates import build_certificate, join_authorities, make_context, read_files
 from trioperator.web.endpoint import Endpoint, open_sockets
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ __all__ = [
 ]
 
 _Files = tuple[bytes | None, ...]
+
+# Seconds in which API servers notice that a configuration has changed, which they do not report.
+_NOTICE: Final = 10.0
+# Intervals of checking files after which all replicas have a new certificate.
+_OVERLAP: Final = 5
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -101,6 +106,8 @@ class WebhookServer:
         if self.pkeyfile is not None and self.certfile is None:
             raise ConfigError("The webhook server has pkeyfile=... without certfile=..., the certificate of the key.")
         self.own_authority: Authority | None = None
+        # Replaces a CA (base64) by another, and returns when API servers are told. Without it, new ones are yielded.
+        self.replace_authority: Callable[[str, str], Awaitable[None]] | None = None
         self.reads = self.read_errors = 0  # of the certificate's file
         if self.ca_secret is not None:
             self._check_secret(self.ca_secret)
@@ -135,15 +142,20 @@ class WebhookServer:
                 stack.enter_context(sock)
             while True:
                 authority = None if tls is None else tls.authority
-                if authority is not None and self.cadump is not None:
-                    await trio.Path(self.cadump).write_bytes(authority)
+                if authority is not None:
+                    await self.dump_authority(authority)
                 yield self._make_client_config(endpoint, authority)
                 await self._serve(fn, endpoint, sockets=sockets, tls=tls)
+
+    async def dump_authority(self, authority: bytes) -> None:
+        """Write the CA for clients to the file for it, if there is one."""
+        if self.cadump is not None:
+            await trio.Path(self.cadump).write_bytes(authority)
 
     async def _serve(
         self, fn: WebhookFn, endpoint: Endpoint, *, sockets: list[socket.socket], tls: _TlsFiles | None
     ) -> None:
-        """Serve reviews until the CA has changed."""
+        """Serve reviews until the CA has changed, if the new one is to be yielded."""
         from trioperator.web.admission_app import AdmissionApp
         from trioperator.web.webhook_listener import serve_webhooks
 
@@ -180,7 +192,7 @@ class WebhookServer:
         url = str(dataclasses.replace(endpoint, host=self.url_host)).rstrip("/")
         config = WebhookClientConfig(url=url if self.insecure else url.replace("http://", "https://", 1))
         if authority is not None:
-            config["caBundle"] = base64.b64encode(authority).decode("ascii")
+            config["caBundle"] = _encode(authority)
         get_logger("trioperator.web.admission").debug("The webhook server listens at %s", endpoint)
         return config
 
@@ -192,6 +204,8 @@ class _TlsFiles:
         self._server = server
         self._made: tuple[bytes, bytes, bytes] | None = None
         self._digest = b""
+        self._trusted: bytes | None = None  # what API servers trust: for a while, the CA before, too
+        self._until = 0.0  # when they need not trust that any more
         self.context: ssl.SSLContext
         self.authority: bytes | None
 
@@ -208,7 +222,9 @@ class _TlsFiles:
             loaded._made = await trio.to_thread.run_sync(
                 functools.partial(build_certificate, hosts, authority=authority)
             )
-        loaded._take(await loaded._read())
+        files = await loaded._read()
+        (loaded.context, loaded.authority), loaded._digest = loaded._load(files), _digest(files)
+        loaded._trusted = loaded.authority
         return loaded
 
     @property
@@ -216,19 +232,21 @@ class _TlsFiles:
         return self._server.url_host in ("localhost", "127.0.0.1", "::1")
 
     async def wait_for_authority(self) -> None:
-        """Take over changed files, until the CA for clients has changed."""
+        """Take over changed files, until the CA for clients has changed, if that is not replaced meanwhile."""
         logger = get_logger("trioperator.web.admission")
-        before = self.authority
-        while self.authority == before:
+        while self.authority == self._trusted or self._server.replace_authority is not None:
             await trio.sleep(self._server.file_check_interval)
             try:
                 files = await self._read()
                 if _digest(files) != self._digest:
-                    self._take(files)
+                    await self._replace(files)
                     logger.info("The certificates of the webhook server have been reloaded.")
+                elif self.authority != self._trusted and trio.current_time() >= self._until:
+                    await self._trust(self.authority)
             except ConfigError as error:  # perhaps one of the files is written just now
                 self._server.read_errors += 1
                 logger.warning("The certificates of the webhook server are not reloaded yet: %s", error)
+        self._trusted = self.authority
 
     async def _read(self) -> _Files:
         server = self._server
@@ -236,8 +254,32 @@ class _TlsFiles:
         paths = (server.certfile, server.pkeyfile, server.cafile, server.verify_cafile)
         return await read_files(None if path is None else os.fspath(path) for path in paths)
 
-    def _take(self, files: _Files) -> None:
-        """Make the context and the CA of these contents. Raises ConfigError, and changes nothing then."""
+    async def _replace(self, files: _Files) -> None:
+        """Take over changed files; with a new CA, only when API servers trust it beside the old one.
+
+        Other replicas get the files later: until then, the old CA is trusted, too. Raises ConfigError, and changes
+        nothing then.
+        """
+        context, authority = self._load(files)
+        interval = self._server.file_check_interval
+        if self._server.replace_authority is not None and authority != self.authority:
+            if authority is not None and self._trusted is not None:
+                await self._trust(join_authorities(self._trusted, authority))
+                await trio.sleep(min(_NOTICE, interval))
+            self._until = trio.current_time() + _OVERLAP * interval
+        self.context, self.authority, self._digest = context, authority, _digest(files)
+
+    async def _trust(self, authority: bytes | None) -> None:
+        """Let API servers trust a CA, or several, in place of those that they trust now. Return when they are told."""
+        replace, trusted = self._server.replace_authority, self._trusted
+        if authority is not None:
+            await self._server.dump_authority(authority)
+            if replace is not None and trusted is not None and authority != trusted:
+                await replace(_encode(trusted), _encode(authority))
+        self._trusted = authority
+
+    def _load(self, files: _Files) -> tuple[ssl.SSLContext, bytes | None]:
+        """Return the context and the CA of these contents. Raises ConfigError."""
         chain, key, authority, verify = files
         authority = self._server.cadata if authority is None else authority
         if self._made is not None:
@@ -250,7 +292,7 @@ class _TlsFiles:
             assert chain is not None
             context = make_context(chain, key, None if self._made else self._server.password)
             self._load_verification(context, verify)
-        self.context, self.authority, self._digest = context, authority, _digest(files)
+        return context, authority
 
     def _load_verification(self, context: ssl.SSLContext, verify: bytes | None) -> None:
         """Let the context verify client certificates, if there is a CA for them."""
@@ -265,6 +307,10 @@ class _TlsFiles:
             context.verify_mode = ssl.CERT_OPTIONAL
         if server.verify_mode is not None:
             context.verify_mode = server.verify_mode
+
+
+def _encode(authority: bytes) -> str:
+    return base64.b64encode(authority).decode("ascii")
 
 
 def _digest(files: _Files) -> bytes:

@@ -59,6 +59,7 @@ class Admission:
         self._server = settings.server
         self._reviewer = reviewer
         self._converter = converter
+        self._address: Mapping[str, Any] = {}
         self._logger = get_logger("trioperator.web.admission")
         self._configurations = None if settings.managed is None else WebhookConfigurations(client, settings.managed)
         self._definitions = ConversionDefinitions(client) if settings.managed_conversions else None
@@ -93,6 +94,8 @@ class Admission:
                 await stack.enter_async_context(self._server)
             if hasattr(self._server, "inspect_cluster"):
                 await self._server.inspect_cluster(self._client)
+            if hasattr(self._server, "replace_authority"):
+                self._server.replace_authority = self._replace_authority
             addresses = self._server(self.fn)
             if not hasattr(addresses, "__aiter__"):
                 text = "must be an async generator function, or a callable that returns an async iterator"
@@ -109,9 +112,27 @@ class Admission:
     def _take_address(self, address: Mapping[str, Any]) -> None:
         where = address.get("url") or address.get("service")
         self._logger.info("Serving admission webhooks at %s", where)
-        for managed in (self._configurations, self._definitions):
-            if managed is not None:
-                managed.update(address=address)
+        self._publish(address)
+
+    def _publish(self, address: Mapping[str, Any]) -> None:
+        self._address = address
+        if self._configurations is not None:
+            self._configurations.update(address=address)
+        if self._definitions is not None:
+            self._definitions.update(address=address)
+
+    async def _replace_authority(self, old: str, new: str) -> None:
+        """Replace the CA in the address, and return when that is written. A server may have an address without it."""
+        if self._address.get("caBundle") != old:
+            return
+        self._publish({**self._address, "caBundle": new})
+        expected: list[trio.Event] = []
+        if self._configurations is not None and self._reviewer.by_handler:
+            expected.append(self._configurations.expect_written())
+        if self._definitions is not None and self._converter.by_definition:
+            expected.append(self._definitions.expect_written())
+        for written in expected:
+            await written.wait()
 
     def update_resources(self, resources: Collection[Resource]) -> None:
         """Take the resource kinds of the cluster, whenever they change."""

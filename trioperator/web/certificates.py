@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 import ssl
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,17 @@ from trioperator.errors import ConfigError
 if TYPE_CHECKING:
     import trustme
 
-__all__ = ["build_authority", "build_certificate", "check_authority", "load_chain", "make_context", "read_files"]
+__all__ = [
+    "build_authority",
+    "build_certificate",
+    "check_authority",
+    "join_authorities",
+    "load_chain",
+    "make_context",
+    "read_files",
+]
 
+_CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -35,6 +45,13 @@ def check_authority(certificate: bytes, key: bytes) -> None:
     loaded = x509.load_pem_x509_certificate(certificate)
     if serialization.load_pem_private_key(key, None).public_key() != loaded.public_key():
         raise ValueError("The private key is that of another certificate.")
+
+
+def join_authorities(first: bytes, second: bytes) -> bytes:
+    """Return a bundle of the certificates in two bundles, in PEM: *second* if it has those of *first*, too."""
+    old, new = (_CERTIFICATE.findall(bundle) for bundle in (first, second))
+    missing = [certificate for certificate in old if certificate not in new]
+    return b"".join(part + b"\n" for part in (*missing, *new)) if missing else second
 
 
 def _make_authority() -> trustme.CA:

@@ -30,6 +30,7 @@ class ManagedObjects(abc.ABC):
         self._title = title
         self._logger = get_logger("trioperator.web.admission")
         self._changed = Pulse()
+        self._awaited: list[trio.Event] = []
         self.tried = trio.Event()
         self.problem: str | None = None
 
@@ -39,6 +40,7 @@ class ManagedObjects(abc.ABC):
         while True:
             with trio.move_on_after(_BACKOFF.delay(failures)) if failures else trio.CancelScope():
                 await self._changed.wait()
+            awaited = len(self._awaited)  # changes during the write are written next
             try:
                 await self._write()
             except (ApiError, ConnectionLostError) as error:
@@ -48,7 +50,16 @@ class ManagedObjects(abc.ABC):
                 self._logger.error("The %s cannot be written; retrying in %g s: %s", self._title, delay, error)
             else:
                 failures, self.problem = 0, None
+                for event in self._awaited[:awaited]:
+                    event.set()
+                del self._awaited[:awaited]
             self.tried.set()
+
+    def expect_written(self) -> trio.Event:
+        """Return an event that is set when a change is written that was made just now, without a checkpoint between."""
+        event = trio.Event()
+        self._awaited.append(event)
+        return event
 
     @abc.abstractmethod
     async def _write(self) -> None:
