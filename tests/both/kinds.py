@@ -12,6 +12,7 @@ __all__ = [
     "DEFINITIONS",
     "GADGETS",
     "NAMESPACES",
+    "OPEN",
     "PLANETS",
     "PODS",
     "STRICTS",
