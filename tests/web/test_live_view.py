@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import pathlib
 import re
-import shutil
-import subprocess
 import time
 from typing import Any
 
@@ -17,6 +15,7 @@ import trio
 import trioperator
 from tests.runtime.conftest import CRD, Bench, widget
 from tests.web.admission import make_review, operating, sleeping_server
+from tests.web.browser import BROWSER, open_browser
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
 from trioperator.handling.webhook_configuration import WebhookFn
@@ -25,7 +24,6 @@ from trioperator.web.live_view import parse_loopback
 
 on = trioperator.on
 TOKEN = "the-token"
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture
@@ -230,33 +228,61 @@ async def test_a_requeued_object_does_not_wait_for_its_retry(bench: Bench, caplo
             await again.wait()
 
 
+# Waits until there is a button of a name in a table, presses it, and returns what the page says to that.
+PRESS = """
+(async () => {
+  const until = async find => {
+    for (;;) { const found = find(); if (found) return found; await new Promise(done => setTimeout(done, 50)); }
+  };
+  const press = async (table, name) => {
+    const message = document.getElementById("message");
+    const buttons = () => [...document.querySelectorAll(`#${table} button`)];
+    const button = await until(() => buttons().find(each => each.textContent === name && !each.disabled));
+    message.textContent = "";
+    button.click();
+    return await until(() => message.textContent.trim());
+  };
+  document.getElementById("token").value = TOKEN;
+  return await press(TABLE, NAME);
+})()
+"""
+
+
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium: apt-get install chromium")
-async def test_a_browser_shows_the_tasks(
+async def test_a_browser_shows_the_tasks_and_its_buttons_act(
     bench: Bench, caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
 ) -> None:
-    begun = trio.Event()
+    begun, begun_again, failed, tried_again = (trio.Event() for _ in range(4))
 
-    @on.create("widgets", id="wait-<b>", registry=bench.registry)
-    async def create(**_: Any) -> None:
-        begun.set()
+    @on.create("widgets", id="wait-<b>", registry=bench.registry, field="spec.wait")
+    async def wait(**_: Any) -> None:
+        (begun_again if begun.is_set() else begun).set()
         await trio.sleep_forever()
 
-    await bench.cluster.create(widget())
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path}",
-        "--virtual-time-budget=4000",
-    ]
-    async with serving(bench) as stop:
-        await begun.wait()
-        command = [str(BROWSER), *options, "--dump-dom", View(caplog).url]
-        run = functools.partial(subprocess.run, command, capture_output=True, text=True, timeout=100, check=False)
-        done = await run_in_thread(run, limiter=trio.CapacityLimiter(1))
-        bench.settings.process.grace = 1.0
-        stop()
-    assert 'data-loaded="yes"' in done.stdout
-    assert "Widget/default/w" in done.stdout
-    assert "wait-&lt;b&gt;" in done.stdout
-    assert "is active" in done.stdout
+    @on.create("widgets", id="fail", registry=bench.registry, field="spec.fail")
+    async def fail(retry: int, **_: Any) -> None:
+        if not retry:
+            failed.set()
+            raise trioperator.TemporaryError("in an hour", delay=3600)
+        tried_again.set()
+
+    def press(table: str, name: str, token: str = TOKEN) -> str:
+        return PRESS.replace("TOKEN", repr(token)).replace("TABLE", repr(table)).replace("NAME", repr(name))
+
+    bench.settings.process.grace = 1.0  # for the handler that does not end
+    await bench.cluster.create(widget("w", wait=1))
+    await bench.cluster.create(widget("late", fail=1))
+    with trio.fail_after(150):
+        async with serving(bench), open_browser(tmp_path) as browser:
+            await begun.wait()
+            await failed.wait()
+            await browser.open(View(caplog).url)
+            assert await browser.run(press("calls", "cancel", "wrong")) == "the token is missing or wrong"
+            shown = await browser.run("document.documentElement.outerHTML")
+            answer = await browser.run(press("calls", "cancel"))
+            assert answer == "Handler 'wait-<b>/spec.wait' of Widget default/w is cancelled"
+            await begun_again.wait()
+            assert await browser.run(press("queue", "requeue")) == "Widget default/late is requeued"
+            await tried_again.wait()
+    for text in ('data-loaded="yes"', "Widget/default/w", "wait-&lt;b&gt;", "is active"):
+        assert text in shown
