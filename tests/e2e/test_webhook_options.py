@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import ssl
 import subprocess
 import time
@@ -24,6 +25,7 @@ from tests.program import Program
 
 HOOKS = "options.kopf.dev"
 OPERATOR = f"""
+import ssl
 import time
 import trio
 import trioperator as kopf
@@ -33,7 +35,9 @@ HOOKS = '{HOOKS}'
 @kopf.on.startup()
 def configure(settings, **_):
     settings.admission.managed = HOOKS
-    settings.admission.server = kopf.WebhookServer(addr='127.0.0.1', verify_cafile=AUTHORITY)
+    settings.admission.server = kopf.WebhookServer(
+        addr='127.0.0.1', host='localhost', path='/some/hooks', extra_sans=['extra.test'], cadump=DUMP,
+        verify_cafile=AUTHORITY, verify_mode=ssl.CERT_REQUIRED)
 
 @kopf.on.validate('kopfexamples', id='created', operation='CREATE', labels={{'test': 'operations'}})
 @kopf.on.validate('kopfexamples', id='changed', operations=['UPDATE', 'DELETE'], labels={{'test': 'operations'}})
@@ -104,9 +108,11 @@ def kubectl(controlplane: ControlPlane) -> Iterator[Kubectl]:
         controlplane.kubectl("delete", f"{kind}webhookconfigurations", HOOKS, "--ignore-not-found")
 
 
-def test_each_option_does_what_is_documented(kubectl: Kubectl, start_operator: Callable[..., Program]) -> None:
-    plane = kubectl.plane
-    source = OPERATOR.replace("AUTHORITY", repr(str(plane.webhook_client_authority)))
+def test_each_option_does_what_is_documented(
+    kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    plane, dump = kubectl.plane, tmp_path / "ca.pem"
+    source = OPERATOR.replace("AUTHORITY", repr(str(plane.webhook_client_authority))).replace("DUMP", repr(str(dump)))
     operator = start_operator(source.replace("id='c-once',", "id='c-once', param=1,"))
 
     # The API server's own cache of the configurations follows them.
@@ -118,6 +124,13 @@ def test_each_option_does_what_is_documented(kubectl: Kubectl, start_operator: C
     assert denied == ""
     assert "No UPDATE." in kubectl("annotate", "kex", name, "a=b").stderr
     assert kubectl("delete", "kex", name).returncode == 0
+    name, denied = kubectl.create("operations", deny="DELETE")
+    assert denied == ""
+    assert "No DELETE." in kubectl("delete", "kex", name).stderr
+
+    config = plane.get("validatingwebhookconfigurations", HOOKS)["webhooks"][0]["clientConfig"]
+    assert re.fullmatch(r"https://localhost:\d+/some/hooks/\S+", config["url"])
+    assert base64.b64decode(config["caBundle"]) == dump.read_bytes()
 
     name, denied = kubectl.create("subresource")
     assert denied == ""
