@@ -44,6 +44,8 @@ SLEEPS: Final = {
     "trioperator.shutdown.report_awaited": "the interval of messages about what a stopping operator waits for",
     "trioperator.signals._Listener._end_process": "the time that a second signal leaves the process to end by itself",
     "trioperator.signals.end_process_after.end": "the time until the process is ended",
+    "trioperator.testing.crashes._Play._on_write": "for the crash",
+    "trioperator.testing.crashes._Play.run": "the time for what an operator still does after a scenario",
     "trioperator.testing.operator_runner.OperatorRunner.assert_converged": "the time in which nothing must be written",
     "trioperator.testing.operator_runner.OperatorRunner.assert_idempotent": "the same, after a restart",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text()
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 TUTORIAL = PAGE[PAGE.index("## From an empty folder") : PAGE.index("## The operator of a test")]
 
 
@@ -19,8 +20,12 @@ def test_the_page_can_be_followed_word_by_word(tmp_path: Path) -> None:
     files = dict(re.findall(r"`([a-z_]+\.[a-z]+)`[^`]*:\n\n```[a-z]+\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE))
     assert list(files) == ["crd.yaml", "main.py", "test_main.py", "pytest.ini"]
     assert len(files["main.py"].splitlines()) <= 60
+    (crashes,) = re.findall(
+        r"^```python\n(from trioperator.testing import crash_at.*?)^```$", PAGE, re.DOTALL | re.MULTILINE
+    )
     for name, text in files.items():
         (tmp_path / name).write_text(text)
+    (tmp_path / "test_crashes.py").write_text(f"import pathlib\nfrom test_main import database\n{crashes}")
     plugin = [] if entry_points(group="pytest11", name="trioperator") else ["-p", "trioperator.testing.plugin"]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *plugin],
@@ -32,7 +37,8 @@ def test_the_page_can_be_followed_word_by_word(tmp_path: Path) -> None:
         check=False,
     )
     (promised,) = re.findall(r"^(\d passed) in [\d.]+s$", TUTORIAL, re.MULTILINE)
-    assert promised in result.stdout, result.stdout + result.stderr
+    assert promised == "3 passed"
+    assert "4 passed" in result.stdout, result.stdout + result.stderr  # with the one about crashes
 
 
 def test_the_extra_brings_what_the_page_needs() -> None:
@@ -41,5 +47,5 @@ def test_the_extra_brings_what_the_page_needs() -> None:
 
 
 def test_all_snippets_are_python() -> None:
-    for snippet in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+    for snippet in SNIPPETS:
         compile(snippet, "testing.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -27,9 +27,41 @@ def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_fixtures_work_without_configuration(tmp_path: Path) -> None:
+def test_the_fixtures_work_without_configuration_and_beside_other_plugins(tmp_path: Path) -> None:
     source = """
-        import httpx, pytest, trio
+        import asyncio, importlib.util
+        import httpx, pytest, trio, trio.testing, trioperator
+        from trioperator.testing import eventually, open_runner
+
+        CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+
+        async def handle_for_an_hour(cluster, operator):
+            @trioperator.on.create("configmaps")
+            async def create_fn(**_):
+                await trio.sleep(3600)
+
+            await operator.start()
+            await cluster.create(CONFIG_MAP)
+            await trio.sleep(3660)
+            assert [(call.handler, call.final) for call in operator.calls] == [("create_fn", True)]
+
+        @pytest.mark.trio
+        async def test_of_pytest_trio(operator, cluster, autojump_clock):
+            await handle_for_an_hour(cluster, operator)
+
+        @pytest.fixture
+        def anyio_backend():
+            return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+        @pytest.mark.anyio
+        async def test_of_anyio(cluster):
+            async with open_runner(cluster) as operator:
+                await handle_for_an_hour(cluster, operator)
+
+        @pytest.mark.skipif(not importlib.util.find_spec("pytest_asyncio"), reason="pytest-asyncio is not installed")
+        @pytest.mark.asyncio
+        async def test_of_pytest_asyncio():
+            await asyncio.sleep(0)
 
         @pytest.mark.trio
         async def test_in_memory(cluster, autojump_clock):
@@ -44,7 +76,7 @@ def test_the_fixtures_work_without_configuration(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(textwrap.dedent(source))
     plugin = [] if "trioperator" in _entry_points() else ["-p", "trioperator.testing.plugin"]
     result = run("-m", "pytest", "-q", *plugin, cwd=tmp_path)
-    assert "2 passed" in result.stdout, result.stdout + result.stderr
+    assert "5 passed" in result.stdout or "4 passed, 1 skipped" in result.stdout, result.stdout + result.stderr
 
 
 ENDLESS = """

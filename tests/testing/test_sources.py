@@ -81,6 +81,21 @@ def test_a_module_that_was_imported_before_has_its_own_handlers(module: str, mon
         assert gather() == ["create_fn"]
 
 
+def test_what_other_tests_of_a_file_declare_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = OperatorRegistry()
+    monkeypatch.setattr("trioperator.handling.registry._Default.registry", base)
+
+    def local_fn(**_: object) -> None: ...
+
+    trioperator.on.create("pods")(local_fn)
+    trioperator.on.create("pods")(module_fn)
+    with fresh_registry(__name__):
+        assert gather() == ["module_fn"]
+
+
+def module_fn(**_: object) -> None: ...
+
+
 def test_registries_and_functions_are_sources() -> None:
     registry = OperatorRegistry()
     trioperator.on.create("pods", registry=registry)(print)

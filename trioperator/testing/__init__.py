@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .autojump import pause_autojump_for_threads
+    from .crashes import crash_at_every_write
     from .determinism import deterministic
     from .faults import Fault
     from .kopf_runner import KopfRunner
@@ -30,6 +31,7 @@ __all__ = [
     "OperatorRunner",
     "Records",
     "Write",
+    "crash_at_every_write",
     "deterministic",
     "eventually",
     "open_runner",
@@ -47,6 +49,7 @@ _HOMES = {
     "OperatorRunner": "operator_runner",
     "Records": "records",
     "Write": "records",
+    "crash_at_every_write": "crashes",
     "deterministic": "determinism",
     "eventually": "waiting",
     "open_runner": "operator_runner",

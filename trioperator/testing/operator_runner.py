@@ -18,7 +18,7 @@ from trioperator.logs import bound_contextvars
 from trioperator.plan import Plan
 from trioperator.shutdown import unwrap_group
 from trioperator.supervisor import supervise
-from trioperator.testing.recording import Journal, RecordingInstruments, RecordingTransport, record_logs
+from trioperator.testing.recording import Journal, OnWrite, RecordingInstruments, RecordingTransport, record_logs
 from trioperator.testing.records import Call, LogLine, Records, Write
 from trioperator.testing.sources import Source, fresh_registry, gather_handlers
 from trioperator.testing.verdict import Expectations, describe_stuck, describe_tasks, find_system_tasks
@@ -72,10 +72,13 @@ class OperatorRunner:
     - ``calls``: calls of handlers, as :class:`Call`, except those for webhooks: their results are the responses
     - ``logs``: what was logged from INFO on, as :class:`LogLine`
     - ``writes``: requests that change anything except Events, leases and peerings, as :class:`Write`
+
+    ``on_write``, if set before a start, is called in place of sending each of these, with the function that sends it.
     """
 
     def __init__(self, cluster: Cluster, registry: OperatorRegistry, nursery: trio.Nursery) -> None:
         self.cluster = cluster
+        self.on_write: OnWrite | None = None
         self._registry = registry
         self._nursery = nursery
         self._journal = Journal()
@@ -137,7 +140,8 @@ class OperatorRunner:
         if sources or options:
             self._start = (sources, {**options})  # type: ignore[typeddict-item]  # checked by make_plan()
         sources, given = self._start
-        run = self._run = _Run(self._make_plan(sources, given), self._journal, name=given.get("name"))
+        plan = self._make_plan(sources, given)
+        run = self._run = _Run(plan, self._journal, name=given.get("name"), on_write=self.on_write)
         failures = len(self._journal.failures)
         try:
             await self._nursery.start(run.serve, name="operator")
@@ -242,7 +246,7 @@ class OperatorRunner:
 class _Run:
     """One start of the operator."""
 
-    def __init__(self, plan: Plan, journal: Journal, *, name: str | None) -> None:
+    def __init__(self, plan: Plan, journal: Journal, *, name: str | None, on_write: OnWrite | None) -> None:
         self.plan = plan
         self.scope = trio.CancelScope()
         self.stop_flag = trio.Event()
@@ -252,7 +256,7 @@ class _Run:
         plan.instruments = functools.partial(self._make_instruments, journal)
         self.transport: RecordingTransport | None = None
         if plan.transport is not None:
-            plan.transport = self.transport = RecordingTransport(plan.transport, journal.writes)
+            plan.transport = self.transport = RecordingTransport(plan.transport, journal.writes, on_write=on_write)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the operator until it ends."""

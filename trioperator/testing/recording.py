@@ -6,7 +6,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import httpx
 import trio
@@ -18,7 +18,10 @@ from trioperator.logs import Logger
 from trioperator.telemetry.instruments import CountingInvoker, Instruments
 from trioperator.testing.records import Call, LogLine, Records, Write
 
-__all__ = ["Journal", "RecordingInstruments", "RecordingTransport", "record_logs"]
+__all__ = ["Journal", "OnWrite", "RecordingInstruments", "RecordingTransport", "record_logs"]
+
+#: Sends a write with the given function, or does something else.
+OnWrite: TypeAlias = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]]
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Written again and again, whatever an operator does for its objects.
@@ -118,14 +121,16 @@ def record_logs(logs: Records[LogLine]) -> Iterator[None]:
 class RecordingTransport(httpx.AsyncBaseTransport):
     """Transport that records what is written, and can be cut off, so that nothing reaches the server any more.
 
-    *on_write* is awaited before each write, with a function that sends it; what it does not send is not sent.
+    *on_write* is called in place of sending each write, with the function that sends it.
     """
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, writes: Records[Write]) -> None:
+    def __init__(
+        self, inner: httpx.AsyncBaseTransport, writes: Records[Write], *, on_write: OnWrite | None = None
+    ) -> None:
         self._inner = inner
         self._writes = writes
+        self._on_write = on_write
         self.is_cut = False
-        self.on_write: Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]] | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, and return the response."""
@@ -136,9 +141,9 @@ class RecordingTransport(httpx.AsyncBaseTransport):
             return await self._inner.handle_async_request(request)
         body = await request.aread()
         self._writes.append(Write(method=request.method, path=request.url.path, body=body, time=trio.current_time()))
-        if self.on_write is None:
+        if self._on_write is None:
             return await self._inner.handle_async_request(request)
-        return await self.on_write(lambda: self._inner.handle_async_request(request))
+        return await self._on_write(lambda: self._inner.handle_async_request(request))
 
     async def aclose(self) -> None:
         """Close the inner transport."""

@@ -43,13 +43,19 @@ def fresh_registry(module: str | None = None) -> Iterator[OperatorRegistry]:
     outer = before.imported if isinstance(before, _TestRegistry) else None
     registry = _TestRegistry(before if outer is None else outer)
     for handler in before:
-        if outer is not None or unwrap(handler.fn).__module__ == module:
+        if outer is not None or _is_at_top_of(module, handler):
             registry.append(handler)
     set_default_registry(registry)
     try:
         yield registry
     finally:
         set_default_registry(before)
+
+
+def _is_at_top_of(module: str | None, handler: Handler) -> bool:
+    """Return whether a handler is declared by a module itself, not in one of its functions, such as another test."""
+    fn = unwrap(handler.fn)
+    return fn.__module__ == module and "<locals>" not in getattr(fn, "__qualname__", "")
 
 
 def gather_handlers(sources: tuple[Source, ...], registry: OperatorRegistry) -> OperatorRegistry:

@@ -1,0 +1,107 @@
+"""Tests for :mod:`trioperator.testing.crashes`."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import CRD, widget
+from trioperator.apiserver import Cluster
+from trioperator.clock import wall_now
+from trioperator.testing import OperatorRunner, crash_at_every_write
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+async def live(cluster: Cluster, operator: OperatorRunner) -> None:
+    """Create, change and delete an object."""
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(widget("w", size=1))
+    await cluster.wait_for("widgets", "w", lambda found: found["status"]["size"] == 1)
+    await cluster.patch("widgets", "w", {"spec": {"size": 2}})
+    await cluster.wait_for("widgets", "w", lambda found: found["status"]["size"] == 2)
+
+
+def declare(*, named: bool) -> None:
+    @trioperator.on.create("widgets")
+    async def create_fn(name: str, client: trioperator.Client, **_: object) -> None:
+        meta = {"name": name} if named else {"generateName": f"{name}-"}
+        try:
+            await client.create({**CONFIG_MAP, "metadata": meta, "data": {"password": "p"}})
+        except trioperator.ConflictError:
+            assert named  # it exists from an attempt whose result was not stored
+
+    @trioperator.on.create("widgets")
+    @trioperator.on.update("widgets")
+    async def size_fn(spec: trioperator.Spec, patch: trioperator.Patch, **_: object) -> None:
+        patch.status["size"] = spec["size"]
+
+    @trioperator.on.delete("widgets")
+    async def delete_fn(**_: object) -> None: ...
+
+
+async def test_an_operator_that_survives_crashes_gets_to_the_same_end(autojump_clock: MockClock) -> None:
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        declare(named=True)
+        await live(cluster, operator)
+        await cluster.delete("widgets", "w")
+        await cluster.wait_deleted("widgets", "w")
+
+    crashes = await crash_at_every_write(scenario)
+    assert crashes >= 10
+    assert crashes % 2 == 0
+
+
+async def test_children_that_are_created_twice_are_found(autojump_clock: MockClock) -> None:
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        declare(named=False)
+        await live(cluster, operator)
+
+    with pytest.raises(AssertionError, match=r"ConfigMap default/w-.* should not exist") as caught:
+        await crash_at_every_write(scenario)
+    (note,) = caught.value.__notes__
+    assert note.startswith("The operator had crashed at write ")
+    assert note.endswith("when the server had stored it: POST /api/v1/namespaces/default/configmaps")
+
+
+async def test_handlers_that_fail_after_a_crash_are_found(autojump_clock: MockClock) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.on.create("configmaps", registry=registry)
+    async def create_fn(name: str, client: trioperator.Client, **_: object) -> None:
+        await client.create({**CONFIG_MAP, "kind": "Secret", "metadata": {"name": name}})
+
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        await operator.start(registry)
+        await cluster.create({**CONFIG_MAP, "metadata": {"name": "c"}})
+        await trio.sleep(10)
+
+    with pytest.raises(AssertionError, match=r"create_fn for ConfigMap default/c has failed[\s\S]*already exists"):
+        await crash_at_every_write(scenario)
+
+
+async def test_ignored_fields_are_not_compared(operator: OperatorRunner, autojump_clock: MockClock) -> None:
+    @trioperator.on.create("configmaps")
+    async def create_fn(patch: trioperator.Patch, **_: object) -> None:
+        patch["data"] = {"password": secrets.token_hex(), "created": wall_now().isoformat()}
+
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        await operator.start()  # with what was declared outside
+        await cluster.create({**CONFIG_MAP, "metadata": {"name": "c"}})
+
+    with pytest.raises(AssertionError, match="but without a crash it is"):
+        await crash_at_every_write(scenario)
+    assert await crash_at_every_write(scenario, ignore=["password"]) >= 2
+
+
+async def test_crashes_need_virtual_time() -> None:
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        raise AssertionError
+
+    with pytest.raises(RuntimeError, match="needs virtual time: request the fixture autojump_clock"):
+        await crash_at_every_write(scenario)
