@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import inspect
 import logging
 import pathlib
+import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,10 +15,12 @@ import httpx
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from trioperator.apiserver import Cluster
 from trioperator.app import operator
 from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator.testing import OperatorRunner, eventually
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 HANDLED = "Handling cycle is finished"
@@ -55,6 +59,16 @@ class Lines(logging.Handler):
             pytest.fail(f"{text!r} was not logged {times} times, but this was:\n" + "\n".join(self.lines))
 
 
+def load(path: pathlib.Path) -> Any:
+    """Import a file of an example, and return the module."""
+    spec = importlib.util.spec_from_file_location(f"example_{path.parent.name[:2]}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Example:
     """A running example."""
 
@@ -69,10 +83,7 @@ class Example:
 
     def load(self) -> None:
         """Import the example, so that its decorators fill the default registry."""
-        spec = importlib.util.spec_from_file_location(f"example_{self.name[:2]}", EXAMPLES / self.name / "main.py")
-        assert spec is not None
-        assert spec.loader is not None
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        load(EXAMPLES / self.name / "main.py")
 
     async def start(self) -> None:
         await self._nursery.start(self._run)
@@ -99,13 +110,17 @@ class Example:
         await self.cluster.delete("kex", "kopf-example-1")
 
     def assert_shows_what_its_page_says(self) -> None:
-        """Look for the lines of the text blocks of the example's page, without the objects' names before them."""
-        page = (EXAMPLES / self.name / "README.md").read_text()
-        blocks = [part.split("```", 1)[0] for part in page.split("```text\n")[1:]]
-        lines = [line.split("] ", 1)[-1] for block in blocks for line in block.splitlines() if line != "…"]
-        assert lines
-        missing = [line for line in lines if not self.lines.count(line)]
-        assert not missing, "\n".join(["Not seen:", *missing, "But:", *self.lines.lines])
+        assert_shows_what_its_page_says(self.name, self.lines)
+
+
+def assert_shows_what_its_page_says(name: str, logged: Lines) -> None:
+    """Look for the lines of the text blocks of an example's page, without the objects' names before them."""
+    page = (EXAMPLES / name / "README.md").read_text()
+    blocks = [part.split("```", 1)[0] for part in page.split("```text\n")[1:]]
+    lines = [line.split("] ", 1)[-1] for block in blocks for line in block.splitlines() if line != "…"]
+    assert lines
+    missing = [line for line in lines if not logged.count(line)]
+    assert not missing, "\n".join(["Not seen:", *missing, "But:", *logged.lines])
 
 
 @pytest.fixture
@@ -130,21 +145,22 @@ async def lines() -> AsyncIterator[Lines]:
 
 
 @pytest.fixture
-async def example(
-    request: pytest.FixtureRequest,
-    cluster: Cluster,
-    cluster_url: str,
-    lines: Lines,
-    registry: OperatorRegistry,
-    nursery: trio.Nursery,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Example:
+async def served(
+    cluster: Cluster, cluster_url: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Cluster:
+    """Return the cluster with the custom resource, to which $KUBECONFIG points."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_bytes(msgspec.json.encode(cluster.kubeconfig(str(cluster_url))))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     await cluster.apply(EXAMPLES / "crd.yaml")
-    example = Example(request.param, cluster, lines, nursery)
+    return cluster
+
+
+@pytest.fixture
+async def example(
+    request: pytest.FixtureRequest, served: Cluster, lines: Lines, registry: OperatorRegistry, nursery: trio.Nursery
+) -> Example:
+    example = Example(request.param, served, lines, nursery)
     example.load()
     await example.start()
     return example
@@ -296,6 +312,23 @@ async def test_raw_events(example: Example) -> None:
     example.assert_shows_what_its_page_says()
 
 
+@running("09-testing")
+async def test_testing(example: Example) -> None:
+    await example.apply()
+    await example.lines.wait_for(HANDLED)
+    example.assert_shows_what_its_page_says()
+
+
+TESTS = load(EXAMPLES / "09-testing" / "test_main.py")
+
+
+@pytest.mark.parametrize("name", sorted(name for name in vars(TESTS) if name.startswith("test_")))
+async def test_tests(name: str, operator: OperatorRunner, cluster: Cluster, autojump_clock: MockClock) -> None:
+    test = vars(TESTS)[name]
+    given = {"operator": operator, "cluster": cluster, "autojump_clock": autojump_clock}
+    await test(**{parameter: given[parameter] for parameter in inspect.signature(test).parameters})
+
+
 @running("10-builtins")
 async def test_builtins(example: Example) -> None:
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
@@ -321,6 +354,27 @@ async def test_filtering(example: Example) -> None:
     await example.lines.wait_for(HANDLED, times=3)
     example.assert_shows_what_its_page_says()
     assert not example.lines.count("'never'")
+
+
+async def test_embedded(served: Cluster, lines: Lines, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIND", "127.0.0.1:0")
+    await served.apply(EXAMPLES / "obj.yaml")
+    module, ended = load(EXAMPLES / "12-embedded" / "main.py"), trio.Event()
+
+    async def run(task_status: trio.TaskStatus[str]) -> None:
+        await module.main(task_status=task_status)
+        ended.set()
+
+    url = await nursery.start(run)
+    await lines.wait_for("The operator is ready.")
+    await eventually(lambda: module.fields, timeout=90)
+    async with httpx.AsyncClient(base_url=url, timeout=90) as client:
+        response = await client.get("/")
+    assert response.json() == {"kopf-example-1": "value"}
+    signal.raise_signal(signal.SIGTERM)
+    with trio.fail_after(90):
+        await ended.wait()
+    assert_shows_what_its_page_says("12-embedded", lines)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/main.py")), ids=lambda path: path.parent.name)

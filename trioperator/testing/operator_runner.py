@@ -28,8 +28,8 @@ __all__ = ["OperatorRunner", "open_runner", "open_unchecked_runner"]
 
 # Seconds for objects that are being deleted at the end of a test, until they count as stuck.
 _DELETION_TIMEOUT: Final = 5.0
-# Seconds of virtual time in which a restarted operator would write what it writes.
-_RESTART_TIME: Final = 60.0
+# Seconds of virtual time in which an operator does what is due.
+_SETTLING: Final = 60.0
 
 
 @contextlib.asynccontextmanager
@@ -175,8 +175,9 @@ class OperatorRunner:
     async def assert_converged(self, seconds: float = 3600) -> None:
         """Wait so many seconds, and raise AssertionError if the operator writes anything, or a handler fails in them.
 
-        Let what is due be done before. Use virtual time. Events, leases and peerings do not count.
+        They begin after a minute for what is due now. Use virtual time. Events, leases and peerings do not count.
         """
+        await trio.sleep(_SETTLING)
         writes, failures = len(self.writes), len(self._journal.failures)
         await trio.sleep(seconds)
         written = [*self.writes][writes:]
@@ -191,12 +192,13 @@ class OperatorRunner:
     async def assert_idempotent(self) -> None:
         """Restart the operator in order, and raise AssertionError if that writes anything within a minute.
 
-        Use virtual time. Events, leases and peerings do not count.
+        Before that, there is a minute for what is due now. Use virtual time. Events, leases and peerings do not count.
         """
+        await trio.sleep(_SETTLING)
         await self.stop()
         writes = len(self.writes)
         await self.start()
-        await trio.sleep(_RESTART_TIME)
+        await trio.sleep(_SETTLING)
         written = [*self.writes][writes:]
         if written:
             raise AssertionError(_list_writes("The operator is not idempotent. After a restart it wrote", written))
