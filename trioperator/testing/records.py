@@ -28,7 +28,8 @@ class Records(deque[T]):
 
         Raises AttributeError for unknown attributes.
         """
-        return [record for record in self if all(getattr(record, name) == value for name, value in wanted.items())]
+        records = list(self)  # threads may add others meanwhile
+        return [record for record in records if all(getattr(record, name) == value for name, value in wanted.items())]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
