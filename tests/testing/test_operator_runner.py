@@ -223,7 +223,7 @@ async def test_an_operator_that_goes_on_writing_has_not_converged(
 
     await cluster.create(CONFIG_MAP)
     await operator.start()
-    with pytest.raises(AssertionError, match=r"In 3600 seconds it wrote 12 times:\n  PATCH /api.*/c .*\"at\":"):
+    with pytest.raises(AssertionError, match=r"In 3600 seconds it wrote \d+ times:\n  PATCH /api.*/c .*\"at\":"):
         await operator.assert_converged()
     with pytest.raises(AssertionError, match=r"is not idempotent. After a restart it wrote"):
         await operator.assert_idempotent()
