@@ -6,7 +6,7 @@ from typing import assert_never
 
 import pytest
 
-from trioperator.runtime.result import AGAIN, DONE, Again, Done, RequeueAt, Result
+from trioperator.runtime.result import AGAIN, DONE, Again, Done, RequeueAt, Result, earlier
 
 
 def describe(result: Result) -> str:
@@ -33,3 +33,16 @@ def test_results_are_values() -> None:
     assert len({DONE, Done(), AGAIN, Again(), RequeueAt(5), RequeueAt(5)}) == 3
     with pytest.raises(AttributeError):
         RequeueAt(5).time = 6  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (DONE, DONE, DONE),
+        (RequeueAt(5), DONE, RequeueAt(5)),
+        (DONE, RequeueAt(5), RequeueAt(5)),
+        (RequeueAt(6), RequeueAt(5), RequeueAt(5)),
+    ],
+)
+def test_of_two_parts_the_earlier_one_counts(one: Result, other: Result, expected: Result) -> None:
+    assert earlier(one, other) == expected

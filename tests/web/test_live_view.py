@@ -206,10 +206,13 @@ async def test_a_review_cannot_be_cancelled_as_its_write_would_be_allowed(
     assert not responses[0]["response"]["allowed"]
 
 
-async def test_a_requeued_object_does_not_wait_for_its_retry(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("decorator", [on.create, on.reconcile])
+async def test_a_requeued_object_does_not_wait_for_its_retry(
+    bench: Bench, caplog: pytest.LogCaptureFixture, decorator: Any
+) -> None:
     failed, again = trio.Event(), trio.Event()
 
-    @on.create("widgets", id="create", registry=bench.registry)
+    @decorator("widgets", id="create", registry=bench.registry)  # type: ignore[untyped-decorator]  # either of two
     async def create(retry: int, **_: Any) -> None:
         if not retry:
             failed.set()

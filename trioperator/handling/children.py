@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -16,6 +16,9 @@ from trioperator.handling.handler import HandlerFn, is_async, unwrap
 from trioperator.model.resource import Selector
 
 __all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "parse_mappers", "parse_owned"]
+
+#: What happens to a child that exists and differs from what is desired.
+Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete"]
 
 _FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment') or an Owned"
 
@@ -84,14 +87,23 @@ class Owned:
         @trioperator.on.reconcile("webapps", owns=[trioperator.Owned("deployments", bodies=True), "services"])
 
     With *bodies*, children of the kind are cached as a whole, and are in the argument ``children``; by default only
-    what is needed to notice their changes is. Raises TypeError for anything that names no kind.
+    what is needed to notice their changes is. *strategy* is what happens to a child that exists and differs:
+
+    - ``"in_place"``, the default: it is changed
+    - ``"recreate"``: it is changed, or deleted and created anew where fields differ that cannot be changed
+    - ``"on_delete"``: it stays as it is until somebody deletes it
+
+    Raises TypeError for anything that names no kind, ValueError for another strategy.
     """
 
-    __slots__ = ("bodies", "selector")
+    __slots__ = ("bodies", "selector", "strategy")
 
-    def __init__(self, *kind: str, bodies: bool = False) -> None:
+    def __init__(self, *kind: str, bodies: bool = False, strategy: Strategy = "in_place") -> None:
         if not kind or not all(isinstance(part, str) for part in kind):
             raise TypeError(f"{kind!r} names no kind of children: pass {_FORMS}.")
+        if strategy not in get_args(Strategy):
+            raise ValueError(f"The strategy {strategy!r} is none of {', '.join(map(repr, get_args(Strategy)))}.")
+        self.strategy = strategy
         self.selector = Selector.parse(*kind)
         self.bodies = bodies
 

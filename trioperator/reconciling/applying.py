@@ -10,9 +10,9 @@ import msgspec
 
 from trioperator.client.adoption import adopt
 from trioperator.client.kinds import to_dict
-from trioperator.errors import ConfigError, ConflictError, NotFoundError, PausedError, TrioperatorError
+from trioperator.errors import ConfigError, ConflictError, InvalidError, NotFoundError, PausedError, TrioperatorError
 from trioperator.handling import guard
-from trioperator.handling.children import Child, Desired
+from trioperator.handling.children import Child, Desired, Strategy
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.kube.client import Client, Params
 from trioperator.model.resource import Resource
@@ -23,6 +23,8 @@ from trioperator.reconciling.watches import RelatedKind, RelatedWatches
 __all__ = ["Applier", "ForeignChildError"]
 
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
+# Of a name, so much leaves room for what makes it unique: the shortest limit of names is 63.
+_MAX_PREFIX: Final = 50
 # The server's own, as objects have them that were read: they are no desired state, or are preconditions.
 _SERVERS: Final = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
 
@@ -38,6 +40,7 @@ class _Manifest(NamedTuple):
     kind: RelatedKind
     key: ChildKey
     body: bytes
+    strategy: Strategy
 
     @property
     def path(self) -> str:
@@ -93,16 +96,16 @@ class Applier:
             for record in list(kind.owned_by(cause.raw["metadata"]["uid"])):
                 foreign = record.fields is None or record.deleting
                 if not foreign and (*where, record.namespace, record.name) not in kept_names:
-                    await self._delete(kind, record, cause)
+                    await self._delete(kind, record, cause, why="it is not desired any more")
 
-    async def _delete(self, kind: RelatedKind, record: RelatedRecord, cause: ReconcileCause) -> None:
+    async def _delete(self, kind: RelatedKind, record: RelatedRecord, cause: ReconcileCause, *, why: str) -> None:
         path = kind.resource.get_path(record.namespace or None, record.name)
         body = {"preconditions": {"uid": record.uid}, "propagationPolicy": "Background"}
         with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, and perhaps another one has its name
             await self._client.delete(path, body=body)
         record.deleting = True
         key = ChildKey(kind.resource, record.namespace, record.name)
-        cause.logger.info("%s is deleted: it is not desired any more.", key)
+        cause.logger.info("%s is deleted: %s.", key, why)
 
     def _prepare(self, desired: Desired, handler: ReconcileHandler, cause: ReconcileCause) -> dict[Child, _Manifest]:
         """Return the children, complete: with their names, their namespaces and the object as their owner."""
@@ -141,7 +144,8 @@ class Applier:
         version = api_version.rpartition("/")[2]
         resource = Resource(kind.resource.group, version, kind.resource.plural, kind=name)
         encoded = msgspec.json.encode(body, order="deterministic")
-        return _Manifest(child, kind, ChildKey(resource, namespace, metadata["name"]), encoded)
+        key = ChildKey(resource, namespace, metadata["name"])
+        return _Manifest(child, kind, key, encoded, kind.owners[handler].strategy)
 
     def _find_kind(self, handler: ReconcileHandler, api_version: str, name: str) -> RelatedKind:
         if not (api_version and name):
@@ -161,13 +165,27 @@ class Applier:
             _check_owner(record, manifest, cause, applied)
             if record.deleting:
                 return False  # the handler is called again when it is gone
-        digest = hash(manifest.body)
-        if record is None or applied != Applied(record.uid, digest, record.fields):
-            record = await self._send(manifest, force=record is not None)
-            schedule.applied[key] = Applied(record.uid, digest, record.fields)
+        if not _is_as_desired(record, manifest, applied):
+            try:
+                record = await self._send(manifest, force=record is not None)
+            except InvalidError:
+                if record is None or manifest.strategy != "recreate":
+                    raise
+                await self._make_room(manifest, record, cause)
+                return False  # the handler is called again when it is gone
+            schedule.applied[key] = Applied(record.uid, hash(manifest.body), record.fields)
             cause.logger.info("%s is applied.", key)
+        assert record is not None
         ready = manifest.child.ready
         return ready is None or bool(guard.call("The function ready= of {}", key, ready, record.decode()))
+
+    async def _make_room(self, manifest: _Manifest, record: RelatedRecord, cause: ReconcileCause) -> None:
+        """Delete a child that cannot be changed, to be created anew. Raises InvalidError if it could not be, either."""
+        body = msgspec.json.decode(manifest.body)
+        body["metadata"]["generateName"] = f"{body['metadata'].pop('name')[:_MAX_PREFIX]}-"
+        path = manifest.key.resource.get_path(manifest.key.namespace or None)
+        await self._client.post(path, body, params={"dryRun": "All"})
+        await self._delete(manifest.kind, record, cause, why="its fields cannot be changed, and it is created anew")
 
     async def _send(self, manifest: _Manifest, *, force: bool) -> RelatedRecord:
         """Apply a child server-side. Fields of others are taken over by *force*, if it is known to be the object's."""
@@ -190,6 +208,13 @@ def _check_owner(record: RelatedRecord, manifest: _Manifest, cause: ReconcileCau
         f"it exists, and is not owned by {cause.raw.get('kind')} {cause.raw['metadata']['name']}: it is left as it is."
         " Delete it, or give the child another name"
     )
+
+
+def _is_as_desired(record: RelatedRecord | None, manifest: _Manifest, applied: Applied | None) -> bool:
+    """Check whether a child need not be applied: it is as it was applied before, or stays as it is anyway."""
+    if record is None:
+        return False
+    return manifest.strategy == "on_delete" or applied == Applied(record.uid, hash(manifest.body), record.fields)
 
 
 def _sort(children: Sequence[Child]) -> Iterator[Child]:

@@ -14,7 +14,7 @@ import trio
 from trioperator.errors import UserCodeError
 from trioperator.handling import guard
 from trioperator.handling.cause import ObjectCause
-from trioperator.handling.children import Mapper
+from trioperator.handling.children import Mapper, Owned
 from trioperator.handling.filters import call_with
 from trioperator.handling.indexing import Indices
 from trioperator.handling.reconciling import ReconcileHandler
@@ -45,7 +45,7 @@ class RelatedKind:
 
     def __init__(self, watches: RelatedWatches, resource: Resource) -> None:
         self.resource = resource
-        self.owners: frozenset[ReconcileHandler] = frozenset()
+        self.owners: dict[ReconcileHandler, Owned] = {}
         self.mappers: tuple[tuple[ReconcileHandler, Mapper], ...] = ()
         self.whole = False
         self.caches: dict[str | None, RelatedCache] = {}
@@ -215,7 +215,7 @@ class RelatedWatches:
             for owned in handler.owns:
                 for resource in selections[owned.selector]:
                     kind = kinds.setdefault(resource, RelatedKind(self, resource))
-                    kind.owners |= {handler}
+                    kind.owners.setdefault(handler, owned)
                     kind.whole = kind.whole or owned.bodies
             for mapper in handler.mappers:
                 for resource in selections[mapper.selector]:

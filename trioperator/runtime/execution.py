@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -29,9 +29,10 @@ from trioperator.runtime.interrupter import Interrupter
 from trioperator.runtime.patching.pending import PendingPatches
 from trioperator.runtime.progress.progress import Progress
 from trioperator.runtime.progress.saver import Saver
+from trioperator.runtime.result import Result
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Execution", "Executor"]
+__all__ = ["Execution", "Executor", "ReconcilesLevel"]
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
 _INTERRUPTIONS = 3
@@ -117,6 +118,17 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         finally:
             current_cause.reset(token)
         own.finish(outcome.result)
+
+
+class ReconcilesLevel(Protocol):
+    """What calls the reconcile handlers of objects, as the reconciler uses it. No method but ``run`` waits."""
+
+    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
+    def has_work(self, state: ObjectState, /) -> bool: ...
+    def has_failed(self, state: ObjectState, /) -> bool: ...
+    def expedite(self, state: ObjectState, /) -> bool: ...
+    def forget(self, state: ObjectState, /) -> None: ...
+    async def run(self, state: ObjectState, /) -> Result: ...
 
 
 class Execution:

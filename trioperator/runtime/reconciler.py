@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import msgspec
 import trio
@@ -28,28 +27,17 @@ from trioperator.model.patch import Patch
 from trioperator.runtime.cache import ObjectState, WatchEvent
 from trioperator.runtime.causes import TITLES, CauseFactory, Change
 from trioperator.runtime.daemons.manager import DaemonManager
-from trioperator.runtime.execution import Execution, Executor
+from trioperator.runtime.execution import Execution, Executor, ReconcilesLevel
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.patching.patcher import Patcher
 from trioperator.runtime.patching.requests import StaleError
 from trioperator.runtime.progress.saver import open_saver
-from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result
+from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result, earlier
 
-__all__ = ["Reconciler", "ReconcilesLevel"]
+__all__ = ["Reconciler"]
 
 # How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
 _LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
-
-
-class ReconcilesLevel(Protocol):
-    """What calls the reconcile handlers of objects, as the reconciler uses it. No method but ``run`` waits."""
-
-    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
-    def has_work(self, state: ObjectState, /) -> bool: ...
-    def has_failed(self, state: ObjectState, /) -> bool: ...
-    def expedite(self, state: ObjectState, /) -> bool: ...
-    def forget(self, state: ObjectState, /) -> None: ...
-    async def run(self, state: ObjectState, /) -> Result: ...
 
 
 class Reconciler:
@@ -126,9 +114,8 @@ class Reconciler:
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
-        if state.events or state.cache.retired or self._level.has_work(state):
-            return True
-        return self._daemons.changed_body(state) is not None
+        is_triggered = self._level.has_work(state) or self._daemons.changed_body(state) is not None
+        return bool(state.events) or state.cache.retired or is_triggered
 
     def has_failed(self, state: ObjectState) -> bool:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
@@ -136,10 +123,9 @@ class Reconciler:
 
     def expedite(self, state: ObjectState) -> bool:
         """Let be due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
-        if self._level.expedite(state):
-            self._failures.pop(state, None)
+        expedited = self._level.expedite(state)
         if state.body is None:
-            return self._level.has_work(state)
+            return expedited
         self._failures.pop(state, None)
         progress = self._progress.get(state)
         if progress is not None:
@@ -235,7 +221,7 @@ class Reconciler:
             return self._next(state)
         if is_released:
             state.release()
-        return _earlier(result, due)
+        return earlier(result, due)
 
     async def _reconcile_newest(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
@@ -264,12 +250,11 @@ class Reconciler:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
         assert state.body is not None
         logger = state.make_logger()
-        handlers = state.cache.kind.handlers
-        if handlers.spawning:
+        if state.cache.kind.handlers.spawning:
             finalized = has_finalizer(state.body, self._finalizer)
             if await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
                 return self._next(state)
-        if handlers.spawning or handlers.reconciles:
+        if state.cache.kind.handlers.spawning or state.cache.kind.handlers.reconciles:
             return await self._store_pending(state, logger)
         await self._store_pending(state, logger)
         state.release()
@@ -413,9 +398,3 @@ class Reconciler:
         if handlers.changes:
             logger.debug("Deleted, really deleted, and we are notified.")
         return DONE
-
-
-def _earlier(one: Result, other: Result) -> Result:
-    """Return the result of two parts of a reconcile, both of which have done what they can for now."""
-    times = [result.time for result in (one, other) if isinstance(result, RequeueAt)]
-    return RequeueAt(min(times)) if times else DONE

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["AGAIN", "DONE", "Again", "Done", "RequeueAt", "Result"]
+__all__ = ["AGAIN", "DONE", "Again", "Done", "RequeueAt", "Result", "earlier"]
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -27,3 +27,9 @@ Result: TypeAlias = Done | Again | RequeueAt
 
 DONE: Final = Done()
 AGAIN: Final = Again()
+
+
+def earlier(one: Result, other: Result) -> Result:
+    """Return the result of two parts of a reconcile, each of which has done what it can for now."""
+    times = [result.time for result in (one, other) if isinstance(result, RequeueAt)]
+    return RequeueAt(min(times)) if times else DONE
