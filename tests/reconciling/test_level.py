@@ -13,6 +13,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.reconciling.conftest import config_map, names_of, requests_of
 from tests.runtime.conftest import Bench, settle, widget
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
@@ -119,6 +120,23 @@ async def test_a_patch_can_be_stored_while_it_runs(bench: Bench, autojump_clock:
         await settle(60)
     assert seen == ["Working"]
     assert (await bench.cluster.get("widgets", "w"))["status"] == {"phase": "Done"}
+
+
+async def test_it_sees_its_own_writes_before_the_watch_brings_them(bench: Bench, autojump_clock: MockClock) -> None:
+    seen: list[int] = []
+
+    @on.reconcile("widgets", registry=bench.registry)
+    async def reconcile(status: Mapping[str, Any], patch: trioperator.Patch) -> trioperator.Requeue | None:
+        seen.append(status.get("count", 0))
+        patch.status["count"] = seen[-1] + 1
+        return trioperator.Requeue(after=1) if len(seen) < 4 else None
+
+    plan = FaultPlan()
+    plan.add(Fault.lag(30), resource="widgets", watch=True)
+    await bench.cluster.create(widget())
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(10)
+        assert seen == [0, 1, 2, 3]
 
 
 async def test_an_object_that_is_being_deleted_is_left_alone(bench: Bench, autojump_clock: MockClock) -> None:
