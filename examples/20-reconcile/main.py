@@ -5,10 +5,11 @@ from typing import Any
 
 import trioperator
 
-OWNED = [trioperator.Owned("deployments.apps", bodies=True), "services", "ingresses.networking.k8s.io"]
 
-
-@trioperator.on.reconcile("kopfexamples", owns=OWNED)
+@trioperator.on.reconcile(
+    "kopfexamples",
+    owns=[trioperator.Owned("deployments.apps", bodies=True), "services", "ingresses.networking.k8s.io"],
+)
 def web_app(name: str, spec: trioperator.Spec, children: Any, patch: trioperator.Patch) -> Iterator[dict[str, Any]]:
     labels = {"app": name}
     container = {"name": "web", "image": spec.get("image", "nginx")}
