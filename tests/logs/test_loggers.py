@@ -19,6 +19,7 @@ from trioperator.logs import (
     get_logger,
     object_logger,
     observing_objects,
+    set_log_processors,
     trim_traceback,
 )
 
@@ -44,6 +45,30 @@ class TestLogger:
         record: Any = caplog.records[0]
         assert record.event_message == "5%"
         assert record.event_fields == {"a": 1, "b": "two words", "c": "word"}
+
+    @pytest.mark.parametrize("logger", [get_logger("x"), object_logger(REF), object_logger(REF, local=True)])
+    @pytest.mark.parametrize(
+        "args", [("plain",), ("%s is %d", "one", 1), ("%(a)s", {"a": 5}), (5,), ("100%",), (None,)]
+    )
+    def test_records_are_the_same_with_and_without_processors(
+        self, caplog: pytest.LogCaptureFixture, logger: Logger, args: tuple[Any, ...]
+    ) -> None:
+        for processors in [], [lambda _logger, _level, event: event]:
+            set_log_processors(processors)
+            logger.warning(*args)
+        set_log_processors([])
+        passing = {"created", "msecs", "relativeCreated"}
+        records = [
+            {key: value for key, value in vars(record).items() if key not in passing} for record in caplog.records
+        ]
+        assert len(records) == 2
+        assert records[0] == records[1]
+
+    def test_pairs_of_the_context_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        with structlog.contextvars.bound_contextvars(request=7):
+            object_logger(REF).warning("with")
+        object_logger(REF).warning("without")
+        assert caplog.messages == ["with request=7", "without"]
 
     @pytest.mark.parametrize(
         "key",

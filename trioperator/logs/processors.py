@@ -10,7 +10,7 @@ from trioperator.errors import ConfigError
 from trioperator.logs._structlog import DropEvent
 from trioperator.logs.records import represent
 
-__all__ = ["Processor", "process", "set_log_processors"]
+__all__ = ["Processor", "has_processors", "process", "set_log_processors"]
 
 #: A processor of structlog: gets the standard library's logger, the name of the level, and the event dict.
 Processor: TypeAlias = Callable[[Any, str, MutableMapping[str, Any]], Mapping[str, Any]]
@@ -51,6 +51,11 @@ class _Processors:
 
 _processors: Final = _Processors()
 process: Final = _processors.process
+
+
+def has_processors() -> bool:
+    """Return whether any processors are set."""
+    return bool(_processors.chosen)
 
 
 def set_log_processors(processors: Iterable[Processor]) -> None:
