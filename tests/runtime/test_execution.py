@@ -20,7 +20,7 @@ from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.model.resource import Selector
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.execution import Execution, Executor
-from trioperator.runtime.progress.saver import open_saver
+from trioperator.runtime.progress.saver import Saver
 
 WIDGETS = Selector.parse("widgets")
 
@@ -49,10 +49,10 @@ class Bench:
         progress = self.parts.progress
         change = self.parts.detect(self.state)
         progress.begin(self.state, change.cause, handlers)
-        async with open_saver(progress, self.parts.pending, state=self.state, logger=LOGGER) as saver:
-            nursery = saver.nursery
-            execution = Execution(self.executor, self.state, nursery=nursery, saver=saver, seen=change.encoded)
-            await execution.run(handlers, change.cause, lifecycle)
+        async with trio.open_nursery() as nursery:
+            with Saver(progress, self.parts.pending, state=self.state, nursery=nursery, logger=LOGGER) as saver:
+                execution = Execution(self.executor, self.state, nursery=nursery, saver=saver, seen=change.encoded)
+                await execution.run(handlers, change.cause, lifecycle)
 
     def states(self) -> dict[str, Any]:
         progress = self.parts.progress.get(self.state)

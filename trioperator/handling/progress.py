@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any, TypedDict, cast
 
@@ -135,6 +136,12 @@ def without_annotations(essence: BodyEssence, unwanted: Collection[str]) -> Body
     return reduced
 
 
+@functools.cache
+def _own_keys(prefix: str) -> tuple[str, frozenset[str]]:
+    """Return how the annotations of this prefix begin, and which of them are no records."""
+    return f"{prefix}/", frozenset({marker_key(prefix), f"{prefix}/{_LAST_HANDLED}"})
+
+
 class AnnotationsProgressStorage(ProgressStorage):
     """Storage of each handler's record as JSON in the annotation ``prefix/handler-id``."""
 
@@ -150,9 +157,8 @@ class AnnotationsProgressStorage(ProgressStorage):
         return annotation_keys(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
 
     def has_records(self, *, body: Body) -> bool:
-        mine = f"{self.prefix}/"
-        others = marker_key(self.prefix), f"{mine}{_LAST_HANDLED}"
-        return any(key.startswith(mine) and key not in others for key in annotations_of(body))
+        mine, others = _own_keys(self.prefix)
+        return any(key.startswith(mine) for key in annotations_of(body).keys() - others)
 
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         present = annotations_of(body)
@@ -187,8 +193,11 @@ class AnnotationsProgressStorage(ProgressStorage):
         mark_as_managed(self.prefix, body=body, patch=patch)
 
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
+        kept = annotations_of(essence)
+        if not kept:
+            return essence
         mine = f"{self.prefix}/"
-        return without_annotations(essence, [key for key in annotations_of(essence) if key.startswith(mine)])
+        return without_annotations(essence, [key for key in kept if key.startswith(mine)])
 
 
 class StatusProgressStorage(ProgressStorage):
@@ -213,7 +222,7 @@ class StatusProgressStorage(ProgressStorage):
             return None
 
     def has_records(self, *, body: Body) -> bool:
-        return bool(resolve(body, self.field))
+        return bool(resolve(body._raw, self.field))
 
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
         # All fields, so that no field of the previous record remains.

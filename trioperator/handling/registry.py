@@ -325,9 +325,12 @@ def handler_identity(handler: Handler) -> Hashable:
 
 
 def _deduplicated(handlers: Iterable[H]) -> tuple[H, ...]:
+    found = tuple(handlers)
+    if len(found) < 2:
+        return found
     seen: set[Hashable] = set()
     unique: list[H] = []
-    for handler in handlers:
+    for handler in found:
         key = handler_identity(handler)
         if key not in seen:
             seen.add(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -82,6 +82,8 @@ class HandlerPatch:
 
     def finish(self, result: Any) -> None:
         """Contribute what the handler wants, with its *result*, and was not contributed before."""
+        if result is None and not self.patch:
+            return
         try:
             wanted = merge_patches(self.patch, build_result_patch(result, handler_id=self._handler.id))
         except Exception as error:  # noqa: BLE001 -- any mapping of the user's
@@ -203,7 +205,8 @@ class Execution:
             self._saver.notify()
         tokens = current_cause.set(cause), current_subhandlers.set(subhandlers)
         try:
-            with self._interruptible(handler, cause) as interruption:
+            interruption = self._make_interruption(handler)
+            with self._listening(cause, interruption):
                 attempt = Attempt(
                     self._progress.states[handler.id].retries,
                     self._progress.states[handler.id].started,
@@ -254,16 +257,20 @@ class Execution:
 
         return Subhandlers(handler, inner, run)
 
-    @contextlib.contextmanager
-    def _interruptible(self, handler: ChangeHandler, cause: ChangeCause) -> Iterator[Interruption | None]:
-        """Let changes of the object interrupt the call in the block, if its handler wants that: but not for ever."""
+    def _make_interruption(self, handler: ChangeHandler) -> Interruption | None:
+        """Return an interruption if changes of the object shall interrupt the handler: but not for ever."""
         if not handler.interruptible or self._progress.interruptions(handler.id) >= _INTERRUPTIONS:
-            yield None
-            return
-        interruption = Interruption()
+            return None
+        return Interruption()
+
+    def _listening(
+        self, cause: ChangeCause, interruption: Interruption | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which changes of the object cause the interruption, if there is one."""
+        if interruption is None:
+            return contextlib.nullcontext()
         interrupter = Interrupter(self._state, cause, interruption, essences=self._executor.essences)
-        with self._state.listening(interrupter.handle):
-            yield interruption
+        return self._state.listening(interrupter.handle)
 
     def _move(self, handler: ChangeHandler, state: HandlerState) -> None:
         """Set a handler's new state, to be stored soon."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import trio
 
 from trioperator.clock import wall_now
 from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
+from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
@@ -31,7 +33,7 @@ from trioperator.runtime.execution import Execution, Executor, ReconcilesLevel
 from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.patching.patcher import Patcher
 from trioperator.runtime.patching.requests import StaleError
-from trioperator.runtime.progress.saver import open_saver
+from trioperator.runtime.progress.saver import Saver
 from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result, earlier
 
 __all__ = ["Reconciler"]
@@ -318,14 +320,13 @@ class Reconciler:
             return AGAIN
         selected = select_handlers(state.cache.kind.handlers, cause)
         progress = self._progress.begin(state, cause, selected)
-        now = wall_now()
-        if any(progress.states[handler.id].is_due(now) for handler in selected):
-            version = (cause.raw.get("metadata") or {}).get("resourceVersion")
-            cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)
+        if cause.logger.isEnabledFor(logging.DEBUG):
+            _report_begin(cause, [progress.states[handler.id] for handler in selected])
         try:
-            async with open_saver(self._progress, self._pending, state=state, logger=cause.logger) as saver:
-                execution = Execution(self._executor, state, nursery=saver.nursery, saver=saver, seen=change.encoded)
-                await execution.run(selected, cause, self._lifecycle)
+            async with trio.open_nursery() as nursery:
+                with Saver(self._progress, self._pending, state=state, nursery=nursery, logger=cause.logger) as saver:
+                    execution = Execution(self._executor, state, nursery=nursery, saver=saver, seen=change.encoded)
+                    await execution.run(selected, cause, self._lifecycle)
         except BaseException:  # cancelled: which handlers have ended has to be stored
             limit = min(_LAST_SAVE, self._settings.process.grace * _LAST_SAVE_SHARE)
             with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
@@ -369,7 +370,8 @@ class Reconciler:
             return
         last_handled = self._progress.last_handled(state)
         handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given
-        self._progress.record_handled(state, handled, records, cause.logger)
+        if not (change.current and handled == change.encoded and state.body is cause.raw):  # else it is there already
+            self._progress.record_handled(state, handled, records, cause.logger)
         before = state.body
         await self._patcher.store(state, records, cause.logger)
         last_handled.record(handled, change.encoded, finished=True)
@@ -398,3 +400,11 @@ class Reconciler:
         if handlers.changes:
             logger.debug("Deleted, really deleted, and we are notified.")
         return DONE
+
+
+def _report_begin(cause: ChangeCause, states: Iterable[HandlerState]) -> None:
+    """Log that a cause is handled, if any of its handlers is due."""
+    now = wall_now()
+    if any(state.is_due(now) for state in states):
+        version = (cause.raw.get("metadata") or {}).get("resourceVersion")
+        cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import msgspec
 import pytest
 import trio
@@ -11,7 +14,7 @@ from tests.runtime.conftest import settle
 from tests.runtime.harness import LOGGER, Harness
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.progress.saver import Saver, open_saver
+from trioperator.runtime.progress.saver import Saver
 from trioperator.runtime.progress.states import CauseProgress
 from trioperator.testing import Fault
 
@@ -30,6 +33,13 @@ def begin(harness: Harness, object: ObjectState) -> CauseProgress:
     return harness.progress.begin(object, harness.detect(object).cause, handlers)
 
 
+@contextlib.asynccontextmanager
+async def open_saver(harness: Harness, object: ObjectState) -> AsyncIterator[Saver]:
+    async with trio.open_nursery() as nursery:
+        with Saver(harness.progress, harness.pending, state=object, nursery=nursery, logger=LOGGER) as saver:
+            yield saver
+
+
 def saver_tasks(saver: Saver) -> int:
     return len(saver.nursery.child_tasks)
 
@@ -37,7 +47,7 @@ def saver_tasks(saver: Saver) -> int:
 async def test_no_task_is_started_when_nothing_is_due(harness: Harness, autojump_clock: MockClock) -> None:
     object = await harness.make("a")
     begin(harness, object)
-    async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+    async with open_saver(harness, object) as saver:
         saver.notify()
         assert saver_tasks(saver) == 0
         await trio.sleep(100)
@@ -47,7 +57,7 @@ async def test_no_task_is_started_when_nothing_is_due(harness: Harness, autojump
 async def test_progress_is_stored_when_it_is_due_and_not_before(harness: Harness, autojump_clock: MockClock) -> None:
     object = await harness.make("a")
     progress = begin(harness, object)
-    async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+    async with open_saver(harness, object) as saver:
         progress.plan_save(trio.current_time() + 5)
         saver.notify()
         saver.notify()
@@ -68,7 +78,7 @@ async def test_progress_is_stored_when_it_is_due_and_not_before(harness: Harness
 async def test_what_is_not_due_when_the_handlers_end_is_not_stored(harness: Harness, autojump_clock: MockClock) -> None:
     object = await harness.make("a")
     progress = begin(harness, object)
-    async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+    async with open_saver(harness, object) as saver:
         progress.plan_save(trio.current_time() + 5)
         saver.notify()
         await settle(1)
@@ -81,7 +91,7 @@ async def test_what_has_begun_is_stored_before_the_block_ends(harness: Harness, 
     object = await harness.make("a")
     progress = begin(harness, object)
     harness.plan.add(Fault.delay(before=3), method="PATCH")
-    async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+    async with open_saver(harness, object) as saver:
         progress.plan_save(trio.current_time())
         saver.notify()
         await settle(1)
@@ -95,7 +105,7 @@ async def test_failures_are_retried_with_a_backoff_and_end_no_handler(
     object = await harness.make("a")
     progress = begin(harness, object)
     rule = harness.plan.add(Fault.status(500), method="PATCH")
-    async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+    async with open_saver(harness, object) as saver:
         progress.plan_save(trio.current_time())
         saver.notify()
         await settle(21)
@@ -111,7 +121,7 @@ async def test_an_error_of_a_handler_is_raised_as_it_is(harness: Harness, autoju
     progress = begin(harness, object)
     progress.plan_save(trio.current_time() + 5)
     with pytest.RaisesGroup(pytest.RaisesExc(KeyError, match="x")):
-        async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+        async with open_saver(harness, object) as saver:
             saver.notify()
             raise KeyError("x")
     assert harness.patches == 0
@@ -122,7 +132,7 @@ async def test_what_a_timer_waits_for_is_stored_at_once(harness: Harness, autoju
     object = await harness.make("a")
     begin(harness, object)
     harness.pending.observe(object, Observer())  # daemons and timers run
-    async with open_saver(harness.progress, harness.pending, state=object, logger=LOGGER) as saver:
+    async with open_saver(harness, object) as saver:
         saver.notify()
         assert saver_tasks(saver) == 1
         await settle(10)

@@ -126,6 +126,8 @@ class Progress:
 
 
 def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
+    if len({handler.id for handler in handlers}) == len(handlers):
+        return
     for name, count in collections.Counter(handler.id for handler in handlers).items():
         if count > 1:
             logger.warning(
@@ -137,5 +139,7 @@ def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> No
 
 
 def _with_subhandlers(states: dict[str, HandlerState], known: Mapping[str, HandlerState]) -> dict[str, HandlerState]:
+    if not known:
+        return states
     refs = (ref for state in states.values() for ref in state.subrefs)
     return {ref: known[ref] for ref in refs if ref in known} | states

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 import trio
 
@@ -18,16 +17,17 @@ from trioperator.runtime.patching.pending import PendingPatches
 from trioperator.runtime.patching.requests import StaleError
 from trioperator.runtime.progress.progress import Progress
 
-__all__ = ["Saver", "open_saver"]
+__all__ = ["Saver"]
 
 # Between attempts to store the progress beside a handler at work, while the API fails.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
 
 
 class Saver:
-    """Storing of what is due of one object, beside its handlers. The *nursery* is around all of these.
+    """Storing of what is due of one object, beside its handlers, which are called in its ``with`` block.
 
-    Made by :func:`open_saver`. No task is started for an object that never has anything to store.
+    The *nursery* is around the block: what has begun to be stored is stored before that ends. No task is started for an
+    object that never has anything to store.
     """
 
     def __init__(
@@ -42,6 +42,16 @@ class Saver:
         self._serving = False
         self._closed = False
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Begin to store nothing more."""
+        self._closed = True
+        self._changed.set()
+        if self._serving:
+            self._pending.unobserve(self._state, self)
+
     def notify(self) -> None:
         """Check whether something is due, or will be."""
         if self._serving:
@@ -50,13 +60,6 @@ class Saver:
             self._serving = True
             self._pending.observe(self._state, self)
             self.nursery.start_soon(self._serve, name="saver")
-
-    def close(self) -> None:
-        """Begin to store nothing more."""
-        self._closed = True
-        self._changed.set()
-        if self._serving:
-            self._pending.unobserve(self._state, self)
 
     def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None:
         """Check whether something is due, as something was added to the pending patch."""
@@ -85,16 +88,3 @@ class Saver:
             return -math.inf
         progress = self._progress.get(self._state)
         return math.inf if progress is None or progress.save_at is None else progress.save_at
-
-
-@contextlib.asynccontextmanager
-async def open_saver(
-    progress: Progress, pending: PendingPatches, *, state: ObjectState, logger: Logger
-) -> AsyncIterator[Saver]:
-    """Open a saver for the handlers of one object. What it has begun to store is stored before the block ends."""
-    async with trio.open_nursery() as nursery:
-        saver = Saver(progress, pending, state=state, nursery=nursery, logger=logger)
-        try:
-            yield saver
-        finally:
-            saver.close()
