@@ -30,3 +30,7 @@ def test_no_name_is_called_missing_that_exists() -> None:
 def test_attributes_can_be_asked_for() -> None:
     assert not hasattr(trioperator, "KopfRunner")
     assert getattr(trioperator, "KopfRunner", None) is None
+
+
+def test_names_that_are_loaded_on_first_use_are_listed() -> None:
+    assert set(trioperator.__all__) <= set(dir(trioperator))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import trio
 
-from trioperator.coordination.identity import make_identity
 from trioperator.errors import ConfigError
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
@@ -18,9 +17,9 @@ from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import bound_contextvars
 from trioperator.model.memo import Memo
 from trioperator.model.namespaces import NamespacePattern
+from trioperator.plan import Flag, Plan
 from trioperator.runtime.scope import Scope
 from trioperator.settings import OperatorSettings
-from trioperator.supervisor import Flag, Plan, supervise
 from trioperator.web.endpoint import parse_endpoint
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ async def operator(
 
     See docs/embedding.md.
     """
+    from trioperator.supervisor import supervise  # loads all that runs operators, which few commands need
+
     _check_trio()
     plan = make_plan(
         name=name,
@@ -248,6 +249,8 @@ class OperatorOptions(TypedDict, total=False):
 
 def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     """Return the plan of an operator with these options. Raises TypeError or ConfigError for wrong ones."""
+    from trioperator.coordination.identity import make_identity
+
     rest: dict[str, Any] = {**options}
     name, registry, settings, memo = (rest.pop(key, None) for key in ("name", "registry", "settings", "memo"))
     _check_types(name=name, registry=registry, settings=settings, connection=options.get("connection"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -39,23 +39,26 @@ from trioperator.runtime.progress.progress import Progress
 from trioperator.runtime.progress.records import Records
 from trioperator.runtime.reconciler import Reconciler
 from trioperator.settings import OperatorSettings
-from trioperator.web.admission import Reviewer
-from trioperator.web.admission_service import Admission
-from trioperator.web.conversion import Converter
 
 if TYPE_CHECKING:
     from trioperator.telemetry.instruments import Instruments
     from trioperator.telemetry.tracing import Tracing
+    from trioperator.web.admission_service import Admission
 
 __all__ = [
+    "REVIEW_THREADS",
     "Machinery",
     "Views",
     "build_admission",
     "build_machinery",
     "build_views",
+    "check_webhooks",
     "make_elections",
     "make_instruments",
 ]
+
+#: Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
+REVIEW_THREADS: Final = 1000
 
 
 class Machinery(msgspec.Struct, frozen=True, eq=False):
@@ -118,6 +121,14 @@ def build_machinery(plan: Plan, client: Client, views: Views, invoker: Invoker, 
     return Machinery(reconciler, daemons, level)
 
 
+def check_webhooks(plan: Plan) -> None:
+    """Check the settings of webhooks, before anything is served. Raises ConfigError."""
+    from trioperator.web.admission_service import check_admission  # most operators have no webhooks
+
+    what = "Admission" if plan.registry.admission_handlers() else "Conversion"
+    check_admission(plan.settings.admission, what=what)
+
+
 def build_admission(
     plan: Plan,
     client: Client,
@@ -128,6 +139,9 @@ def build_admission(
     instruments: Instruments | None = None,
 ) -> Admission:
     """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
+    from trioperator.web.admission import Reviewer
+    from trioperator.web.admission_service import Admission
+    from trioperator.web.conversion import Converter
 
     def find_memo(uid: str | None) -> Callable[[], Any]:
         state = None if uid is None else find(uid)

@@ -26,10 +26,11 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
+from trioperator import machinery
 from trioperator.client.session import Session
 from trioperator.coordination.leadership import Leadership
 from trioperator.coordination.pauses import Pauses
@@ -47,7 +48,6 @@ from trioperator.kube.client import Client
 from trioperator.kube.connection import load_connection
 from trioperator.kube.credential_store import Login, login_in_thread, login_with
 from trioperator.logs import get_logger
-from trioperator.machinery import Views, build_admission, build_machinery, build_views, make_elections, make_instruments
 from trioperator.plan import Flag, Plan
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.activities import run_activity
@@ -61,7 +61,9 @@ from trioperator.sharding import Sharding, Tools
 from trioperator.shutdown import Shutdown, Work, drain, report_awaited, unwrap_group
 from trioperator.signals import HINT, handle_signals
 from trioperator.telemetry.parts import Parts
-from trioperator.web.admission_service import REVIEW_THREADS, Admission, check_admission
+
+if TYPE_CHECKING:
+    from trioperator.web.admission_service import Admission
 
 __all__ = ["Flag", "Plan", "supervise"]
 
@@ -111,7 +113,7 @@ class _Operator:
         self._pauses = Pauses()
         self.core = CoreTasks()
         self._health = Health(self._pauses, stop, self.core)
-        self._instruments = make_instruments(plan)
+        self._instruments = machinery.make_instruments(plan)
         self._make_queue = open_workqueue if self._instruments is None else self._instruments.open_workqueue
         self._parts = Parts(plan.settings, self._pauses, self.work.running, self._instruments)
         self.endpoints = Endpoints(plan, self._health, self._parts)
@@ -148,18 +150,17 @@ class _Operator:
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         plan = self._plan
         if plan.registry.webhook_handlers():
-            what = "Admission" if plan.registry.admission_handlers() else "Conversion"
-            check_admission(plan.settings.admission, what=what)
+            machinery.check_webhooks(plan)
         with self._stop.starting():
             client = await self.session.open()
         if self._stop.requested.is_set():
             return
-        elections = make_elections(client, self._pauses, plan)
+        elections = machinery.make_elections(client, self._pauses, plan)
         fenced = client.fenced(self._pauses.check_write)
         recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
         if plan.registry.webhook_handlers():
-            invoker, find = self._make_invoker(REVIEW_THREADS), self._find_state
-            self._admission = build_admission(
+            invoker, find = self._make_invoker(machinery.REVIEW_THREADS), self._find_state
+            self._admission = machinery.build_admission(
                 plan, client, invoker, indices=self._indices, find=find, instruments=self._instruments
             )
         try:
@@ -213,17 +214,17 @@ class _Operator:
     async def _serve_until_paused(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch as a standby, and handle objects while the operator is active, until it is paused or stops."""
         stopping, invoker = trio.Event(), self._make_invoker()
-        views = build_views(self._plan, client, self._indices, invoker)
-        machinery = build_machinery(self._plan, client, views, invoker, stopping=stopping)
-        running = self._make_queue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
+        views = machinery.build_views(self._plan, client, self._indices, invoker)
+        built = machinery.build_machinery(self._plan, client, views, invoker, stopping=stopping)
+        running = self._make_queue(built.reconciler, limit=self._plan.settings.queueing.worker_limit)
         async with trio.open_nursery() as reporting:
             async with running as queue, trio.open_nursery() as companions:
-                await companions.start(machinery.daemons.serve)
-                watches = self._make_watch_manager(client, queue, machinery.daemons, views=views)
-                self._parts.replace(queue, watches, machinery.daemons, lambda _: machinery.reconciler)
+                await companions.start(built.daemons.serve)
+                watches = self._make_watch_manager(client, queue, built.daemons, views=views)
+                self._parts.replace(queue, watches, built.daemons, lambda _: built.reconciler)
                 failure = await self._watch(watches, task_status)
                 stopping.set()
-                self._drain(queue, machinery.daemons)
+                self._drain(queue, built.daemons)
                 reporting.start_soon(self._report_awaited, name="report")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
@@ -233,7 +234,7 @@ class _Operator:
     async def _serve_shards(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch everything, and handle the objects of some shards, until the operator is paused or stops."""
         invoker = self._make_invoker()
-        views = build_views(self._plan, client, self._indices, invoker)
+        views = machinery.build_views(self._plan, client, self._indices, invoker)
         tools = Tools(client, views, invoker, self.session.make_clients, self._make_queue)
         self._sharding = Sharding(self._plan, tools, self._stop)
         async with trio.open_nursery() as reporting:
@@ -317,7 +318,7 @@ class _Operator:
         queue: Queue,
         daemons: StopsDaemons,
         *,
-        views: Views,
+        views: machinery.Views,
         make_cache: Callable[..., ObjectCache] = ObjectCache,
     ) -> WatchManager:
         plan = self._plan

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from trioperator.kube.watch import RawObject
 from trioperator.logs import get_logger
 from trioperator.model.namespaces import NamespacePattern, is_exact, match_namespace
+
+if TYPE_CHECKING:
+    from trioperator.kube.watch import RawObject
 
 __all__ = ["ObservedItems", "Scope"]
 

@@ -24,10 +24,7 @@ from trioperator.web.conversion import Converter
 from trioperator.web.conversion_definitions import ConversionDefinitions
 from trioperator.web.managed import ManagedObjects
 
-__all__ = ["REVIEW_THREADS", "Admission", "check_admission"]
-
-#: Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
-REVIEW_THREADS: Final = 1000
+__all__ = ["Admission", "check_admission"]
 
 # Seconds for clearing the managed configurations when the operator stops.
 _RELEASE_TIMEOUT: Final = 5.0
