@@ -28,29 +28,40 @@ GROUP, VERSION, PLURAL, KIND = (
     if PEER
     else ("bench.trioperator.dev", "v1", "workloads", "Workload")
 )
+#: Plurals of further kinds without objects, which the operators watch, too.
+FURTHER: Final = [f"further{number}s" for number in range(1, int(os.environ.get("BENCH_KINDS") or 1))]
 NAMESPACE = "trioperator-bench"
 COLLECTION = f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/{PLURAL}"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"{PLURAL}.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"kind": KIND, "plural": PLURAL, "singular": KIND.lower()},
-        "versions": [
-            {
-                "name": VERSION,
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}},
-            }
-        ],
-    },
-}
+
+
+def _build_definition(plural: str, kind: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}},
+                }
+            ],
+        },
+    }
+
+
+_CRDS_OF_ALL: Final = [
+    _build_definition(PLURAL, KIND),
+    *(_build_definition(plural, plural.removesuffix("s").title()) for plural in FURTHER),
+]
 
 
 def build_object(name: str) -> dict[str, Any]:
@@ -78,12 +89,14 @@ def prepare(kubeconfig: pathlib.Path, *, timeout: float = 60.0) -> None:
     connection = Connection(load_target(kubeconfig))
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     _create(connection, "/api/v1/namespaces", namespace)
-    _create(connection, _CRDS, _CRD)
+    for definition in _CRDS_OF_ALL:
+        _create(connection, _CRDS, definition)
     deadline = time.monotonic() + timeout
-    while connection.request("GET", COLLECTION)[0] != 200:
-        if time.monotonic() > deadline:
-            raise ApiFailed(f"{COLLECTION} is not served after {timeout:.0f} s")
-        time.sleep(0.1)
+    for collection in [COLLECTION, *(COLLECTION.replace(PLURAL, plural) for plural in FURTHER)]:
+        while connection.request("GET", collection)[0] != 200:
+            if time.monotonic() > deadline:
+                raise ApiFailed(f"{collection} is not served after {timeout:.0f} s")
+            time.sleep(0.1)
     connection.close()
 
 
@@ -116,6 +129,7 @@ def remove_all_traces(kubeconfig: pathlib.Path) -> None:
     """Delete the objects, the resource and the namespace: for an API server that lives on."""
     clear_objects(kubeconfig)
     connection = Connection(load_target(kubeconfig))
-    connection.request("DELETE", f"{_CRDS}/{_CRD['metadata']['name']}")  # type: ignore[index]
+    for definition in _CRDS_OF_ALL:
+        connection.request("DELETE", f"{_CRDS}/{definition['metadata']['name']}")
     connection.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
     connection.close()

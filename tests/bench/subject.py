@@ -1,10 +1,10 @@
 """The operator that both frameworks run, as it is: only features of Kopf's documentation.
 
 The environment says what it is: ``BENCH_FRAMEWORK`` (``kopf`` or ``trioperator``), ``BENCH_STYLE`` (``sync`` or
-``async`` handlers), ``BENCH_RESOURCE`` (group, version and plural), ``BENCH_HANDLERS`` (``lifecycle``, ``events``,
-``indexing``, ``daemons``, ``timers`` or ``admission``), and ``BENCH_JOURNAL``, the file to which each call of a handler
-adds one line: what was called, for which object, and when. ``BENCH_PORT``, ``BENCH_CERT`` and ``BENCH_KEY`` are for the
-webhook server.
+``async`` handlers), ``BENCH_RESOURCE`` (group, version and plural), ``BENCH_KINDS`` (how many kinds, one by default),
+``BENCH_HANDLERS`` (``lifecycle``, ``events``, ``indexing``, ``daemons``, ``timers`` or ``admission``), and
+``BENCH_JOURNAL``, the file to which each call of a handler adds one line: what was called, for which object, and when.
+``BENCH_PORT``, ``BENCH_CERT`` and ``BENCH_KEY`` are for the webhook server.
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
             certfile=os.environ["BENCH_CERT"],
             pkeyfile=os.environ["BENCH_KEY"],
         )
+
+
+def ignore(**_: Any) -> None:
+    """Do nothing with the objects of further kinds: there are none."""
+
+
+for number in range(1, int(os.environ.get("BENCH_KINDS") or 1)):
+    kopf.on.event(*RESOURCE[:-1], f"further{number}s")(ignore)
 
 
 if HANDLERS == "events" and STYLE == "sync":
