@@ -8,6 +8,7 @@ Each path is run with few and with more objects: the difference is what an objec
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -82,17 +83,17 @@ def _build_object(number: int) -> dict[str, Any]:
     }
 
 
-async def run_path(path: str, count: int) -> None:
-    """Let an operator handle so many objects on the given path."""
+async def run_path(path: str, count: int, *, metrics: bool = False) -> None:
+    """Let an operator handle so many objects on the given path, with or without metrics."""
     cluster = Cluster()
     await cluster.apply(_CRD)
     for number in range(count if path == "restart" else 0):
         await cluster.create(_build_object(number))
     for _ in range(2 if path == "restart" else 1):
-        await _operate(path, cluster, count)
+        await _operate(path, cluster, count, metrics=metrics)
 
 
-async def _operate(path: str, cluster: Cluster, count: int) -> None:
+async def _operate(path: str, cluster: Cluster, count: int, *, metrics: bool) -> None:
     stop, settings = trio.Event(), trioperator.OperatorSettings()
     settings.posting.enabled = False
 
@@ -103,6 +104,7 @@ async def _operate(path: str, cluster: Cluster, count: int) -> None:
             connection=trioperator.ConnectionInfo(server="http://embedded"),
             transport=cluster.transport(),
             stop_flag=stop,
+            metrics_endpoint="http://127.0.0.1:0" if metrics else None,
             task_status=task_status,
         )
 
@@ -128,9 +130,10 @@ async def _send(path: str, cluster: Cluster, count: int) -> None:
             await cluster.delete("workloads", f"workload-{number}")
 
 
-def _count(path: str, count: int) -> int:
+def _count(path: str, count: int, *, metrics: bool = False) -> int:
     """Return the instructions of one run, in a process of its own."""
-    run = f"from tests.bench.instructions import main; main(['{path}:{count}'])"
+    options = ["--metrics"] if metrics else []
+    run = f"from tests.bench.instructions import main; main({[f'{path}:{count}', *options]})"
     code = "import trioperator" if path == "import" else run
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", code]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
@@ -141,7 +144,7 @@ def _count(path: str, count: int) -> int:
     return int(found[1])
 
 
-def count_all(paths: list[str]) -> dict[str, float]:
+def count_all(paths: list[str], *, metrics: bool = False) -> dict[str, float]:
     """Return the thousands of instructions per object on each path; for the import, of the process."""
     counts: dict[str, float] = {}
     for path in paths:
@@ -149,7 +152,8 @@ def count_all(paths: list[str]) -> dict[str, float]:
         if path == "import":
             counts[path] = _count(path, 0) / 1000
         else:
-            counts[path] = (_count(path, _MORE) - _count(path, _FEW)) / (_MORE - _FEW) / 1000
+            counts[path] = (_count(path, _MORE, metrics=metrics) - _count(path, _FEW, metrics=metrics)) / (_MORE - _FEW)
+            counts[path] /= 1000
     return counts
 
 
@@ -168,16 +172,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("paths", nargs="*", metavar="PATH", help=f"of {', '.join(PATHS)}; all without any")
     parser.add_argument("--against", type=pathlib.Path, metavar="FILE", help="compare with what --json has written")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the counts to it")
+    parser.add_argument("--metrics", action="store_true", help="let the operators have metrics")
     options = parser.parse_args(arguments)
     if options.paths and ":" in options.paths[0]:  # one run, under callgrind
         path, _, count = options.paths[0].partition(":")
-        trio.run(run_path, path, int(count), clock=trio.testing.MockClock(autojump_threshold=0))
+        run = functools.partial(run_path, path, int(count), metrics=options.metrics)
+        trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
         return 0
     if unknown := set(options.paths) - set(PATHS):
         parser.error(f"no such path: {', '.join(sorted(unknown))}; there are {', '.join(PATHS)}")
     if shutil.which("valgrind") is None:
         parser.error("valgrind is needed, whose tool callgrind counts")
-    counts = count_all(options.paths or list(PATHS))
+    counts = count_all(options.paths or list(PATHS), metrics=options.metrics)
     before = json.loads(options.against.read_text()) if options.against else {}
     print(_render(counts, before))
     if options.json:

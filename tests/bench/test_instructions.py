@@ -9,11 +9,13 @@ import pytest
 from tests.bench.instructions import PATHS, main, run_path
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path != "import"])
+@pytest.mark.parametrize(
+    ("path", "metrics"), [*((path, False) for path in PATHS if path != "import"), ("create", True)]
+)
 async def test_a_path_is_run_without_trouble(
-    path: str, autojump_clock: object, caplog: pytest.LogCaptureFixture
+    path: str, metrics: bool, autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await run_path(path, 2)
+    await run_path(path, 2, metrics=metrics)
     assert [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}] == []
 
 
