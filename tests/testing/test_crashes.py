@@ -97,6 +97,17 @@ async def test_ignored_fields_are_not_compared(operator: OperatorRunner, autojum
     assert await crash_at_every_write(scenario, ignore=["password"]) >= 2
 
 
+async def test_an_operator_may_crash_before_it_is_ready(autojump_clock: MockClock) -> None:
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        declare(named=True)
+        await cluster.apply(CRD)
+        await cluster.create(widget("w", size=1))
+        await operator.start()
+        await cluster.wait_for("widgets", "w", lambda found: found["status"]["size"] == 1)
+
+    assert await crash_at_every_write(scenario) >= 4
+
+
 async def test_crashes_need_virtual_time() -> None:
     async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
         raise AssertionError

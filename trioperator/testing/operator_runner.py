@@ -270,6 +270,9 @@ class _Run:
         try:
             with self.scope, bound_contextvars(operator=self._name) if self._name else contextlib.nullcontext():
                 await supervise(self.plan, task_status=task_status)
+            if self.scope.cancelled_caught:
+                with contextlib.suppress(RuntimeError):  # it has been ready before the crash
+                    task_status.started()
         finally:
             self.ended.set()
 
