@@ -69,7 +69,7 @@ def define(
         "metadata": {"name": f"{resource.plural}.{resource.group}"},
         "spec": {
             "group": resource.group,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "scope": "Cluster" if resource.namespaced is False else "Namespaced",
             "names": {
                 "kind": resource.kind,
                 "listKind": f"{resource.kind}List",

@@ -45,7 +45,7 @@ def v3_to_v2(spec, patch, **_):
 
 @kopf.on.event('{GROUP}', 'v3', 'boxes')
 def seen(type, name, spec, logger, **_):
-    logger.info(f"seen {{name}} {{spec['dimensions']}}")
+    logger.info(f"seen {{name}} {{spec.get('dimensions')}}")
 """
 NUMBER = {"type": "integer"}
 PROPERTIES: dict[str, Any] = {
@@ -119,7 +119,11 @@ def test_objects_are_converted_and_migrated_to_another_storage_version(
     plane.apply(box("old", "v1", size="3x4"))
     plane.apply(definition("v1", "v2", "v3", storage="v1"))
     operator = start_operator(OPERATOR)
-    assert "seen old [3, 4]" in operator.wait_for("seen old")
+    old = f"boxes.v3.{GROUP}/old"
+    wait_for(plane, "v3", "old")
+    plane.kubectl("wait", old, "--for=jsonpath={.spec.dimensions[0]}=3", "--timeout=90s")
+    plane.kubectl("annotate", old, "seen=yes")  # it may have been seen before the API server converted it
+    operator.wait_for("seen old [3, 4]")
     conversion = plane.get("crd", NAME)["spec"]["conversion"]
     assert conversion["strategy"] == "Webhook"
 

@@ -132,7 +132,7 @@ class Applier:
         for field in _SERVERS:
             metadata.pop(field, None)
         adopt(body, cause.raw, resource=kind.resource)
-        if not kind.resource.namespaced:
+        if kind.resource.namespaced is False:
             metadata.pop("namespace", None)
         elif not metadata.get("namespace"):
             raise ConfigError(f"{name} {metadata['name']} needs a metadata.namespace, as its owner has none")

@@ -196,7 +196,7 @@ class RelatedWatches:
         self._match(resources)
         wanted: dict[tuple[Resource, str | None], RelatedKind] = {}
         for resource, kind in self._kinds.items():
-            places = (None,) if namespaces is None or not resource.namespaced else namespaces
+            places = (None,) if namespaces is None or resource.namespaced is False else namespaces
             wanted |= {(resource, place): kind for place in places}
         for key in set(self._watches) - set(wanted):
             self._watches.pop(key).scope.cancel(reason="out of scope")
