@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from tests.apiserver.hooks import AUTHORITY, BUNDLE, HOST, Hooks, allow, configuration, deny, serve_hooks, webhook
@@ -160,3 +162,27 @@ async def test_a_write_starts_over_after_a_concurrent_change(autojump_clock: Moc
     await cluster.apply(configuration("Validating", "x", webhook(hooks, "/x")))
     changed = await cluster.patch("configmaps", "a", {"data": {"slow": "one"}})
     assert changed["data"] == {"quick": "one", "slow": "one"}
+
+
+async def test_a_call_that_is_cancelled_during_its_handshake_leaves_no_socket(nursery: trio.Nursery) -> None:
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    accepted = trio.Event()
+    ended = trio.Event()
+
+    async def accept(stream: trio.SocketStream) -> None:
+        accepted.set()
+        while await stream.receive_some():  # the handshake is not answered
+            pass
+        ended.set()
+
+    nursery.start_soon(trio.serve_listeners, accept, [listener])
+    config = ClientConfig(url=f"https://127.0.0.1:{listener.socket.getsockname()[1]}", ca_bundle=BUNDLE)
+    client = WebhookClient()
+    async with trio.open_nursery() as callers:
+        callers.start_soon(functools.partial(client.post, config, b"{}", timeout=60))
+        await accepted.wait()
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        callers.cancel_scope.cancel()
+    with trio.fail_after(60):
+        await ended.wait()
+    nursery.cancel_scope.cancel()

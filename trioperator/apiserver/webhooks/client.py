@@ -73,11 +73,12 @@ class WebhookClient:
         url, server_name = self._place(config, shown)
         client = self._client(config.ca_bundle, urlsplit(url).hostname or "")
         self._calls += 1
+        connecting = _Connecting()
+        request = _request(url, content, host=urlsplit(shown).netloc, server_name=server_name)
+        request.extensions["trace"] = connecting.trace
         try:
-            with trio.fail_after(timeout):
-                response = await client.send(
-                    _request(url, content, host=urlsplit(shown).netloc, server_name=server_name)
-                )
+            with connecting, trio.fail_after(timeout):
+                response = await client.send(request)
         except trio.TooSlowError:
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": context deadline exceeded') from None
         except Exception as error:
@@ -124,6 +125,28 @@ class WebhookClient:
                 client = httpx.AsyncClient(verify=context, timeout=None, trust_env=not is_local, limits=limits)
             self._clients[key] = client
         return client
+
+
+class _Connecting:
+    """The sockets of a request whose TLS handshakes are not complete: httpcore leaves them open if it is cancelled."""
+
+    def __init__(self) -> None:
+        self._sockets: list[trio.socket.SocketType] = []
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """See httpcore's extension ``trace``."""
+        if event == "connection.connect_tcp.complete":
+            self._sockets.append(info["return_value"].get_extra_info("socket"))
+        elif event == "connection.start_tls.complete":
+            self._sockets.clear()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for sock in self._sockets:
+                sock.close()
 
 
 def _request(url: str, content: bytes, *, host: str, server_name: str) -> httpx.Request:
