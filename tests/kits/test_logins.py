@@ -133,6 +133,7 @@ async def test_a_library_that_is_not_installed_has_no_credentials(monkeypatch: p
     def refuse(module: str) -> None:
         raise ModuleNotFoundError(name=module.partition(".")[0])
 
+    assert getattr(trioperator, name)  # which is loaded on first use
     monkeypatch.setattr("trioperator.kits.logins.importlib.import_module", refuse)
     assert await login(name) is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -235,18 +235,22 @@ async def test_errors_are_tried_again_with_a_growing_backoff(
 @pytest.mark.parametrize(
     ("options", "error", "delays"),
     [
-        ({"backoff": 7}, RuntimeError("boom"), [7, 7]),
-        ({}, trioperator.TemporaryError("wait", delay=30), [30, 30]),
-        ({"retries": 2}, RuntimeError("boom"), [0.1]),
-        ({}, trioperator.PermanentError("never"), []),
-        ({"errors": trioperator.ErrorsMode.IGNORED}, RuntimeError("boom"), []),
+        ({"backoff": 7}, lambda: RuntimeError("boom"), [7, 7]),
+        ({}, lambda: trioperator.TemporaryError("wait", delay=30), [30, 30]),
+        ({"retries": 2}, lambda: RuntimeError("boom"), [0.1]),
+        ({}, lambda: trioperator.PermanentError("never"), []),
+        ({"errors": trioperator.ErrorsMode.IGNORED}, lambda: RuntimeError("boom"), []),
     ],
 )
 async def test_the_options_of_retries_apply_to_errors_in_a_row(
-    bench: Bench, autojump_clock: MockClock, options: dict[str, Any], error: Exception, delays: list[float]
+    bench: Bench,
+    autojump_clock: MockClock,
+    options: dict[str, Any],
+    error: Callable[[], Exception],
+    delays: list[float],
 ) -> None:
     calls = Calls(bench, **options)
-    calls.fail = [error, error]
+    calls.fail = [error(), error()]
     await bench.cluster.create(widget())
     async with bench.running():
         await settle(3600)
