@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trioperator.cli.controls import CLIControls
 
-__all__ = ["CLIControls", "main"]
+if TYPE_CHECKING:
+    from trioperator.cli.click_types import LogFormatParamType
+
+__all__ = ["CLIControls", "LogFormatParamType", "main"]
 
 # The exit code of an interrupted command, as in trioperator.signals, which is not imported just to look.
 _INTERRUPTED: Final = 130
@@ -30,3 +33,13 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
 
             end_process_after(_PATIENCE)  # threads of handlers may keep Python from exiting
         raise
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name != "LogFormatParamType":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from trioperator.cli.click_types import LogFormatParamType  # Click is not needed otherwise
+
+        return LogFormatParamType
