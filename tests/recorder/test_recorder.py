@@ -461,3 +461,17 @@ async def test_anything_can_be_recorded(cluster: Cluster, autojump_clock: MockCl
         recorded.recorder.record({"name": 1, "namespace": []}, type="T", reason="R", message="", backoffs="x")  # type: ignore[arg-type]
         recorded.record("the last one")
         assert ("the last one", 1) in await recorded.events()
+
+
+@pytest.mark.parametrize("body", [b"null", b'{"metadata": {}}', b"[", b""])
+async def test_a_response_about_an_event_that_cannot_be_read_is_one_warning(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.answer(200, body), times=1, verb="create", resource="events")
+    async with recording(cluster, transport=FaultyTransport(cluster.transport(), plan)) as recorded:
+        recorded.record()
+        recorded.record(name="other", uid="u-2")
+        assert await recorded.events() == [("hello", 1)]
+    assert "The response about an event cannot be read; it may be posted: " in caplog.text
+    assert "Traceback" not in caplog.text

@@ -220,6 +220,8 @@ class EventRecorder:
             self._queue.clear()
         except TrioperatorError as error:
             self._report_error(series, namespace, error)
+        except msgspec.MsgspecError as error:
+            self._logger.warning("The response about an event cannot be read; it may be posted: %s.", error)
         except Exception:  # events are auxiliary: nothing about them ends the operator
             self._logger.exception("Failed to post an event. Ignoring and continuing.")
         self._forget(series)
