@@ -171,6 +171,22 @@ async def test_lightkube_is_logged_in(served: pathlib.Path, mode: str) -> None:
 
 
 @needs("lightkube")
+async def test_lightkube_works_in_memory(cluster: Cluster) -> None:
+    from lightkube import ApiError
+    from lightkube.models.meta_v1 import ObjectMeta
+    from lightkube.resources.core_v1 import ConfigMap
+
+    async with trioperator.open_client(connection=CONNECTION, transport=cluster.transport()) as client:
+        api = (await client.connection()).for_lightkube()
+        await api.create(ConfigMap(metadata=ObjectMeta(name="one"), data={"key": "value"}))
+        assert (await client.get("configmaps", "one"))["data"] == {"key": "value"}
+        assert [found.data async for found in api.list(ConfigMap) if found.data] == [{"key": "value"}]
+        with pytest.raises(ApiError, match='configmaps "two" not found'):
+            await api.get(ConfigMap, "two")
+        await api.close()
+
+
+@needs("lightkube")
 async def test_resources_of_lightkube_are_kinds(cluster: Cluster) -> None:
     from lightkube.models.meta_v1 import ObjectMeta
     from lightkube.resources.core_v1 import ConfigMap

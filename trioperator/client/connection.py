@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from trioperator.client.foreign_transport import lend_transport
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, decode_pem
 from trioperator.kube.tls_config import build_ssl_context, read_tls_config
@@ -110,9 +111,13 @@ class Connection(BaseConnection):
         return httpx.AsyncClient(transport=self._transport, **self._make_httpx_options())
 
     def for_lightkube(self) -> Any:
-        """Return an ``AsyncClient`` of lightkube with the current credentials."""
+        """Return an ``AsyncClient`` of lightkube with the current credentials, and the transport, if any."""
         lightkube = importlib.import_module("lightkube")
-        return lightkube.AsyncClient(config=lightkube.KubeConfig.from_dict(self.kubeconfig))
+        options: dict[str, Any] = {}
+        if self._transport is not None:
+            httpx = importlib.import_module("lightkube.core.exceptions").httpx
+            options["transport"] = lend_transport(self._transport, httpx)
+        return lightkube.AsyncClient(config=lightkube.KubeConfig.from_dict(self.kubeconfig), **options)
 
     async def for_kr8s(self) -> Any:
         """Return an ``Api`` of ``kr8s.asyncio`` with the current credentials."""
