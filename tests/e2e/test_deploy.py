@@ -6,13 +6,23 @@ import dataclasses
 import json
 import logging
 import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import pytest
 import trio
+import yaml
 
 import trioperator
 from tests.controlplane import ControlPlane
+from tests.e2e.deployment import Deployed, define, foreign_kinds
 from trioperator.kube.connection import load_connection
+
+__all__ = ["foreign_kinds"]
+
+Deploy: TypeAlias = Callable[..., Deployed]
 
 BASE = pathlib.Path(__file__).parents[2] / "deploy" / "base"
 EXAMPLE = {
@@ -21,6 +31,30 @@ EXAMPLE = {
     "metadata": {"name": "one", "namespace": "deployed"},
     "spec": {"field": "value"},
 }
+APP = """
+import os
+import trioperator
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.admission.server = trioperator.WebhookServer(
+        addr="127.0.0.1",
+        port=int(os.environ["WEBHOOKS_PORT"]),
+        certfile=os.environ["CERTIFICATES"] + "/tls.crt",
+        pkeyfile=os.environ["CERTIFICATES"] + "/tls.key",
+    )
+
+@trioperator.on.create("deployables", id="handle")
+@trioperator.on.delete("deployables", id="handle")
+async def handle(reason, **_):
+    return str(reason)
+
+@trioperator.on.validate("deployables", id="Check/It")
+async def check(spec, **_):
+    if spec.get("size", 0) > 10:
+        raise trioperator.AdmissionError("too large", code=400)
+"""
+
 ONE = ("kex", "one", "--namespace=deployed")
 
 
@@ -65,3 +99,58 @@ async def test_the_deployment_has_all_rights_that_it_needs(
             assert await handled.receive() == "delete"
             stop.set()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.fixture
+def deploy(controlplane: ControlPlane, tmp_path: pathlib.Path, foreign_kinds: None) -> Iterator[Deploy]:
+    """Return a function that applies what kustomize makes of a folder."""
+    deployed: list[Deployed] = []
+
+    def deploy(folder: pathlib.Path) -> Deployed:
+        built = list(yaml.safe_load_all(controlplane.kubectl("kustomize", str(folder))))
+        deployed.append(Deployed(controlplane, tmp_path, built))
+        deployed[-1].apply()
+        return deployed[-1]
+
+    try:
+        yield deploy
+    finally:
+        for each in deployed:
+            each.close()
+
+
+def test_an_operator_runs_with_the_base_that_is_made_for_it(
+    controlplane: ControlPlane, tmp_path: pathlib.Path, deploy: Deploy
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "crds.yaml").write_text(yaml.safe_dump(define("deployables.e2e.kopf.dev", "Deployable")))
+    options = ("--crds=crds.yaml", "--name=made", "--replicas=2", "--leader-elect", "--metrics", "--output=base")
+    subprocess.run([sys.executable, "-m", "trioperator", "manifests", "app.py", *options], cwd=tmp_path, check=True)
+    deployed = deploy(tmp_path / "base")
+    assert {each["kind"] for each in deployed.manifests} >= {"Certificate", "ServiceMonitor", "PodDisruptionBudget"}
+    operator = deployed.start()
+    operator.wait_for("The operator is ready.")
+    try:
+        denied = create(controlplane, "large", size=11)
+        assert denied.endswith('admission webhook "check.it.made.made" denied the request: too large')
+        assert create(controlplane, "small", size=1) == ""
+        one = ("deployables.e2e.kopf.dev/small", "--timeout=60s")
+        controlplane.kubectl("wait", "--for=jsonpath={.status.handle}=create", *one)
+        controlplane.kubectl("delete", *one)
+        assert controlplane.get("lease", "made", "--namespace=made")["spec"]["holderIdentity"] == "a-pod"
+        assert operator.stop() == 0
+        assert deployed.forbidden() == []
+        assert '"severity": "warn' not in operator.output
+    finally:
+        controlplane.kubectl("delete", "crd", "deployables.e2e.kopf.dev", "--wait=false")
+
+
+def create(controlplane: ControlPlane, name: str, **spec: Any) -> str:
+    """Create an object; return the error of the API server, if any."""
+    kubectl = [str(controlplane.assets / "kubectl"), f"--kubeconfig={controlplane.kubeconfig}"]
+    metadata = {"name": name, "namespace": "default"}
+    manifest = {"apiVersion": "e2e.kopf.dev/v1", "kind": "Deployable", "metadata": metadata, "spec": spec}
+    command = [*kubectl, "create", "-f", "-"]
+    text = json.dumps(manifest)
+    result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return result.stderr.strip()

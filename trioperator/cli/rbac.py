@@ -14,11 +14,10 @@ from trioperator.logs import configure, get_logger
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from trioperator.kube.client import Client
     from trioperator.model.resource import Resource
     from trioperator.permissions import Requirements, Rule
 
-__all__ = ["RbacOptions", "rbac"]
+__all__ = ["RbacOptions", "make_requirements", "parse_pair", "parse_rules", "rbac"]
 
 # The peering object of operators that name none.
 _DEFAULT_PEERING: Final = "default"
@@ -165,7 +164,7 @@ def rbac(
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
     if manifests and not embedded:
         raise typer.BadParameter("it requires --embedded.", param_hint="'--apply'")
-    account = _parse_pair(service_account, "--service-account")
+    account = parse_pair(service_account, "--service-account")
     options = RbacOptions(
         files=tuple(files or ()),
         modules=tuple(modules or ()),
@@ -178,16 +177,17 @@ def rbac(
         events=events,
         managed=managed,
         conversions=conversions,
-        ca_secret=_parse_pair(ca_secret, "--ca-secret"),
+        ca_secret=parse_pair(ca_secret, "--ca-secret"),
         name=name,
         account=account,
         manifests=tuple(manifests or ()) if embedded else None,
-        rules=_parse_rules(rules or ()),
+        rules=parse_rules(rules or ()),
     )
     _print_roles(options)
 
 
-def _parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
+def parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
+    """Parse the values of ``--rule``. Raises BadParameter."""
     from trioperator.permissions import parse_rule
 
     try:
@@ -196,7 +196,8 @@ def _parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
         raise typer.BadParameter(f"{error}.", param_hint="'--rule'") from None
 
 
-def _parse_pair(text: str | None, option: str) -> tuple[str, str] | None:
+def parse_pair(text: str | None, option: str) -> tuple[str, str] | None:
+    """Parse a namespace and a name, the value of an option. Raises BadParameter."""
     if text is None:
         return None
     namespace, _, name = text.partition("/")
@@ -221,7 +222,9 @@ def _print_roles(options: RbacOptions) -> None:
     import yaml
 
     from trioperator.cli.failures import report_failure
+    from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.loading import load_all
+    from trioperator.cli.manifests import load_manifests
     from trioperator.handling.registry import get_default_registry
     from trioperator.permissions import list_permissions, make_roles
 
@@ -231,8 +234,9 @@ def _print_roles(options: RbacOptions) -> None:
         load_all(options.files, options.modules)
         registry = get_default_registry()
         registry.check()
-        resources = trio.run(_discover, options.manifests)
-        requirements, problems = _make_requirements(options, resources)
+        manifests = None if options.manifests is None else load_manifests(options.manifests)
+        resources = trio.run(discover_kinds, manifests)
+        requirements, problems = make_requirements(options, resources)
         handlers = (*registry.resource_handlers(), *registry.webhook_handlers())
         permissions = list_permissions(handlers, resources, requirements)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
@@ -243,35 +247,8 @@ def _print_roles(options: RbacOptions) -> None:
     typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
 
 
-async def _discover(manifests: Sequence[str] | None) -> Collection[Resource]:
-    """Discover the resource kinds of the cluster, or of an embedded API server with these manifests."""
-    from trioperator.kube.client import open_client
-    from trioperator.kube.connection import load_connection
-    from trioperator.kube.connection_info import ConnectionInfo
-    from trioperator.settings import OperatorSettings
-
-    settings = OperatorSettings()
-    settings.networking.error_backoffs = ()
-    if manifests is None:
-        async with open_client(load_connection, settings=settings) as client:
-            return await _discover_with(client)
-    from trioperator.apiserver import Cluster
-    from trioperator.cli.manifests import apply_manifests, load_manifests
-
-    cluster = Cluster()
-    await apply_manifests(cluster, [each for each in load_manifests(manifests) if each.is_definition])
-    info = ConnectionInfo(server="http://embedded")
-    async with open_client(lambda: info, settings=settings, transport=cluster.transport()) as client:
-        return await _discover_with(client)
-
-
-async def _discover_with(client: Client) -> Collection[Resource]:
-    from trioperator.kube.discovery import discover
-
-    return (await discover(client)).resources
-
-
-def _make_requirements(options: RbacOptions, resources: Collection[Resource]) -> tuple[Requirements, list[str]]:
+def make_requirements(options: RbacOptions, resources: Collection[Resource]) -> tuple[Requirements, list[str]]:
+    """Return what the permissions depend on, and what is unclear, in sentences."""
     from trioperator.permissions import Requirements
     from trioperator.runtime.scope import Scope
 

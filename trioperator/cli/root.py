@@ -11,6 +11,7 @@ import typer
 
 from trioperator._version import __version__
 from trioperator.cli.cluster import cluster
+from trioperator.cli.deployment import manifests
 from trioperator.cli.peering import freeze, resume
 from trioperator.cli.rbac import rbac
 from trioperator.cli.run import run
@@ -30,6 +31,7 @@ app.command()(freeze)
 app.command()(resume)
 app.command()(cluster)
 app.command()(rbac)
+app.command()(manifests)
 app.command()(top)
 
 

@@ -1,0 +1,231 @@
+"""Tests for :mod:`trioperator.cli.deployment`: the command that makes a kustomize base."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+import trio
+import trio.testing
+import yaml
+from typer.testing import CliRunner, Result
+
+import trioperator
+from tests.runtime.conftest import CRD, PLAIN_CRD
+from trioperator.apiserver import Cluster
+from trioperator.apiserver.model.user import ANONYMOUS
+from trioperator.cli.failures import USAGE_ERROR
+from trioperator.cli.root import app as command
+from trioperator.clock import wall_now
+
+Invoke: TypeAlias = Callable[..., Result]
+
+APP = """
+import trioperator
+
+handled = []
+
+@trioperator.on.create("widgets")
+@trioperator.on.delete("widgets")
+async def handle(name, reason, patch, **_):
+    handled.append(str(reason))
+    patch.status["seen"] = name
+"""
+
+WEBHOOKS = """
+import trioperator
+
+@trioperator.on.validate("widgets")
+@trioperator.on.convert("widgets", from_="v1", to="v2")
+async def handle(**_): ...
+"""
+
+
+@pytest.fixture
+def invoke(restored_modules: None, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[Invoke]:
+    """Return a function that runs the command in this process, in the directory of the files."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "hooks.py").write_text(WEBHOOKS)
+    (tmp_path / "crds.yaml").write_text(yaml.safe_dump(CRD))
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(PLAIN_CRD))
+    monkeypatch.chdir(tmp_path)
+    registry, handlers = trioperator.get_default_registry(), logging.root.handlers[:]
+
+    def invoke(*args: str) -> Result:
+        trioperator.set_default_registry(trioperator.OperatorRegistry())
+        return CliRunner().invoke(command, ["manifests", *args])
+
+    yield invoke
+    trioperator.set_default_registry(registry)
+    logging.root.handlers[:] = handlers
+
+
+def load(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def test_the_manifests_are_printed_in_the_order_of_applying(invoke: Invoke) -> None:
+    objects = load(invoke("app.py", "--crds=crds.yaml", "--image=registry.example.com/it:1", "--name=it"))
+    assert [each["kind"] for each in objects] == [
+        "Namespace",
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "NetworkPolicy",
+        "Deployment",
+    ]
+    assert objects[1] == CRD
+    [container] = objects[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/it:1"
+    assert objects[0]["metadata"]["name"] == objects[-1]["metadata"]["namespace"] == "it"
+
+
+def test_a_base_is_written_and_the_same_the_next_time(invoke: Invoke, tmp_path: pathlib.Path) -> None:
+    options = ("hooks.py", "--crds=crds.yaml", "--replicas=2", "--leader-elect", "--metrics", "-o", "base")
+    assert invoke(*options).exit_code == 0
+    files = {path.name: path.read_bytes() for path in (tmp_path / "base").iterdir()}
+    resources = yaml.safe_load(files["kustomization.yaml"])["resources"]
+    assert sorted([*resources, "kustomization.yaml"]) == sorted(files)
+    assert len(files) == 11
+    again = invoke(*options)
+    assert "0 of 11 files in base have changed." in again.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "base").iterdir()} == files
+
+
+def test_changed_files_are_kept_without_force(invoke: Invoke, tmp_path: pathlib.Path) -> None:
+    options = ("app.py", "--crds=crds.yaml", "-o", "base")
+    assert invoke(*options, "--replicas=2", "--leader-elect").exit_code == 0
+    (tmp_path / "base" / "rbac.yaml").write_text("# mine\n")
+    refused = invoke(*options)
+    assert refused.exit_code == USAGE_ERROR
+    assert "rbac.yaml" in refused.stderr
+    assert (tmp_path / "base" / "rbac.yaml").read_text() == "# mine\n"
+    forced = invoke(*options, "--force")
+    assert forced.exit_code == 0
+    assert "base/poddisruptionbudget.yaml is not part of the base any more: delete it." in forced.stderr
+    assert yaml.safe_load((tmp_path / "base" / "deployment.yaml").read_text())["spec"]["replicas"] == 1
+
+
+def test_kinds_of_others_are_known_but_not_included(invoke: Invoke, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("widgets", "gadgets"))
+    assert "The resource gadgets does not exist" in invoke("app.py").stderr
+    objects = load(invoke("app.py", "--other-crds=other.yaml"))
+    assert "CustomResourceDefinition" not in {each["kind"] for each in objects}
+    [role] = [each for each in objects if each["kind"] == "ClusterRole"]
+    assert {"apiGroups": ["example.com"], "resources": ["gadgets"], "verbs": ["get", "list", "watch", "patch"]} in role[
+        "rules"
+    ]
+
+
+def test_webhooks_are_registered_in_the_manifests_or_by_the_operator(invoke: Invoke) -> None:
+    options = ("hooks.py", "--crds=crds.yaml")
+    own = {each["kind"]: each for each in load(invoke(*options))}
+    assert own["CustomResourceDefinition"]["spec"]["conversion"]["strategy"] == "Webhook"
+    assert own["ValidatingWebhookConfiguration"]["webhooks"][0]["name"] == "handle.trioperator.trioperator"
+    assert "admissionregistration.k8s.io" not in str(own["ClusterRole"])
+    managed = {
+        each["kind"]: each
+        for each in load(
+            invoke(
+                *options, "--managed=x.y", "--managed-conversions", "--ca-secret=trioperator/ca", "--pod-namespace=n"
+            )
+        )
+    }
+    assert managed["CustomResourceDefinition"] == CRD
+    assert not managed.keys() & {"ValidatingWebhookConfiguration", "Certificate", "Issuer"}
+    assert {"Service", "Role"} <= managed.keys()
+    assert "x.y" in str(managed["ClusterRole"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "pass files or modules"),
+        (["app.py", "-A", "-na"], "not both"),
+        (["app.py", "--force"], "it requires -o"),
+        (["app.py", "--ca-secret=a/b"], "it requires --managed"),
+        (["app.py", "--replicas=2"], "pass --leader-elect or --shards"),
+        (["app.py", "--name=It"], "The name 'It' is invalid"),
+        (["app.py", "--rule=get"], "a kind is PLURAL"),
+        (["app.py", "--crds=missing.yaml"], "Cannot read the manifests in missing.yaml"),
+        (["app.py", "--crds=app.py"], "not valid YAML"),
+        (["app.py", "--crds=kind.yaml"], "Secret it (document 1 of kind.yaml) is not a CustomResourceDefinition"),
+        (["missing.py"], "Cannot read the file missing.py"),
+    ],
+)
+def test_wrong_input_is_explained(invoke: Invoke, tmp_path: pathlib.Path, options: list[str], message: str) -> None:
+    (tmp_path / "kind.yaml").write_text("apiVersion: v1\nkind: Secret\nmetadata: {name: it}\n")
+    result = invoke(*options)
+    assert result.exit_code == USAGE_ERROR
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("scope", "tried"),
+    # With exact names, the operator lists namespaces only to say which do not exist, and needs no right for it.
+    [("--all-namespaces", set()), ("--namespace=def*", set()), ("--namespace=default", {("list", "namespaces")})],
+)
+async def test_the_operator_does_nothing_that_its_manifests_forbid(
+    invoke: Invoke,
+    scope: str,
+    tried: set[tuple[str, str]],
+    tmp_path: pathlib.Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    objects = load(await trio.to_thread.run_sync(invoke, "app.py", "--crds=crds.yaml", scope, "--leader-elect"))
+    cluster = Cluster(clock=wall_now, seed=0, authorization="rbac")
+    await cluster.apply(objects)
+    robot = "system:serviceaccount:trioperator:trioperator"
+    async with cluster.client() as client:
+        path = "/api/v1/namespaces/trioperator/serviceaccounts/trioperator/token"
+        token = (await client.post(path, json={"spec": {"expirationSeconds": 7200}})).json()["status"]["token"]
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.namespace = True, "trioperator"
+    registry = trioperator.OperatorRegistry()
+    handled = await trio.to_thread.run_sync(load_handlers, tmp_path / "app.py", registry)
+    patterns = [value for name, _, value in [scope.partition("=")] if value]
+    async with trio.open_nursery() as nursery:
+
+        async def operate() -> None:
+            await trioperator.operator(
+                registry=registry,
+                settings=settings,
+                standalone=True,
+                namespaces=patterns,
+                clusterwide=not patterns,
+                transport=cluster.transport(user=ANONYMOUS),
+                connection=trioperator.ConnectionInfo(server="http://cluster", token=token),
+            )
+
+        nursery.start_soon(operate)
+        await trio.sleep(30)
+        await cluster.apply(
+            {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one", "namespace": "default"}}
+        )
+        await trio.sleep(10)
+        assert (await cluster.get("widgets", "one"))["status"]["seen"] == "one"
+        await cluster.delete("widgets", "one")
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert handled == ["create", "delete"]
+    assert {(record.verb, record.resource) for record in cluster.requests.select(user=robot, status=403)} == tried
+    assert cluster.requests.select(user=robot, verb="update", status=200)  # the lease
+
+
+def load_handlers(file: pathlib.Path, registry: trioperator.OperatorRegistry) -> list[str]:
+    """Import a file, with its handlers in the registry; return the list of what is handled."""
+    trioperator.set_default_registry(registry)
+    spec = importlib.util.spec_from_file_location("app_of_manifests", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    handled: list[str] = module.handled
+    return handled

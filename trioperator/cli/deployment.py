@@ -1,0 +1,297 @@
+"""The command ``trioperator manifests``: the kustomize base of an operator."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from trioperator.cli.options import declare_option
+from trioperator.cli.rbac import RbacOptions, make_requirements, parse_pair, parse_rules
+from trioperator.errors import ConfigError
+from trioperator.logs import configure, get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from trioperator.cli.manifests import Manifest
+    from trioperator.deployment.base import OperatorParts
+    from trioperator.deployment.options import DeploymentOptions
+    from trioperator.handling.registry import OperatorRegistry
+    from trioperator.model.resource import Resource
+    from trioperator.permissions import Permissions
+
+__all__ = ["DeploymentRequest", "load_parts", "manifests", "parse_request"]
+
+_option: Final = functools.partial(declare_option, "DEPLOY")
+
+Files: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILES", help="Python files with handlers, by their paths in the image.", show_default=False
+    ),
+]
+Modules: TypeAlias = Annotated[
+    list[str] | None,
+    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+]
+Output: TypeAlias = Annotated[
+    str | None,
+    _option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write files in this directory; else print YAML."),
+]
+Force: TypeAlias = Annotated[bool, _option("--force", env="FORCE", help="Replace files that differ.")]
+Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the operator's objects.")]
+PodNamespace: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--pod-namespace",
+        env="POD_NAMESPACE",
+        metavar="NAME",
+        help="Namespace of the operator's pods; by default, it has the name of the operator.",
+    ),
+]
+CreateNamespace: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--create-namespace/--no-create-namespace", env="CREATE_NAMESPACE", help="Whether the namespace is included."
+    ),
+]
+Image: TypeAlias = Annotated[
+    str,
+    _option("--image", env="IMAGE", metavar="REF", help="Image whose entry point is trioperator run."),
+]
+Crds: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--crds", env="CRDS", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."),
+]
+OtherCrds: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs of kinds by others; repeatable."),
+]
+Clusterwide: TypeAlias = Annotated[
+    bool, _option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
+]
+Namespaces: TypeAlias = Annotated[
+    list[str] | None,
+    _option("-n", "--namespace", env="NAMESPACES", metavar="PATTERN", help="Handle these namespaces; repeatable."),
+]
+PeeringName: TypeAlias = Annotated[
+    str | None, _option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none.")
+]
+Replicas: TypeAlias = Annotated[int, _option("--replicas", env="REPLICAS", min=1, help="Number of pods.")]
+LeaderElect: TypeAlias = Annotated[bool, _option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
+Shards: TypeAlias = Annotated[
+    int, _option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
+]
+Metrics: TypeAlias = Annotated[
+    bool, _option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
+]
+Prometheus: TypeAlias = Annotated[
+    str,
+    _option("--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."),
+]
+Scanning: TypeAlias = Annotated[
+    bool, _option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
+]
+Events: TypeAlias = Annotated[
+    bool, _option("--events/--no-events", env="EVENTS", help="As for rbac: settings.posting.enabled.")
+]
+Managed: TypeAlias = Annotated[
+    str | None,
+    _option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
+]
+Conversions: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--managed-conversions",
+        env="MANAGED_CONVERSIONS",
+        help="As for rbac: settings.admission.managed_conversions.",
+    ),
+]
+CaSecret: TypeAlias = Annotated[
+    str | None,
+    _option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="As for rbac; then without cert-manager."),
+]
+Rules: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--rule", env="RULES", metavar="VERBS:KINDS", help="As for rbac: rights of handlers; repeatable."),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentRequest:
+    """Options of commands about deployments: those of the roles, of the deployment, and files with CRDs."""
+
+    rbac: RbacOptions
+    deployment: DeploymentOptions
+    crds: tuple[str, ...] = ()
+    other_crds: tuple[str, ...] = ()
+
+
+def manifests(
+    context: typer.Context,
+    files: Files = None,
+    modules: Modules = None,
+    output: Output = None,
+    force: Force = False,
+    name: Name = "trioperator",
+    pod_namespace: PodNamespace = None,
+    create_namespace: CreateNamespace = True,
+    image: Image = "operator",
+    crds: Crds = None,
+    other_crds: OtherCrds = None,
+    clusterwide: Clusterwide = False,
+    namespaces: Namespaces = None,
+    peering: PeeringName = None,
+    replicas: Replicas = 1,
+    leader_elect: LeaderElect = False,
+    shards: Shards = 1,
+    metrics: Metrics = False,
+    prometheus: Prometheus = "monitoring",
+    scanning: Scanning = True,
+    events: Events = True,
+    managed: Managed = None,
+    conversions: Conversions = False,
+    ca_secret: CaSecret = None,
+    rules: Rules = None,
+) -> None:
+    """Print or write the manifests of an operator's deployment: a kustomize base."""
+    from trioperator.cli.failures import report_failure
+
+    if force and output is None:
+        raise typer.BadParameter("it requires -o.", param_hint="'--force'")
+    configure(quiet=True)
+    try:
+        _make_base(parse_request(context.params), None if output is None else pathlib.Path(output), force=force)
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+
+
+def parse_request(params: Mapping[str, Any]) -> DeploymentRequest:
+    """Return the request for the parameters of a command. Raises BadParameter and ConfigError."""
+    from trioperator.deployment.options import DeploymentOptions
+
+    _check_usage(params)
+    rbac = _make_rbac_options(params)
+    deployment = DeploymentOptions(
+        name=params["name"],
+        namespace=params["pod_namespace"] or params["name"],
+        image=params["image"],
+        files=rbac.files,
+        modules=rbac.modules,
+        patterns=rbac.namespaces,
+        peering=params["peering"],
+        replicas=params["replicas"],
+        leader_elect=params["leader_elect"],
+        shards=params["shards"],
+        prometheus=params["prometheus"] if params["metrics"] else None,
+        create_namespace=params.get("create_namespace", False),
+    )
+    crds, other_crds = (tuple(params[key] or ()) for key in ("crds", "other_crds"))
+    return DeploymentRequest(rbac=rbac, deployment=deployment, crds=crds, other_crds=other_crds)
+
+
+def _check_usage(params: Mapping[str, Any]) -> None:
+    if not params["files"] and not params["modules"]:
+        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    if params["clusterwide"] and params["namespaces"]:
+        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    if params.get("ca_secret") is not None and params["managed"] is None and not params["conversions"]:
+        hint = "'--ca-secret'"
+        raise typer.BadParameter("it requires --managed or --managed-conversions.", param_hint=hint)
+
+
+def _make_rbac_options(params: Mapping[str, Any]) -> RbacOptions:
+    account = (params["pod_namespace"] or params["name"], params["name"])
+    has_lease = params["leader_elect"] or params["shards"] > 1
+    return RbacOptions(
+        files=tuple(params["files"] or ()),
+        modules=tuple(params["modules"] or ()),
+        namespaces=tuple(params["namespaces"] or ()),
+        standalone=params["peering"] is None,
+        peering=params["peering"],
+        lease=account if has_lease else None,
+        shards=params["shards"],
+        scanning=params["scanning"],
+        events=params["events"],
+        managed=params.get("managed"),
+        conversions=params.get("conversions", False),
+        ca_secret=parse_pair(params.get("ca_secret"), "--ca-secret"),
+        name=params["name"],
+        account=account,
+        rules=parse_rules(params["rules"] or ()),
+    )
+
+
+def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, force: bool) -> None:
+    from trioperator.deployment.base import FILES, KUSTOMIZATION, make_base
+    from trioperator.deployment.files import find_leftovers, render, write_files
+
+    base = make_base(request.deployment, load_parts(request))
+    if directory is None:
+        objects = [each for name, objects in base.items() if name != KUSTOMIZATION for each in objects]
+        typer.echo(render(objects), nl=False)
+        return
+    written = write_files(directory, {name: render(objects) for name, objects in base.items()}, force=force)
+    logger = get_logger("trioperator.cli")
+    for name in find_leftovers(directory, base, FILES):
+        logger.warning("%s is not part of the base any more: delete it.", directory / name)
+    typer.echo(f"{len(written)} of {len(base)} files in {directory} have changed.", err=True)
+
+
+def load_parts(request: DeploymentRequest) -> OperatorParts:
+    """Load the operator, and collect what its deployment is made of. What is unclear is logged. Raises ConfigError."""
+    import trio
+
+    from trioperator.cli.kinds import discover_kinds
+    from trioperator.cli.loading import load_all
+    from trioperator.cli.manifests import load_manifests
+    from trioperator.handling.registry import get_default_registry
+    from trioperator.permissions import list_permissions
+
+    load_all(request.rbac.files, request.rbac.modules)
+    registry = get_default_registry()
+    registry.check()
+    own, others = (_select_definitions(load_manifests(paths)) for paths in (request.crds, request.other_crds))
+    resources = trio.run(discover_kinds, [*own, *others])
+    requirements, problems = make_requirements(request.rbac, resources)
+    handlers = (*registry.resource_handlers(), *registry.webhook_handlers())
+    permissions = list_permissions(handlers, resources, requirements)
+    for problem in (*problems, *permissions.problems):
+        get_logger("trioperator.cli").warning("%s", problem)
+    return _make_parts(request, registry, definitions=own, resources=resources, permissions=permissions)
+
+
+def _make_parts(
+    request: DeploymentRequest,
+    registry: OperatorRegistry,
+    *,
+    definitions: Collection[Manifest],
+    resources: Collection[Resource],
+    permissions: Permissions,
+) -> OperatorParts:
+    from trioperator.deployment.base import OperatorParts
+
+    contents = [dict(manifest.content) for manifest in definitions]
+    return OperatorParts(
+        permissions=permissions,
+        definitions=sorted(contents, key=lambda content: str(content["metadata"]["name"])),
+        resources=resources,
+        admission=registry.admission_handlers(),
+        conversion=registry.conversion_handlers(),
+        registers=request.rbac.managed is not None,
+        converts=request.rbac.conversions,
+        has_authority=request.rbac.ca_secret is not None,
+    )
+
+
+def _select_definitions(manifests: Collection[Manifest]) -> list[Manifest]:
+    for manifest in manifests:
+        if manifest.content["kind"] != "CustomResourceDefinition":
+            raise ConfigError(f"{manifest} is not a CustomResourceDefinition.")
+    return list(manifests)

@@ -1,0 +1,45 @@
+"""The resource kinds that commands look up: in a cluster, or offline in an embedded API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from trioperator.cli.manifests import Manifest
+    from trioperator.kube.client import Client
+    from trioperator.model.resource import Resource
+
+__all__ = ["discover_kinds"]
+
+
+async def discover_kinds(manifests: Iterable[Manifest] | None) -> Collection[Resource]:
+    """Discover the resource kinds of the cluster, or of an embedded API server with the CRDs among these manifests.
+
+    Raises ConfigError if one of them is rejected.
+    """
+    from trioperator.kube.client import open_client
+    from trioperator.kube.connection import load_connection
+    from trioperator.kube.connection_info import ConnectionInfo
+    from trioperator.settings import OperatorSettings
+
+    settings = OperatorSettings()
+    settings.networking.error_backoffs = ()
+    if manifests is None:
+        async with open_client(load_connection, settings=settings) as client:
+            return await _discover_with(client)
+    from trioperator.apiserver import Cluster
+    from trioperator.cli.manifests import apply_manifests
+
+    cluster = Cluster()
+    await apply_manifests(cluster, [each for each in manifests if each.is_definition])
+    info = ConnectionInfo(server="http://embedded")
+    async with open_client(lambda: info, settings=settings, transport=cluster.transport()) as client:
+        return await _discover_with(client)
+
+
+async def _discover_with(client: Client) -> Collection[Resource]:
+    from trioperator.kube.discovery import discover
+
+    return (await discover(client)).resources
