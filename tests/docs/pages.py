@@ -14,6 +14,10 @@ _FENCE = re.compile(
     r"|^#+ (?P<heading>[^\n]+)$",
     re.DOTALL | re.MULTILINE,
 )
+_FILE = re.compile(
+    r"`([\w/.-]+\.[a-z]+)`[^`]*(?:`[^`\n]+`[^`]*)?:\n\n(?:<!-- snippet.*?-->\n)?```[a-z]+\n(.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 _TIME = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] ", re.MULTILINE)
 
 
@@ -60,8 +64,7 @@ def read_files(page: str) -> dict[str, str]:
 
     A file may be shown several times: the last block is how it is in the end.
     """
-    pattern = r"`([\w/.-]+\.[a-z]+)`[^`]*(?:`[^`\n]+`[^`]*)?:\n\n```[a-z]+\n(.*?)^```$"
-    return dict(re.findall(pattern, read(page), re.DOTALL | re.MULTILINE))
+    return dict(_FILE.findall(read(page)))
 
 
 def read_commands(page: str) -> list[tuple[str, str]]:

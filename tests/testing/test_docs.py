@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -10,14 +9,15 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tests.docs.pages import read_files
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text()
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 TUTORIAL = PAGE[PAGE.index("## From an empty folder") : PAGE.index("## The operator of a test")]
 
 
 def test_the_page_can_be_followed_word_by_word(tmp_path: Path) -> None:
-    files = dict(re.findall(r"`([a-z_]+\.[a-z]+)`[^`]*:\n\n```[a-z]+\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE))
+    files = read_files("docs/testing.md")
     assert list(files) == ["crd.yaml", "main.py", "test_main.py", "pytest.ini"]
     assert len(files["main.py"].splitlines()) <= 60
     (crashes,) = re.findall(
@@ -44,8 +44,3 @@ def test_the_page_can_be_followed_word_by_word(tmp_path: Path) -> None:
 def test_the_extra_brings_what_the_page_needs() -> None:
     assert "pip install 'trioperator[testing]'" in TUTORIAL
     assert '\ntesting = ["pytest>=' in (ROOT / "pyproject.toml").read_text()
-
-
-def test_all_snippets_are_python() -> None:
-    for snippet in SNIPPETS:
-        compile(snippet, "testing.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
