@@ -40,7 +40,7 @@ def test_documents_have_no_target(router: Router, path: str) -> None:
     assert router.resolve(path) is None
 
 
-@pytest.mark.parametrize("path", ["/api/v1/sheep", f"{CORE}/a/pods/b/log", "/api/v1/pods/b"])
+@pytest.mark.parametrize("path", ["/api/v1/sheep", f"{CORE}/a/pods/b/exec", "/api/v1/pods/b"])
 def test_unknown_resources_of_built_in_groups_are_404(router: Router, path: str) -> None:
     with pytest.raises(NotFoundError):
         router.resolve(path)

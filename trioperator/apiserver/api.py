@@ -15,13 +15,14 @@ from trioperator.errors import ApiError
 
 from .access.token_requests import TOKEN_REQUEST
 from .bodies.decoding import WriteOptions, decode_body, decode_object, read_write_options
-from .bodies.delete_options import parse_delete_options
+from .bodies.delete_options import parse_delete_options, parse_nested_options
 from .bodies.protobuf import MEDIA_TYPE, decode_protobuf
 from .documents import read_document
 from .gate import Gate
 from .model.errors import bad_request, method_not_allowed, render_status, request_too_large, unknown_resource
 from .model.kinds import Kind
 from .model.messages import Request, RequestLog, RequestRecord, Response, warning_headers
+from .reading.pod_logs import PodLogs, read_log_options
 from .reading.reader import Reader, read_version
 from .reading.views import View, negotiate
 from .routing import PageNotFoundError, Router, Target, subresource_verbs, verb_of
@@ -33,6 +34,7 @@ from .webhooks.conversion import Converter
 from .writing import scale_subresource
 from .writing.definition_registration import DefinitionRegistration
 from .writing.deleter import Deleter
+from .writing.eviction import EVICTION, Evictor
 from .writing.followups import FollowUps
 from .writing.garbage_collection import GarbageCollection
 from .writing.namespace_termination import NamespaceTermination
@@ -66,6 +68,8 @@ class Api:
         self.scale_writer = ScaleWriter(self.writer)
         self.deleter = Deleter(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.followups.run)
+        self._evictor = Evictor(state, self.writer, self.deleter)
+        self.pod_logs = PodLogs(state)
         self._connect_followups()
         self.writer.guard = gate.guard
         self.writer.check_creation = gate.check_creation
@@ -168,6 +172,10 @@ class Api:
         match verb:
             case "create" if target.kind.is_virtual or target.subresource == "token":
                 response = self._review(target, request)
+            case "create" if target.subresource == "eviction":
+                response = await self._evict(target, request)
+            case "get" if target.subresource == "log":
+                return self._read_log(target, request)
             case "watch":
                 return Response(200, self._watch(target, request, view))
             case "get" | "list":
@@ -189,6 +197,18 @@ class Api:
         else:
             answer = self.gate.reviews.answer(kind, target.namespace, review, request.user)
         return Response.of(answer, 201)
+
+    async def _evict(self, target: Target, request: Request) -> Response:
+        options = read_write_options("create", request)
+        sent = decode_body(EVICTION, request, options)
+        deletion = parse_nested_options(sent, request)
+        place = target.namespace, target.name
+        return Response.of(await self._evictor.evict(target.kind, place, sent, options=options, deletion=deletion), 201)
+
+    def _read_log(self, target: Target, request: Request) -> Response:
+        pod = self.state.require(target.kind, target.namespace, target.name)
+        log = self.pod_logs.read(pod, read_log_options(request.query))
+        return Response(200 if log else 204, log, "text/plain")  # as for Pods that have no node yet
 
     def _watch(self, target: Target, request: Request, view: View) -> Any:
         return self.reader.watch(target.kind, target.namespace, request.query, view)

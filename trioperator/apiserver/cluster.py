@@ -250,6 +250,17 @@ class Cluster:
         key = kind.key(self._namespace(kind, namespace), name)
         return ObjectWait(self._state.store, self._state.table(kind), key, show=show)
 
+    def write_log(self, pod: str, text: str, namespace: str | None = None, *, container: str = "") -> None:
+        """Append lines to what a container of a Pod has logged; *container* is needed if there are several.
+
+        No containers are run: their logs are what is written here, and go with the Pod. Those who follow the log get
+        the lines at once, and its end when the Pod has succeeded or failed, or is deleted. Raises NotFoundError if
+        there is no such Pod, ApiError (400) for a container that it does not have.
+        """
+        kind = self._kind("pods")
+        stored = self._state.require(kind, self._namespace(kind, namespace), pod)
+        self.api.pod_logs.write(stored, container, text)
+
     # -- garbage collection and controllers -----------------------------------------------------------------------
 
     @property

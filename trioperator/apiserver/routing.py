@@ -13,6 +13,7 @@ from .reading.reader import read_flag
 
 __all__ = ["PageNotFoundError", "Router", "Target", "subresource_verbs", "verb_of"]
 
+_CREATED: Final = frozenset({"eviction", "token"})  # subresources that are only created
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -85,11 +86,13 @@ def verb_of(request: Request, target: Target | None) -> str:
     verb = _VERBS.get(request.method, "")
     if target.name:
         if verb == "create":
-            return verb if target.subresource == "token" else ""
+            return verb if target.subresource in _CREATED else ""
         return verb if not (verb == "delete" and target.subresource) else ""
     return {"create": "create", "delete": "deletecollection"}.get(verb, "")
 
 
 def subresource_verbs(target: Target) -> tuple[str, ...]:
     """Return the verbs that the subresource allows."""
-    return {"token": ("create",), "finalize": ("update",)}.get(target.subresource, ("get", "patch", "update"))
+    if target.subresource in _CREATED:
+        return ("create",)
+    return {"finalize": ("update",), "log": ("get",)}.get(target.subresource, ("get", "patch", "update"))

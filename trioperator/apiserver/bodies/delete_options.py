@@ -15,7 +15,7 @@ from ..model.quoting import json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 
-__all__ = ["POLICIES", "DeleteOptions", "parse_delete_options"]
+__all__ = ["POLICIES", "DeleteOptions", "parse_delete_options", "parse_nested_options"]
 
 POLICIES: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}  # and their finalizers
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
@@ -47,7 +47,21 @@ class DeleteOptions:
 
 def parse_delete_options(request: Request) -> DeleteOptions:
     """Parse the options; the query only counts without a body. Raises ApiError if they are invalid."""
-    sent = _read_body(request.body) if request.body else _read_query(request.query)
+    return _parse(_read_body(request.body) if request.body else _read_query(request.query), request)
+
+
+def parse_nested_options(eviction: Any, request: Request) -> DeleteOptions:
+    """Parse the options of an eviction, which has them in its body. Raises ApiError if they are invalid."""
+    nested = eviction.get("deleteOptions") if isinstance(eviction, dict) else None
+    sent = _check_types(nested, _OPTIONS, "Eviction.deleteOptions") if isinstance(nested, dict) else {}
+    if "preconditions" in sent:
+        sent["preconditions"] = _check_types(sent["preconditions"], _PRECONDITIONS, "Preconditions.preconditions")
+    if request.query.get("dryRun") and not sent.get("dryRun"):
+        sent["dryRun"] = [request.query["dryRun"]]
+    return _parse(sent, request)
+
+
+def _parse(sent: dict[str, Any], request: Request) -> DeleteOptions:
     policy, orphan = sent.get("propagationPolicy", ""), sent.get("orphanDependents")
     if "propagationPolicy" in sent and policy not in {"Background", *POLICIES}:
         supported = '"Foreground", "Background", "Orphan", "nil"'

@@ -2,9 +2,9 @@
 
 :mod:`.kinds` parses the table. Each line is a resource: its plural name, kind, traits, short names and categories. The
 traits: ``N`` namespaced or ``C`` cluster-scoped, ``s`` with a status subresource, ``r`` with a scale subresource, ``t``
-with a token subresource, ``g`` with ``metadata.generation``, ``u`` if updates require a resource version, ``c`` if an
-update creates a missing object, ``d`` if a deletion returns the deleted object, ``v`` for reviews, which are answered
-and not stored.
+with a token subresource, ``e`` with those of Pods (eviction and log), ``g`` with ``metadata.generation``, ``u`` if
+updates require a resource version, ``c`` if an update creates a missing object, ``d`` if a deletion returns the deleted
+object, ``v`` for reviews, which are answered and not stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ v1
   nodes Node Cs no -
   persistentvolumeclaims PersistentVolumeClaim Nsd pvc -
   persistentvolumes PersistentVolume Csd pv -
-  pods Pod Nsgd po all
+  pods Pod Nsegd po all
   podtemplates PodTemplate Ngd - -
   replicationcontrollers ReplicationController Nsrg rc all
   resourcequotas ResourceQuota Nsd quota -

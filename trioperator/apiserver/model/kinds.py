@@ -183,7 +183,7 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), version)
 
 
-_SUBRESOURCE_TRAITS: Final = {"s": "status", "r": "scale", "t": "token"}
+_SUBRESOURCE_TRAITS: Final = {"s": ("status",), "r": ("scale",), "t": ("token",), "e": ("eviction", "log")}
 
 
 def _parse_builtins(text: str) -> Iterable[Kind]:
@@ -193,7 +193,7 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
             group, _, version = line.rpartition("/")
             continue
         plural, kind, traits, short_names, categories = line.split()
-        subresources = {name for trait, name in _SUBRESOURCE_TRAITS.items() if trait in traits}
+        subresources = {name for trait, names in _SUBRESOURCE_TRAITS.items() if trait in traits for name in names}
         if plural == "namespaces":
             subresources.add("finalize")
         yield Kind(

@@ -28,7 +28,7 @@ from .admission_review import InvalidReviewError, Verdict, make_review, read_rev
 from .client import WebhookCallError, WebhookClient
 from .conversion import Converter
 from .json_patch import apply_operations
-from .matching import AdmissionAttributes, Webhook, select, webhooks_of
+from .matching import FOREIGN_KINDS, AdmissionAttributes, Webhook, select, webhooks_of
 
 __all__ = ["AdmissionWebhooks"]
 
@@ -188,7 +188,7 @@ class AdmissionWebhooks:
                 yield kind
 
     async def _in_version(self, attributes: AdmissionAttributes, kind: Kind) -> AdmissionAttributes:
-        if kind is attributes.kind or attributes.subresource == "scale":
+        if kind is attributes.kind or attributes.subresource in FOREIGN_KINDS:
             return attributes
         new = None if attributes.new is None else await self._converter.convert(attributes.new, kind)
         old = None if attributes.old is None else await self._converter.convert(attributes.old, kind)
@@ -238,7 +238,7 @@ def _plain(obj: Mapping[str, Any]) -> Any:
 
 def _reshaped(kind: Kind, new: Any, attributes: AdmissionAttributes) -> Object:
     """Return the object that a webhook has patched, with defaults. Raises 500 if it cannot be decoded."""
-    if attributes.subresource == "scale":
+    if attributes.subresource in FOREIGN_KINDS:
         return dict(new)
     try:
         return decode_object(kind, new, WriteOptions(field_validation="Ignore"), patched=True)

@@ -14,7 +14,7 @@ from trioperator.errors import ApiError
 
 from ..model.json_text import decode_json
 from ..model.kinds import Kind
-from .matching import AdmissionAttributes, Webhook
+from .matching import FOREIGN_KINDS, AdmissionAttributes, Webhook
 
 __all__ = [
     "REVIEW_VERSIONS",
@@ -28,7 +28,6 @@ __all__ = [
 
 REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _GROUP: Final = "admission.k8s.io"
-_SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
 class InvalidReviewError(Exception):
@@ -78,8 +77,8 @@ def make_review(version: str, uid: str, attributes: AdmissionAttributes, kind: K
 
 
 def _kind(kind: Kind, attributes: AdmissionAttributes) -> dict[str, str]:
-    if attributes.subresource == "scale":
-        return _SCALE
+    if attributes.subresource in FOREIGN_KINDS:
+        return FOREIGN_KINDS[attributes.subresource]
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 

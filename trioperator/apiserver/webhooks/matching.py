@@ -15,8 +15,13 @@ from ..model.client_config import ClientConfig
 from ..model.kinds import Kind
 from ..model.selectors import LabelSelector, selector_of
 
-__all__ = ["AdmissionAttributes", "Webhook", "select", "webhooks_of"]
+__all__ = ["FOREIGN_KINDS", "AdmissionAttributes", "Webhook", "select", "webhooks_of"]
 
+# Subresources whose objects are of a kind of their own.
+FOREIGN_KINDS: Final = {
+    "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
+    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
+}
 _EXEMPT_GROUP: Final = "admissionregistration.k8s.io"  # so that no webhook can prevent its own removal
 
 Object = dict[str, Any]
@@ -26,7 +31,7 @@ Object = dict[str, Any]
 class AdmissionAttributes:
     """Attributes of a write for admission.
 
-    ``kind`` is that of the request. The objects are in its version; for the scale subresource they are a ``Scale``.
+    ``kind`` is that of the request. The objects are in its version; those of ``FOREIGN_KINDS`` are of their own.
     """
 
     operation: str  # CREATE, UPDATE, DELETE

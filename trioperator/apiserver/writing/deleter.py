@@ -93,6 +93,21 @@ class Deleter:
             if table.objects.get(stored.key) is stored:
                 return stored.uid, self.mark_or_remove(kind, stored, options)
 
+    async def admit(self, attributes: AdmissionAttributes) -> None:
+        """Let webhooks deny what is about to be done. Raises ApiError if one does."""
+        await self._admission.mutate(attributes)
+        await self._admission.validate(attributes)
+
+    async def evict(
+        self, kind: Kind, stored: Stored, options: DeleteOptions, *, mark: Callable[[], Awaitable[Stored]]
+    ) -> None:
+        """Delete a Pod that may be evicted, without a deletion's webhooks; *mark* is called before."""
+        _check_preconditions(kind, stored, options)
+        if not options.dry_run:
+            stored = await mark()
+        self.mark_or_remove(kind, stored, options)
+        await self._settle()
+
     @staticmethod
     def admission_attributes(kind: Kind, place: tuple[str, str], options: DeleteOptions) -> AdmissionAttributes:
         """Return the attributes of a deletion for admission, without the object."""

@@ -1,0 +1,119 @@
+"""Tests for :mod:`trioperator.apiserver.reading.pod_logs`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+import trioperator
+from tests.apiserver.conftest import Target
+from trioperator.apiserver import Cluster
+from trioperator.clock import wall_now
+
+CONNECTION = trioperator.ConnectionInfo(server="http://cluster")
+
+
+def pod(*containers: str, **spec: Any) -> dict[str, Any]:
+    listed = [{"name": name, "image": "busybox"} for name in containers or ["main"]]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": listed, **spec}}
+
+
+def open_client(cluster: Cluster) -> Any:
+    return trioperator.open_client(connection=CONNECTION, transport=cluster.transport())
+
+
+async def test_the_log_is_what_was_written(cluster: Cluster) -> None:
+    await cluster.create(pod())
+    async with open_client(cluster) as client:
+        assert await client.logs("p") == ""
+        cluster.write_log("p", "one\ntwo")
+        cluster.write_log("p", "three\n")
+        assert await client.logs("p") == "one\ntwo\nthree\n"
+        assert await client.logs("p", tail_lines=1) == "three\n"
+        assert await client.logs("p", tail_lines=0) == ""
+
+
+async def test_lines_have_times(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(pod())
+    cluster.write_log("p", "old")
+    await trio.sleep(60)
+    cluster.write_log("p", "new")
+    async with open_client(cluster) as client:
+        assert await client.logs("p", since_seconds=30) == "new\n"
+        time, _, line = (await client.logs("p", since_seconds=30, timestamps=True)).partition(" ")
+    assert line == "new\n"
+    assert datetime.timedelta(0) <= wall_now() - datetime.datetime.fromisoformat(time) < datetime.timedelta(seconds=30)
+
+
+async def test_containers_have_logs_of_their_own(cluster: Cluster) -> None:
+    await cluster.create(pod("web", "sidecar"))
+    cluster.write_log("p", "hello", container="sidecar")
+    async with open_client(cluster) as client:
+        assert await client.logs("p", container="sidecar") == "hello\n"
+        assert await client.logs("p", container="web") == ""
+    with pytest.raises(trioperator.ApiError, match="container other is not valid for pod p"):
+        cluster.write_log("p", "x", container="other")
+    with pytest.raises(trioperator.NotFoundError):
+        cluster.write_log("q", "x")
+
+
+@pytest.mark.parametrize("end", ["deleted", "succeeded"])
+async def test_a_log_is_followed_until_the_container_ends(cluster: Cluster, end: str) -> None:
+    seen: list[str] = []
+
+    async def follow() -> None:
+        async with client.follow_logs("p", tail_lines=1) as lines:
+            async for line in lines:
+                seen.append(line)  # noqa: PERF401 -- one by one, as they come
+
+    await cluster.create(pod())
+    cluster.write_log("p", "one\ntwo")
+    async with open_client(cluster) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await wait_all_tasks_blocked(0.01)
+        assert seen == ["two"]
+        cluster.write_log("p", "three")
+        await wait_all_tasks_blocked(0.01)
+        assert seen == ["two", "three"]
+        if end == "deleted":
+            await cluster.delete("pods", "p")
+        else:
+            await cluster.patch("pods", "p", {"status": {"phase": "Succeeded"}}, subresource="status")
+    if end == "succeeded":
+        await follow_at_the_end(cluster)
+
+
+async def follow_at_the_end(cluster: Cluster) -> None:
+    async with open_client(cluster) as client, client.follow_logs("p") as lines:
+        assert [line async for line in lines] == ["one", "two", "three"]
+
+
+async def test_a_new_pod_of_the_name_has_no_log(cluster: Cluster) -> None:
+    await cluster.create(pod())
+    cluster.write_log("p", "one")
+    await cluster.delete("pods", "p")
+    await cluster.create(pod())
+    async with open_client(cluster) as client:
+        assert await client.logs("p") == ""
+
+
+async def test_a_container_must_be_chosen(target: Target) -> None:
+    spec = pod("a", "b", initContainers=[{"name": "i", "image": "busybox"}])["spec"]
+    await target.create("pods", "p", spec=spec)
+    answer = await target.get(target.path("pods", "p", "log"))
+    text = "a container name must be specified for pod p, choose one of: [i a b]"
+    assert (answer.code, answer.message) == (400, text)
+    answer = await target.get(target.path("pods", "p", "log"), container="x")
+    assert (answer.code, answer.message) == (400, "container x is not valid for pod p")
+    assert (await target.get(target.path("pods", "q", "log"))).code == 404
+    assert (await target.request("POST", target.path("pods", "p", "log"), {})).code == 405
+
+
+async def test_a_pod_without_a_node_has_an_empty_log(target: Target) -> None:
+    await target.create("pods", "p", spec=pod()["spec"])
+    answer = await target.client.get(target.path("pods", "p", "log"), headers={"Accept": "*/*"})
+    assert (answer.status_code, answer.text) == (204, "")
