@@ -109,7 +109,10 @@ def test_all_errors_are_on_their_page() -> None:
     assert [name for name in errors.__all__ if name not in page] == []
 
 
-@pytest.mark.parametrize(("name", "page"), [("run", "docs/command.md"), ("cluster", "docs/embedded-cluster.md")])
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("run", "docs/command.md"), ("check", "docs/command.md"), ("cluster", "docs/embedded-cluster.md")],
+)
 def test_all_options_of_a_command_are_on_its_page(name: str, page: str) -> None:
     from trioperator.cli.root import app
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trioperator._version import __version__
+from trioperator.cli.check import check
 from trioperator.cli.cluster import cluster
 from trioperator.cli.deployment import manifests
 from trioperator.cli.peering import freeze, resume
@@ -27,6 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command()(run)
+app.command()(check)
 app.command()(freeze)
 app.command()(resume)
 app.command()(cluster)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from trioperator.handling.guard import package_of
 from trioperator.handling.outcome import describe
 
-__all__ = ["asyncio_advice"]
+__all__ = ["asyncio_advice", "find_replacement"]
 
 _NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
 _LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads,"
@@ -44,6 +44,11 @@ _FRAMELESS: Mapping[str, str] = {
     "no current event loop": "get_event_loop",
     "no running event loop": "get_running_loop",
 }
+
+
+def find_replacement(name: str) -> str | None:
+    """Return what replaces a function or a class of asyncio on Trio, by its name; None if that is not known."""
+    return next((text for known, text in _REPLACEMENTS.items() if known == name or known.startswith(f"{name}.")), None)
 
 
 def asyncio_advice(error: BaseException) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "Reason",
     "ResourceHandler",
     "Signature",
+    "SignatureError",
     "SpawningHandler",
     "TimerHandler",
     "check_callback",
@@ -85,6 +86,17 @@ class Activity(enum.StrEnum):
     AUTHENTICATION = "authentication"
     CLEANUP = "cleanup"
     PROBE = "probe"
+
+
+class SignatureError(ConfigError):
+    """Raised when a function requires arguments that do not exist. ``summary`` is the message without its location."""
+
+    def __init__(self, title: str, problem: str, fn: HandlerFn) -> None:
+        code = getattr(unwrap(fn), "__code__", None)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+        super().__init__(f"{title}{where} {problem}")
+        self.summary = f"{title} {problem}"
+        self.fn = fn
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -334,7 +346,7 @@ class TimerHandler(SpawningHandler):
 def check_signature(handler: Handler, known: frozenset[str]) -> None:
     """Check that the function can be called with the *known* keyword arguments.
 
-    Raises ConfigError with the function, its unknown arguments, and the available ones.
+    Raises SignatureError with the function, its unknown arguments, and the available ones.
     """
     _check_required(str(handler), handler.fn, handler.signature, known)
 
@@ -343,7 +355,7 @@ def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozense
     """Check that a callback of the handler can be called with the *known* keyword arguments.
 
     All callbacks except ``when=``, ``watches=`` and ``initial_delay=`` get the value as their first, positional
-    argument. Raises ConfigError.
+    argument. Raises SignatureError.
     """
     signature = signature_of(fn, skip=0 if option in ("when", "watches", "initial_delay") else 1)
     title = "The function" if option in ("watches", "initial_delay") else "The filter"
@@ -353,12 +365,8 @@ def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozense
 def _check_required(title: str, fn: HandlerFn, signature: Signature, known: frozenset[str]) -> None:
     unknown = signature.required - (signature.names & known)  # positional-only arguments cannot be passed by name
     if unknown:
-        code = getattr(unwrap(fn), "__code__", None)
-        where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-        raise ConfigError(
-            f"{title}{where} requires arguments that do not exist: {suggest(unknown, known)}."
-            f" Available arguments: {', '.join(sorted(known))}."
-        )
+        available = f"Available arguments: {', '.join(sorted(known))}."
+        raise SignatureError(title, f"requires arguments that do not exist: {suggest(unknown, known)}. {available}", fn)
 
 
 def suggest(unknown: Collection[str], known: Collection[str]) -> str:

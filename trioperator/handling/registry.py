@@ -36,6 +36,7 @@ from trioperator.handling.handler import (
     IndexHandler,
     Reason,
     ResourceHandler,
+    SignatureError,
     SpawningHandler,
     check_callback,
     check_signature,
@@ -166,15 +167,20 @@ class OperatorRegistry:
         Raises ConfigError with all handlers and filters that cannot, and their unknown arguments; also if a validating
         and a mutating handler have the same id, or several conversions the same versions.
         """
+        errors = [str(error) for _, error in self.find_errors()]
+        if errors:
+            raise ConfigError(" ".join(errors))
+
+    def find_errors(self) -> Iterator[tuple[Handler, ConfigError]]:
+        """Yield the errors that :meth:`check` raises as one, each with its handler."""
         indices = frozenset(self.make_indices())
-        problems = [problem for handler in self._handlers for problem in _find_problems(handler, indices)]
-        problems += _find_shared_ids(self.admission_handlers())
-        problems += _find_shared_versions(self.conversion_handlers())
-        if problems:
-            raise ConfigError(" ".join(problems))
+        for handler in self._handlers:
+            yield from ((handler, error) for error in _find_signature_errors(handler, indices))
+        yield from _find_shared_ids(self.admission_handlers())
+        yield from _find_shared_versions(self.conversion_handlers())
 
 
-def _find_problems(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
+def _find_signature_errors(handler: Handler, indices: frozenset[str]) -> Iterator[SignatureError]:
     """Yield what keeps the function and the filters of a handler from being called."""
     known = _available_kwargs(handler) | indices
     checks = [functools.partial(check_signature, handler, known)]
@@ -185,8 +191,8 @@ def _find_problems(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
     for check in checks:
         try:
             check()
-        except ConfigError as error:
-            yield str(error)
+        except SignatureError as error:
+            yield error
 
 
 def _mappers(handler: ResourceHandler) -> Iterator[Callable[..., Any]]:
@@ -279,27 +285,29 @@ def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
     return any(prematches(h, cause) for h in handlers.mandatory_deletes)
 
 
-def _find_shared_ids(handlers: Iterable[AdmissionHandler]) -> Iterator[str]:
+def _find_shared_ids(handlers: Iterable[AdmissionHandler]) -> Iterator[tuple[Handler, ConfigError]]:
     """Yield ids of validating and of mutating handlers: an id is the address of one webhook."""
     types: dict[str, AdmissionHandler] = {}
     for handler in handlers:
         if types.setdefault(handler.id, handler).type is not handler.type:
-            yield (
+            text = (
                 f"There are on.validate and on.mutate handlers with the id {handler.id!r}, which is the address of the"
                 " webhook: pass id=... to one of the decorators."
             )
+            yield handler, ConfigError(text)
 
 
-def _find_shared_versions(handlers: Iterable[ConversionHandler]) -> Iterator[str]:
+def _find_shared_versions(handlers: Iterable[ConversionHandler]) -> Iterator[tuple[Handler, ConfigError]]:
     """Yield conversions of which only the first one would ever be used."""
     steps: dict[tuple[Selector, str, str], ConversionHandler] = {}
     for handler in handlers:
         first = steps.setdefault((handler.selector, handler.from_version, handler.to_version), handler)
         if first is not handler:
-            yield (
+            text = (
                 f"{first} and {handler} both convert {handler.selector} from {handler.from_version} to"
                 f" {handler.to_version}: one of them is too many."
             )
+            yield handler, ConfigError(text)
 
 
 def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:

@@ -1,0 +1,211 @@
+"""The command ``trioperator check``: all that can be found to be wrong with an operator before it runs."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
+
+import typer
+
+from trioperator.cli.controls import CLIControls
+from trioperator.cli.options import declare_option
+from trioperator.logs import configure, get_logger
+
+if TYPE_CHECKING:
+    from trioperator.checking import HandlerSummary, Problem, Source
+    from trioperator.cli.loading import LoadingError
+
+__all__ = ["check"]
+
+T = TypeVar("T", "HandlerSummary", "Problem")
+
+
+class OutputFormat(enum.StrEnum):
+    """Formats of the output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+_option: Final = functools.partial(declare_option, "CHECK")
+
+Files: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
+]
+Modules: TypeAlias = Annotated[
+    list[str] | None,
+    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+]
+Manifests: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "--manifests",
+        env="MANIFESTS",
+        metavar="FILE",
+        help="Check that all kinds are built in, or defined in a file, a directory or stdin (-); repeatable.",
+    ),
+]
+Format: TypeAlias = Annotated[OutputFormat, _option("--format", env="FORMAT", help="Format of the output.")]
+
+
+def check(
+    context: typer.Context,
+    files: Files = None,
+    modules: Modules = None,
+    manifests: Manifests = None,
+    format: Format = OutputFormat.TEXT,
+) -> None:
+    """Find mistakes in the handlers in files and modules, all at once, without running them.
+
+    The exit code is 1 if there are any.
+    """
+    if not files and not modules:
+        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    from trioperator.cli.failures import report_failure
+    from trioperator.handling.registry import set_default_registry
+
+    configure(quiet=True)
+    controls = context.find_object(CLIControls) or CLIControls()
+    if controls.registry is not None:
+        set_default_registry(controls.registry)
+    try:
+        handlers, problems = _examine(tuple(files or ()), tuple(modules or ()), manifests)
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+    show = _print_json if format is OutputFormat.JSON else _print_text
+    show(handlers, problems)
+    raise typer.Exit(1 if problems else 0)
+
+
+def _examine(
+    files: Sequence[str], modules: Sequence[str], manifests: Sequence[str] | None
+) -> tuple[list[HandlerSummary], list[Problem]]:
+    """Return the handlers and the problems, both in the order of the sources.
+
+    Raises ConfigError for files, modules and manifests that cannot be read.
+    """
+    from trioperator import checking
+    from trioperator.cli.manifests import load_manifests
+    from trioperator.handling.registry import get_default_registry
+
+    definitions = None if manifests is None else load_manifests(manifests)
+    failures = list(_load(files, modules))
+    registry = get_default_registry()
+    sources = list(_parse_sources(files, modules))
+    problems = [problem for source in sources for problem in checking.find_kopf_problems(source)]
+    places = {(problem.file, problem.line) for problem in problems}  # where the imports fail for the same reason
+    problems += [problem for problem in failures if (problem.file, problem.line) not in places]
+    problems += checking.find_handler_problems(registry, sources)
+    problems += checking.find_asyncio_calls(registry, sources)
+    if definitions is not None:
+        import trio
+
+        from trioperator.cli.kinds import discover_kinds
+
+        problems += checking.find_kind_problems(registry, trio.run(discover_kinds, definitions))
+    handlers = list(checking.list_handlers(registry))
+    if not handlers and not problems:
+        text = "Nothing is handled: no decorator has registered a function."
+        problems.append(checking.Problem(check="handlers", message=text, file=(*files, *modules)[0]))
+    shown = (_relate(problem) for problem in dict.fromkeys(problems))
+    return [_relate(handler) for handler in handlers], sorted(shown, key=lambda each: (each.file, each.line))
+
+
+# -- loading
+
+
+def _load(files: Sequence[str], modules: Sequence[str]) -> Iterator[Problem]:
+    """Load all files and modules, and yield the problems of those that cannot be: the others still count."""
+    from trioperator.cli.loading import LoadingError, load_file, load_module
+
+    for index, path in enumerate(files):
+        try:
+            load_file(path, index=index)
+        except LoadingError as error:
+            yield _describe_failure(error, path)
+    for name in modules:
+        try:
+            load_module(name)
+        except LoadingError as error:
+            yield _describe_failure(error, name)
+
+
+def _describe_failure(error: LoadingError, source: str) -> Problem:
+    """Return a failure where it is: in the line of a syntax error, or the last line of the project that was reached."""
+    from trioperator.checking import Problem
+    from trioperator.cli.project import is_library
+
+    file, line, cause = source, 0, error.__cause__
+    if isinstance(cause, SyntaxError) and cause.filename:
+        file, line = cause.filename, cause.lineno or 0
+    else:
+        traceback = None if cause is None else cause.__traceback__
+        while traceback is not None:
+            path = traceback.tb_frame.f_code.co_filename
+            if not is_library(path):
+                file, line = path, traceback.tb_lineno
+            traceback = traceback.tb_next
+    text = str(error)
+    return Problem(check="import", message=text, file=os.path.abspath(file) if line else file, line=line)
+
+
+def _parse_sources(files: Sequence[str], modules: Sequence[str]) -> Iterator[Source]:
+    """Parse the project's sources, those that could not be imported included; syntax errors are known by then."""
+    from trioperator.checking import Source
+    from trioperator.cli.project import find_project_modules
+
+    paths = {os.path.abspath(path): path for path in files}
+    paths |= {path: name for name, path in find_project_modules(files, modules).items()}
+    for path, name in paths.items():
+        try:
+            yield Source.parse(name, path, pathlib.Path(path).read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            continue
+
+
+def _relate(shown: T) -> T:
+    """Return a problem or a handler with the path from the current directory, where the file is below it."""
+    import msgspec
+
+    near = os.path.relpath(shown.file) if os.path.isabs(shown.file) else shown.file
+    return shown if near.startswith(os.pardir) else msgspec.structs.replace(shown, file=near)
+
+
+# -- output
+
+
+def _print_json(handlers: Sequence[HandlerSummary], problems: Sequence[Problem]) -> None:
+    import msgspec
+
+    document = msgspec.json.encode({"handlers": handlers, "problems": problems})
+    typer.echo(msgspec.json.format(document, indent=2).decode())
+
+
+def _print_text(handlers: Sequence[HandlerSummary], problems: Sequence[Problem]) -> None:
+    kinds: dict[str, list[HandlerSummary]] = {}
+    for handler in handlers:
+        kinds.setdefault(handler.kind or "operator", []).append(handler)
+    wide = max((len(handler.id) for handler in handlers), default=0)
+    for kind in kinds:
+        typer.secho(kind, bold=True)
+        for each in kinds[kind]:
+            typer.echo(f"  {each.decorator:<10}{each.id:<{wide}}  {_place(each)}")
+    if handlers:
+        typer.echo()
+    for problem in problems:
+        where, what = typer.style(_place(problem), bold=True), typer.style(f"[{problem.check}]", fg="yellow")
+        typer.echo(f"{where}: {problem.message} {what}")
+    figures = f"{_count(len(handlers), 'handler')}, {_count(len(problems), 'problem') if problems else 'no problems'}."
+    typer.secho(figures, fg="red" if problems else "green")
+
+
+def _place(shown: HandlerSummary | Problem) -> str:
+    return f"{shown.file}:{shown.line}" if shown.line else shown.file
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,46 @@
+"""The project of an operator: its files and modules, and those that these import from their directories."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+
+__all__ = ["find_project_modules", "find_roots", "is_library"]
+
+_LIBRARIES = ("site-packages", "dist-packages")
+_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
+_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def find_roots(files: Iterable[str], modules: Iterable[str]) -> tuple[str, ...]:
+    """Return the directories of the files, and of the packages of those modules that are imported."""
+    roots = [os.path.dirname(os.path.abspath(path)) for path in files]
+    for name in modules:
+        package = sys.modules.get(name.partition(".")[0])
+        path = getattr(package, "__file__", None)
+        roots.append(os.path.dirname(os.path.abspath(path)) if path else os.getcwd())
+    return tuple(dict.fromkeys(roots))
+
+
+def find_project_modules(files: Iterable[str], modules: Iterable[str]) -> Mapping[str, str]:
+    """Return the paths of the project's modules that are imported, by their names. Libraries in it do not count."""
+    roots = find_roots(files, modules)
+    found = {}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.endswith(".py") and any(_contains(root, path) for root in roots):
+            found[name] = os.path.abspath(path)
+    return found
+
+
+def is_library(path: str, root: str = "") -> bool:
+    """Return whether a file is this package's, or installed: below *root*, by default anywhere."""
+    full = os.path.abspath(path)
+    parts = (os.path.relpath(full, root) if root else full).split(os.sep)
+    own = full.startswith((os.path.join(_OWN_PACKAGE, ""), _STANDARD_LIBRARY))
+    return own or path.startswith("<") or any(part in _LIBRARIES for part in parts)
+
+
+def _contains(root: str, path: str) -> bool:
+    return os.path.abspath(path).startswith(os.path.join(root, "")) and not is_library(path, root)
