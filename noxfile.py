@@ -46,7 +46,7 @@ def types(session: nox.Session) -> None:
     """Do the types hold, in the package, in the tests and in the examples?"""
     session.install("-e", ".[dev]")
     session.run("mypy")
-    for example in sorted(HERE.glob("examples/*/*.py")):  # one by one: all are named `main`
+    for example in sorted([*HERE.glob("examples/*/*.py"), *HERE.glob("deploy/operator/*.py")]):  # all are named `main`
         session.run("mypy", str(example.relative_to(HERE)))
 
 

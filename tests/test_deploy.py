@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -14,13 +20,23 @@ import trio
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from typer.testing import CliRunner
 
 import trioperator
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.user import ANONYMOUS
+from trioperator.cli.root import app as command
 from trioperator.clock import wall_now
 
 ROOT = pathlib.Path(__file__).parents[1]
+# Folders in deploy/, with the options and the files of `trioperator manifests` that make the same.
+OVERLAYS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "overlays/cluster-wide": ((), ("main.py",)),
+    "overlays/namespaced": (("-ntrioperator",), ("main.py",)),
+    "overlays/ha": (("--replicas=2", "--leader-elect"), ("main.py",)),
+    "overlays/webhooks": ((), ("main.py", "webhooks.py")),
+    "monitoring": (("--metrics",), ("main.py",)),
+}
 ROBOT = "system:serviceaccount:trioperator:trioperator"
 EXAMPLE = {
     "apiVersion": "kopf.dev/v1",
@@ -31,8 +47,8 @@ EXAMPLE = {
 
 
 def manifests() -> list[dict[str, Any]]:
-    paths = [ROOT / "examples" / "crd.yaml", ROOT / "deploy/base/namespace.yaml", ROOT / "deploy/base/rbac.yaml"]
-    return [obj for path in paths for obj in yaml.safe_load_all(path.read_text()) if obj]
+    names = ("namespace", "crds", "serviceaccount", "rbac")
+    return [obj for name in names for obj in yaml.safe_load_all((ROOT / f"deploy/base/{name}.yaml").read_text())]
 
 
 class Deployment:
@@ -213,6 +229,122 @@ def test_nothing_in_the_cluster_may_connect_to_the_pod() -> None:
     assert "ingress" not in policy
 
 
+def make_manifests(*options: str, files: Sequence[str] = ("main.py",)) -> list[dict[str, Any]]:
+    """Return what `trioperator manifests` prints for the operator of the image."""
+    registry, handlers = trioperator.get_default_registry(), logging.root.handlers[:]
+    path, modules = sys.path[:], set(sys.modules)
+    trioperator.set_default_registry(trioperator.OperatorRegistry())
+    try:
+        with contextlib.chdir(ROOT / "deploy" / "operator"):
+            result = CliRunner().invoke(command, ["manifests", *files, "--crds=../../examples/crd.yaml", *options])
+    finally:
+        trioperator.set_default_registry(registry)
+        logging.root.handlers[:], sys.path[:] = handlers, path
+        for name in sys.modules.keys() - modules:
+            if name.startswith("__trioperator_script_"):
+                del sys.modules[name]
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def sort(manifests: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return manifests in an order that does not depend on who made them."""
+    manifests = list(manifests)
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment":
+            [container] = manifest["spec"]["template"]["spec"]["containers"]
+            container["ports"].sort(key=lambda port: port["name"])
+        if manifest["kind"] in ("Role", "ClusterRole"):
+            manifest["rules"].sort(key=str)
+    return sorted(manifests, key=lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
+
+
+def test_the_base_is_what_the_command_makes(tmp_path: pathlib.Path) -> None:
+    make_manifests(f"--output={tmp_path}")
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    base = {path.name: path.read_text() for path in (ROOT / "deploy" / "base").iterdir()}
+    how = "in deploy/operator, run `trioperator manifests main.py --crds ../../examples/crd.yaml -o ../base --force`"
+    assert base == made, how
+
+
+@pytest.mark.e2e  # kubectl has kustomize
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_is_what_the_command_makes_with_options(name: str) -> None:
+    options, files = OVERLAYS[name]
+    kubectl = pathlib.Path(os.environ["KUBEBUILDER_ASSETS"], "kubectl")
+    built = subprocess.run([kubectl, "kustomize", ROOT / "deploy" / name], capture_output=True, text=True, check=True)
+    assert sort(yaml.safe_load_all(built.stdout)) == sort(make_manifests(*options, files=files))
+
+
+# The chart.
+
+CHART: dict[str, Sequence[str]] = {
+    "overlays/cluster-wide": (),
+    "overlays/namespaced": ("--set=namespaces={trioperator}",),
+    "overlays/ha": ("--set=replicas=2,leaderElection=true",),
+    "overlays/webhooks": ("--set=webhooks.enabled=true",),
+    "monitoring": ("--set=metrics.enabled=true",),
+}
+HELM = shutil.which("helm")
+needs_helm = pytest.mark.skipif(HELM is None, reason="install helm")
+
+
+def template(*options: str) -> subprocess.CompletedProcess[str]:
+    assert HELM is not None
+    chart = [HELM, "template", "trioperator", str(ROOT / "deploy/chart"), "--namespace=trioperator", "--include-crds"]
+    version = "--kube-version=1.34"  # a helm that was built without its flags takes an old one
+    return subprocess.run([*chart, version, *options], capture_output=True, text=True, check=False)
+
+
+def test_the_values_of_the_chart_are_those_of_the_base() -> None:
+    chart = ROOT / "deploy" / "chart"
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    assert (chart / "crds" / "crds.yaml").read_text() == (ROOT / "deploy" / "base" / "crds.yaml").read_text()
+    role = next(obj for obj in manifests() if obj["kind"] == "ClusterRole")
+    granted = [rule for rule in role["rules"] if rule["apiGroups"] == ["kopf.dev"]]
+    assert values["rules"] == granted
+    hooks = yaml.safe_load_all((ROOT / "deploy" / "overlays" / "webhooks" / "webhooks.yaml").read_text())
+    [hook] = next(obj for obj in hooks if "webhooks" in obj)["webhooks"]
+    name = hook.pop("name").partition(".")[0]
+    assert hook.pop("clientConfig")["service"]["path"] == f"/{name}"
+    assert values["webhooks"]["validating"] == {name: hook}
+    schema = json.loads((chart / "values.schema.json").read_text())
+    assert values.keys() | {"global"} == schema["properties"].keys()
+    base = yaml.safe_load((ROOT / "deploy/base/deployment.yaml").read_text())
+    assert values["resources"] == base["spec"]["template"]["spec"]["containers"][0]["resources"]
+
+
+@needs_helm
+@pytest.mark.parametrize("name", CHART)
+def test_the_chart_is_what_the_command_makes(name: str) -> None:
+    rendered = template(*CHART[name])
+    assert rendered.returncode == 0, rendered.stderr
+    objects = [obj for obj in yaml.safe_load_all(rendered.stdout) if obj]
+    for obj in objects:
+        for label in ("helm.sh/chart", "app.kubernetes.io/managed-by"):
+            obj["metadata"].get("labels", {}).pop(label, None)
+        if obj["kind"] == "Deployment":
+            assert obj["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
+    options, files = OVERLAYS[name]
+    made = make_manifests("--no-create-namespace", *options, files=files)
+    assert sort(objects) == sort(made)
+
+
+@needs_helm
+def test_the_chart_refuses_replicas_without_a_lease_and_grants_the_leases_of_shards() -> None:
+    refused = template("--set=replicas=2")
+    assert refused.returncode == 1
+    assert "set leaderElection or shards, too" in refused.stderr
+    made = make_manifests("--no-create-namespace", "--shards=3", "--replicas=2", "-na", "-nb")
+    rendered = template("--set=replicas=2,shards=3,namespaces={a,b}")
+    texts: list[list[dict[str, Any]]] = [list(filter(None, yaml.safe_load_all(rendered.stdout))), made]
+    roles = [
+        [(obj["metadata"]["namespace"], obj["rules"]) for obj in sort(each) if obj["kind"] == "Role"] for each in texts
+    ]
+    assert sorted(roles[0]) == sorted(roles[1])
+    assert len(roles[0]) == 3
+
+
 # The image.
 
 
@@ -249,8 +381,8 @@ def test_the_image_installs_what_is_locked_and_nothing_else() -> None:
     text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", "")
     installs = [part.strip() for part in re.split(r"&&|\n", text) if "-m pip" in part]
     assert len(installs) == 4
-    for command in installs:
-        assert ("--require-hashes" in command and "--only-binary" in command) or "--no-index" in command, command
+    for install in installs:
+        assert ("--require-hashes" in install and "--only-binary" in install) or "--no-index" in install, install
 
 
 def test_the_dashboard_shows_documented_metrics_only_and_most_of_them() -> None:
@@ -274,20 +406,20 @@ def test_the_ports_of_the_manifests_fit_together() -> None:
     folder = ROOT / "deploy/monitoring"
     patch, service, monitor, policy = (
         yaml.safe_load((folder / f"{name}.yaml").read_text())
-        for name in ("deployment-patch", "service", "servicemonitor", "networkpolicy")
+        for name in ("deployment-patch", "service", "servicemonitor", "networkpolicy-patch")
     )
     base = yaml.safe_load((ROOT / "deploy/base/deployment.yaml").read_text())
     [container] = patch["spec"]["template"]["spec"]["containers"]
     [plain] = base["spec"]["template"]["spec"]["containers"]
     [port] = container["ports"]
     assert container["name"] == plain["name"]
-    [variable] = container["env"]
-    assert f":{port['containerPort']}{monitor['spec']['endpoints'][0]['path']}" in variable["value"]
+    *_, arguments = yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]
+    assert f":{port['containerPort']}{monitor['spec']['endpoints'][0]['path']}" in arguments["patch"]
     assert service["spec"]["ports"][0]["targetPort"] == port["name"] == policy["spec"]["ingress"][0]["ports"][0]["port"]
     assert service["spec"]["ports"][0]["name"] == monitor["spec"]["endpoints"][0]["port"]
-    assert service["metadata"]["labels"] == monitor["spec"]["selector"]["matchLabels"]
+    assert service["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
     assert service["spec"]["selector"] == base["spec"]["selector"]["matchLabels"]
     [health] = plain["ports"]
     assert plain["livenessProbe"]["httpGet"] == {"path": "/livez", "port": health["name"]}
     assert plain["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": health["name"]}
-    assert f"--health=http://0.0.0.0:{health['containerPort']}" in (ROOT / "deploy/Dockerfile").read_text()
+    assert f"--health=http://0.0.0.0:{health['containerPort']}" in plain["args"]

@@ -55,6 +55,7 @@ class Deployed:
         [self.deployment] = [each for each in self.manifests if each["kind"] == "Deployment"]
         self.namespace, self.name = self.deployment["metadata"]["namespace"], self.deployment["metadata"]["name"]
         self.health, self.webhooks, self.metrics = free_ports(3)
+        self._past = len(controlplane.requests())
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -112,19 +113,22 @@ class Deployed:
 
     def forbidden(self) -> list[str]:
         """Return the requests that the service account was not allowed."""
-        events = [event for event in self._controlplane.requests() if event["user"]["username"] == self.user]
+        requests = self._controlplane.requests()[self._past :]
+        events = [event for event in requests if event["user"]["username"] == self.user]
         assert events, "the operator has sent nothing"
         return [f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] == 403]
 
     def close(self) -> None:
-        """Kill the operator, and delete what the manifests have created."""
+        """Kill the operator, and delete its rights and webhooks."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
-            label = f"--selector=app.kubernetes.io/name={self.name}"
-            self._controlplane.kubectl("delete", kind, label, check=False)
-        self._controlplane.kubectl("delete", "namespace", self.namespace, "--wait=false", check=False)
+        kinds = (
+            "clusterroles,clusterrolebindings,roles,rolebindings"
+            ",validatingwebhookconfigurations,mutatingwebhookconfigurations"
+        )
+        label = f"--selector=app.kubernetes.io/name={self.name}"
+        self._controlplane.kubectl("delete", kinds, label, f"--namespace={self.namespace}")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -73,7 +74,7 @@ async def test_the_deployment_has_all_rights_that_it_needs(
         return str(reason)
 
     controlplane.kubectl("create", "namespace", "deployed")
-    for name in ("namespace", "rbac", "networkpolicy"):
+    for name in ("namespace", "serviceaccount", "rbac", "networkpolicy"):
         controlplane.kubectl("apply", "-f", str(BASE / f"{name}.yaml"))
     token = controlplane.kubectl("create", "token", "trioperator", "--namespace=trioperator").strip()
     admin = load_connection([controlplane.kubeconfig])
@@ -143,6 +144,30 @@ def test_an_operator_runs_with_the_base_that_is_made_for_it(
         assert '"severity": "warn' not in operator.output
     finally:
         controlplane.kubectl("delete", "crd", "deployables.e2e.kopf.dev", "--wait=false")
+
+
+@pytest.mark.parametrize("name", ["namespaced", "webhooks"])
+def test_the_operator_of_the_image_runs_with_an_overlay(
+    controlplane: ControlPlane, tmp_path: pathlib.Path, deploy: Deploy, name: str
+) -> None:
+    for file in ("main.py", "webhooks.py"):
+        shutil.copy(BASE.parent / "operator" / file, tmp_path)
+    deployed = deploy(BASE.parent / "overlays" / name)
+    operator = deployed.start()
+    operator.wait_for("The operator is ready.")
+    namespace = "trioperator" if name == "namespaced" else "default"
+    example = {**EXAMPLE, "metadata": {"name": f"with-{name}", "namespace": namespace}}
+    controlplane.apply(example)
+    one = (f"kopfexample/with-{name}", f"--namespace={namespace}", "--timeout=60s")
+    controlplane.kubectl("wait", f"--for=jsonpath={{.status.create_fn.message}}=Hello, with-{name}!", *one)
+    if name == "webhooks":
+        large = json.dumps({"spec": {"field": "x" * 101}})
+        with pytest.raises(AssertionError, match="The field must have 100 characters at most"):
+            controlplane.kubectl("patch", one[0], one[1], "--type=merge", "-p", large)
+    controlplane.kubectl("delete", *one)
+    assert operator.stop() == 0
+    assert deployed.forbidden() == (["list /api/v1/namespaces?limit=1"] if name == "namespaced" else [])
+    assert '"severity": "warn' not in operator.output
 
 
 def create(controlplane: ControlPlane, name: str, **spec: Any) -> str:
