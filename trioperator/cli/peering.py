@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from trioperator.cli.options import declare_option
-from trioperator.logs import configure, get_logger
+from trioperator.cli.run import LogFormatName
+from trioperator.logs import LogFormat, configure, get_logger
 
 if TYPE_CHECKING:
     from trioperator.kube.client import Client
@@ -49,6 +50,19 @@ Message: TypeAlias = Annotated[
     str | None,
     declare_option("FREEZE", "-m", "--message", env="MESSAGE", metavar="TEXT", help="Ignored, as by Kopf."),
 ]
+Verbose: TypeAlias = Annotated[bool, declare_option("PEERING", "-v", "--verbose", env="VERBOSE", help="Log more.")]
+Debug: TypeAlias = Annotated[bool, declare_option("PEERING", "-d", "--debug", env="DEBUG", help="Log everything.")]
+Quiet: TypeAlias = Annotated[bool, declare_option("PEERING", "-q", "--quiet", env="QUIET", help="Log only failures.")]
+Format: TypeAlias = Annotated[
+    LogFormatName,
+    declare_option("PEERING", "--log-format", env="LOG_FORMAT", case_sensitive=False, help="Format of the logs."),
+]
+Prefix: TypeAlias = Annotated[
+    bool | None, declare_option("PEERING", "--log-prefix/--no-log-prefix", env="LOG_PREFIX", help="Ignored.")
+]
+RefKey: TypeAlias = Annotated[
+    str | None, declare_option("PEERING", "--log-refkey", env="LOG_REFKEY", metavar="KEY", help="Ignored.")
+]
 
 _Action: TypeAlias = "Callable[[Client, Resource, str | None], Awaitable[None]]"
 
@@ -62,8 +76,15 @@ def freeze(
     clusterwide: Clusterwide = False,
     namespaces: Namespaces = None,
     message: Message = None,
+    verbose: Verbose = False,
+    debug: Debug = False,
+    quiet: Quiet = False,
+    format: Format = LogFormatName.FULL,
+    prefix: Prefix = None,
+    refkey: RefKey = None,
 ) -> None:
     """Pause the operators of a peering object that have a lower priority, for a while."""
+    configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: Client, resource: Resource, namespace: str | None) -> None:
         from trioperator.clock import wall_now
@@ -81,8 +102,15 @@ def resume(
     identity: Identity = None,
     clusterwide: Clusterwide = False,
     namespaces: Namespaces = None,
+    verbose: Verbose = False,
+    debug: Debug = False,
+    quiet: Quiet = False,
+    format: Format = LogFormatName.FULL,
+    prefix: Prefix = None,
+    refkey: RefKey = None,
 ) -> None:
     """Let the operators of a peering object go on that were paused by freeze."""
+    configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: Client, resource: Resource, namespace: str | None) -> None:
         from trioperator.coordination.peering import remove_record
@@ -106,7 +134,6 @@ def _run(act: _Action, *, clusterwide: bool, namespaces: list[str] | None) -> No
 
     if clusterwide and namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
-    configure()
     try:
         trio.run(functools.partial(_act, act, namespaces or [None]))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
