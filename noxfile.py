@@ -69,12 +69,13 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
-    session.install("-e", ".[test]", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube")
+    session.install("-e", ".[test]", "aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube")
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
         "tests/client/test_connection.py",
         "tests/kits",
+        "tests/kopf",
     ]
     session.run("python", "-m", "pytest", *tests, *session.posargs)
 

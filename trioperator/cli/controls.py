@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class CLIControls:
     - *stop_flag*: Trio or threading event that stops the operator when it is set
     - *registry*: registry of the handlers; it becomes the default registry before the files are loaded
     - *settings*: settings of the operator, before its startup handlers; options of the command line come first
+    - *operate*: async function that runs the operator, with the options of ``trioperator.operator()``, in its place
 
     Kopf's ``vault`` and ``loop`` do not exist.
     """
@@ -33,3 +35,4 @@ class CLIControls:
     stop_flag: Flag | None = None
     registry: OperatorRegistry | None = None
     settings: OperatorSettings | None = None
+    operate: Callable[..., Awaitable[None]] | None = None

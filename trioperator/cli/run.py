@@ -358,7 +358,7 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
             parse_endpoint(endpoint)  # fails before anything is loaded
     if controls.registry is not None:
         set_default_registry(controls.registry)
-    operate = functools.partial(operator, **_make_operator_options(options, controls))
+    operate = functools.partial(controls.operate or operator, **_make_operator_options(options, controls))
     if options.embedded is None:
         load_all(options.files, options.modules)
         trio.run(operate)

@@ -6,9 +6,10 @@ attempt calls them and stores their progress.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import trio
@@ -55,7 +56,7 @@ class Subhandlers:
         self._fns: dict[str, HandlerFn] = {}
         self._executed = False
         self._delays: dict[tuple[str, ...], float] = {}  # in seconds, by the ids of unfinished groups
-        self._task: trio.lowlevel.Task | None = None
+        self._tasks: set[trio.lowlevel.Task] = set()
 
     def make(self, fn: HandlerFn, *, id: object = None, **options: Any) -> ChangeHandler:
         """Return a sub-handler for a function. Raises ConfigError if it requires arguments that do not exist."""
@@ -93,7 +94,17 @@ class Subhandlers:
 
     def begin(self) -> None:
         """Start the attempt, in the current task."""
-        self._task = trio.lowlevel.current_task()
+        self._tasks.add(trio.lowlevel.current_task())
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """Take the current task, in the block, for one of the handler's, which awaits it by other means than Trio's."""
+        task = trio.lowlevel.current_task()
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
 
     async def execute(self, handlers: Iterable[ChangeHandler], *, lifecycle: Lifecycle | None = None) -> None:
         """Call those of *handlers* that are due. Raises UnfinishedSubhandlersError unless all have finished."""
@@ -129,7 +140,7 @@ class Subhandlers:
     def _check_task(self) -> None:
         """Raise RuntimeError unless the current task is the handler's or a descendant: only these are waited for."""
         task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-        while task is not self._task:
+        while task not in self._tasks:
             parent = None if task is None else task.parent_nursery
             if parent is None:
                 raise RuntimeError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -55,7 +57,8 @@ class KopfRunner:
         self._timeout = timeout
         self._ready = threading.Event()
         self._stop = threading.Event()
-        self._controls = CLIControls(ready_flag=self._ready, stop_flag=self._stop, registry=registry, settings=settings)
+        controls = CLIControls(ready_flag=self._ready, stop_flag=self._stop, registry=registry, settings=settings)
+        self._controls = self._complete(controls)
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
         self._result: Result | None = None
 
@@ -125,6 +128,14 @@ class KopfRunner:
             raise RuntimeError(_NOT_ENDED)
         return self._result
 
+    def _complete(self, controls: CLIControls) -> CLIControls:
+        """Return the controls of the command."""
+        return controls
+
+    def _prepared(self, args: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which the command runs."""
+        return contextlib.nullcontext()
+
     def _run(self) -> None:
         """Run the command. Called in the thread. It restores what the command changes in the process."""
         from typer.testing import CliRunner
@@ -134,7 +145,8 @@ class KopfRunner:
         registry, root = get_default_registry(), logging.getLogger()
         handlers, level = root.handlers[:], root.level
         try:
-            self._result = CliRunner().invoke(app, *self._args, obj=self._controls, **self._kwargs)
+            with self._prepared(self._args[0] if self._args else ()):
+                self._result = CliRunner().invoke(app, *self._args, obj=self._controls, **self._kwargs)
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)

@@ -1,0 +1,81 @@
+"""Settings of operators that were written for Kopf."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from trioperator.errors import ConfigError
+from trioperator.kopf.settings import OperatorSettings
+from trioperator.settings import OperatorSettings as NativeSettings
+
+
+def test_what_others_see_is_named_as_by_kopf() -> None:
+    settings = OperatorSettings()
+    assert isinstance(settings, NativeSettings)
+    assert settings.persistence.finalizer == "kopf.zalando.org/KopfFinalizerMarker"
+    assert settings.persistence.progress_storage.prefix == "kopf.zalando.org"
+    assert settings.persistence.diffbase_storage.prefix == "kopf.zalando.org"
+    assert settings.posting.reporting_component == "kopf"
+    assert not settings.posting.loggers
+
+
+def test_all_else_is_as_it_is_by_default() -> None:
+    ours, native = OperatorSettings(), NativeSettings()
+    for name in ("execution", "networking", "leadership", "admission", "scanning"):
+        assert getattr(ours, name) == getattr(native, name)
+
+
+def test_a_copy_is_of_the_same_classes() -> None:
+    copy = OperatorSettings().copy()
+    assert type(copy) is OperatorSettings
+    copy.process.ultimate_exiting_timeout = 1
+    assert copy.persistence.finalizer == "kopf.zalando.org/KopfFinalizerMarker"
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "default"),
+    [
+        ("process", "ultimate_exiting_timeout", 600.0),
+        ("posting", "worker_limit", None),
+        ("peering", "clusterwide", False),
+        ("queueing", "batch_window", 0.1),
+        ("watching", "initial_streaming", False),
+        ("background", "instant_exit_timeout", None),
+    ],
+)
+def test_settings_without_a_meaning_are_accepted_with_a_warning(
+    section: str, name: str, default: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: Any = getattr(OperatorSettings(), section)
+    with caplog.at_level(logging.WARNING):
+        setattr(settings, name, 7)
+    assert f"settings.{section}.{name} = 7 has no effect here: " in caplog.text
+    assert getattr(settings, name) == default
+
+
+def test_wrong_settings_are_still_errors() -> None:
+    settings: Any = OperatorSettings()
+    with pytest.raises(AttributeError, match=r"There is no setting settings\.process\.nothing"):
+        settings.process.nothing = 1
+    with pytest.raises(AttributeError, match=r"There is no setting settings\.queueing\.nothing"):
+        _ = settings.queueing.nothing
+    with pytest.raises(ConfigError, match=r"settings\.posting\.loggers is 'x'"):
+        settings.posting.loggers = "x"
+
+
+def test_the_chunk_size_is_that_of_pages() -> None:
+    settings: Any = OperatorSettings()
+    settings.watching.chunk_size = 7
+    assert settings.watching.page_size == settings.watching.chunk_size == 7
+    settings.watching.chunk_size = None
+    assert settings.watching.page_size == 7
+
+
+@pytest.mark.parametrize("name", ["label_selectors", "field_selectors", "shard_selectors"])
+def test_selectors_without_which_more_would_be_handled_are_refused(name: str) -> None:
+    watching: Any = OperatorSettings().watching
+    with pytest.raises(ConfigError, match=rf"settings\.watching\.{name} does not exist here"):
+        getattr(watching, name)["pods"] = "a=b"

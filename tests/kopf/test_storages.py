@@ -1,0 +1,51 @@
+"""Storages with Kopf's names by default."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from trioperator.handling import diffbase, progress
+from trioperator.handling.guard import guarded
+from trioperator.kopf import storages
+from trioperator.model.body import Body
+
+BODY = Body({"metadata": {"name": "x"}, "spec": {"x": 1}})
+CLASSES = [name for name in storages.__all__ if name.endswith("Storage")]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_only_the_default_names_differ(name: str) -> None:
+    ours = getattr(storages, name)
+    native = getattr(diffbase, name, None) or getattr(progress, name)
+    assert issubclass(ours, native)
+    mine, theirs = inspect.signature(ours).parameters, inspect.signature(native).parameters
+    assert list(mine) == list(theirs)
+    changed = {key: mine[key].default for key in mine if mine[key].default != theirs[key].default}
+    assert changed
+    assert changed.items() <= {"prefix": "kopf.zalando.org", "name": "kopf"}.items()
+
+
+def test_storages_call_none_of_the_users_code() -> None:
+    for name in CLASSES:
+        storage = getattr(storages, name)()
+        assert guarded(storage) is storage
+
+
+def test_state_is_stored_where_kopf_stores_it() -> None:
+    patch: dict[str, Any] = {}
+    storages.AnnotationsDiffBaseStorage().store(body=BODY, patch=patch, essence={"spec": {"x": 1}})
+    record = progress.ProgressRecord(retries=2)
+    storages.SmartProgressStorage().store(key="fn", record=record, body=BODY, patch=patch)
+    keys = set(patch["metadata"]["annotations"])
+    assert {"kopf.zalando.org/last-handled-configuration", "kopf.zalando.org/fn"} <= keys
+    assert all(key.startswith("kopf.zalando.org/") for key in keys)
+
+
+def test_progress_in_the_status_is_found() -> None:
+    body = Body({"metadata": {}, "status": {"kopf": {"progress": {"fn": {"retries": 3}}}}})
+    record = storages.SmartProgressStorage().fetch(key="fn", body=body)
+    assert record is not None
+    assert record["retries"] == 3

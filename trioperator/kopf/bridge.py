@@ -1,0 +1,173 @@
+"""The bridge between asyncio and Trio: asyncio functions as handlers, and Trio functions for asyncio code.
+
+There is one asyncio loop for all handlers of an operator, around all of its tasks: asyncio tasks that a handler leaves
+behind go on, as in Kopf, and are cancelled when the operator has ended. Cancellation passes in both directions, and so
+do results and exceptions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import outcome
+import trio
+
+from trioperator.errors import ConfigError
+from trioperator.handling.handler import is_async
+from trioperator.handling.stopping import AsyncDaemonStopped
+from trioperator.logs import get_logger
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["adapt", "check_installed", "current_loop", "is_in_asyncio", "load", "open_loop"]
+
+_ATTRIBUTE: Final = "__trioperator_on_asyncio__"
+
+
+class Loop(Protocol):
+    """An asyncio loop beside Trio."""
+
+    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Await an asyncio function in a Trio task: in an asyncio task, which is cancelled with it."""
+
+    def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        """Start a Trio function, and return an asyncio future, which is cancelled with what awaits it."""
+
+
+#: The loop in which the handlers of the current operator run.
+current_loop: Final[contextvars.ContextVar[Loop]] = contextvars.ContextVar("trioperator-asyncio-loop")
+
+
+class _Loop:
+    """The loop of trio-asyncio."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+
+    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        result: outcome.Outcome[Any] = await self._loop.run_aio_coroutine(_capture_exit(call))
+        return result.unwrap()
+
+    def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        future: asyncio.Future[Any] = self._loop.trio_as_future(call)
+        return future
+
+
+async def _capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[Any]:
+    """Await an asyncio function. What ends a process would end the loop first, and all that waits for it would hang."""
+    try:
+        return outcome.Value(await call())
+    except (KeyboardInterrupt, SystemExit) as error:
+        return outcome.Error(error)
+
+
+@contextlib.asynccontextmanager
+async def open_loop() -> AsyncIterator[None]:
+    """Open the asyncio loop for the handlers of the operators that run in the block.
+
+    Asyncio tasks that are left at its end are cancelled, and waited for.
+    """
+    trio_asyncio: Any = sys.modules.get("trio_asyncio")
+    if trio_asyncio is None:  # it cannot be imported in a Trio task
+        trio_asyncio = await trio.to_thread.run_sync(load)
+    async with trio_asyncio.open_loop() as loop:
+        loop.set_exception_handler(_report)
+        token = current_loop.set(_Loop(loop))
+        try:
+            yield
+        finally:
+            current_loop.reset(token)
+
+
+def _report(_: object, context: Mapping[str, Any]) -> None:
+    """Log what nobody awaits, such as the error of a forgotten task: as asyncio does; trio-asyncio ends the loop."""
+    error = context.get("exception")
+    logger = get_logger("trioperator.kopf")
+    logger.error("%s", context.get("message") or "Unhandled exception in the asyncio loop", exc_info=error)
+
+
+def load() -> Any:
+    """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used."""
+    check_installed()
+    return importlib.import_module("trio_asyncio")
+
+
+def check_installed() -> None:
+    """Raise ConfigError without trio-asyncio."""
+    if importlib.util.find_spec("trio_asyncio") is None:
+        raise ConfigError("Kopf's operators need trio-asyncio: pip install 'trioperator[kopf]'.")
+
+
+def is_in_asyncio() -> bool:
+    """Return whether this code runs in the asyncio loop rather than in a Trio task of its own."""
+    import sniffio
+
+    try:
+        return sniffio.current_async_library() == "asyncio"
+    except sniffio.AsyncLibraryNotFoundError:
+        return False
+
+
+def adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the handler for Trio of an asyncio function, always the same one; a sync function as it is."""
+    if not callable(fn) or isinstance(fn, type) or not is_async(fn):
+        return fn
+    if isinstance(fn, types.MethodType):  # it is another object each time
+        return types.MethodType(adapt(fn.__func__), fn.__self__)
+    known = getattr(fn, _ATTRIBUTE, None)
+    if known is not None and known.__wrapped__ is fn:  # else it was copied from a function that this one wraps
+        return known  # type: ignore[no-any-return]
+    adapted = _wrap(fn)
+    with contextlib.suppress(AttributeError, TypeError):  # not every callable has attributes
+        setattr(fn, _ATTRIBUTE, adapted)
+    return adapted
+
+
+def _wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
+    async def call_in_asyncio(*args: Any, **kwargs: Any) -> Any:
+        stopped = kwargs.get("stopped")
+        if isinstance(stopped, AsyncDaemonStopped):
+            kwargs["stopped"] = _Stopped(stopped)
+        return await current_loop.get().run(functools.partial(fn, *args, **kwargs))
+
+    adapted = functools.wraps(fn, updated=())(call_in_asyncio)
+    with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
+        adapted.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]
+    return adapted
+
+
+class _Stopped(AsyncDaemonStopped):
+    """Stop flag of an asyncio function."""
+
+    __slots__ = ("_flag",)
+
+    def __init__(self, flag: AsyncDaemonStopped) -> None:
+        self._flag = flag
+
+    def is_set(self) -> bool:
+        return self._flag.is_set()
+
+    @property
+    def reason(self) -> Any:
+        return self._flag.reason
+
+    def __bool__(self) -> bool:
+        return bool(self._flag)
+
+    def __repr__(self) -> str:
+        return repr(self._flag)
+
+    async def wait(self, timeout: float | None = None) -> AsyncDaemonStopped:
+        if not self._flag.is_set():
+            await current_loop.get().start(functools.partial(self._flag.wait, timeout))
+        return self

@@ -1,0 +1,92 @@
+"""``import kopf`` as long as an installation lasts: a finder, in front of all others, of modules that we have made.
+
+A Kopf that is installed is hidden by it, and is found again afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
+
+__all__ = ["Installation", "install"]
+
+_NAME: Final = "kopf"
+
+
+class Installation:
+    """Meaning of ``import kopf`` in this process, until :meth:`uninstall` or the end of the ``with`` block."""
+
+    def __init__(self, modules: Mapping[str, types.ModuleType]) -> None:
+        self._finder: _Finder | None = _Finder(modules)
+        self._hidden = _take_out()
+        sys.meta_path.insert(0, self._finder)
+
+    def uninstall(self) -> None:
+        """Let ``import kopf`` mean again what it meant before. Modules that have imported ours keep it."""
+        if self._finder is None:
+            return
+        sys.meta_path.remove(self._finder)
+        self._finder = None
+        _take_out()
+        sys.modules.update(self._hidden)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.uninstall()
+
+
+def install() -> Installation:
+    """Make ``import kopf`` mean trioperator from now on: for the files of an operator, and for its tests.
+
+    ::
+
+        with trioperator.kopf.install():
+            import app  # which imports kopf
+
+    Call it before anything imports ``kopf``, such as at the top of ``conftest.py``. A Kopf that is installed is hidden,
+    not changed; ``uninstall()`` of the result ends that. Raises ConfigError without the extra ``trioperator[kopf]``.
+    """
+    from trioperator.kopf.bridge import check_installed
+    from trioperator.kopf.names import make_modules
+
+    check_installed()
+    return Installation(make_modules())
+
+
+def _take_out() -> dict[str, types.ModuleType]:
+    """Remove Kopf, whoever's it is, from the modules that are loaded, and return what was removed."""
+    names = [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finder and loader of modules that exist already."""
+
+    def __init__(self, modules: Mapping[str, types.ModuleType]) -> None:
+        self._modules = modules
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name in self._modules:
+            return importlib.machinery.ModuleSpec(name, self, is_package=name == _NAME)
+        if name.startswith(f"{_NAME}."):
+            known = ", ".join(sorted(self._modules))
+            raise ModuleNotFoundError(
+                f"No module named {name!r} here: this is trioperator in the place of Kopf, which has only Kopf's public"
+                f" modules ({known}). Use the names of these.",
+                name=name,
+            )
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return self._modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Execute nothing: the module is complete."""

@@ -1,0 +1,161 @@
+"""Settings with Kopf's defaults for what others see, that also accept Kopf's settings that have no meaning here."""
+
+# ruff: noqa: RUF009 -- the calls in the defaults make dataclass fields
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+
+from trioperator import settings
+from trioperator.errors import ConfigError
+from trioperator.kopf.storages import FINALIZER, AnnotationsDiffBaseStorage, SmartProgressStorage
+from trioperator.logs import get_logger
+from trioperator.settings.rules import (
+    BOOLEAN,
+    DIFFBASE_STORAGE,
+    NAME_PREFIX,
+    PROGRESS_STORAGE,
+    QUALIFIED_NAME,
+    Section,
+    setting,
+)
+from trioperator.settings.rules import FINALIZER as FINALIZER_RULE
+
+__all__ = ["OperatorSettings"]
+
+_logger: Final = get_logger("trioperator.kopf")
+
+
+class _Tolerant(Section):
+    """Section that accepts settings of Kopf's that have no meaning here. They keep their default, with a warning.
+
+    ``_without_effect`` are their defaults by their names, ``_instead`` is what there is for their purpose.
+    """
+
+    __slots__ = ()
+    _without_effect: ClassVar[Mapping[str, Any]] = {}
+    _instead: ClassVar[str] = ""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._without_effect:
+            _logger.warning("%s.%s = %r has no effect here: %s", self._path, name, value, self._instead)
+            return
+        super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name in self._without_effect:
+                return self._without_effect[name]
+            return super().__getattr__(name)
+
+
+class _ProcessSettings(_Tolerant, settings.ProcessSettings):
+    __slots__ = ()
+    _without_effect: ClassVar[Mapping[str, Any]] = {"ultimate_exiting_timeout": 600.0}
+    _instead: ClassVar[str] = "settings.process.grace limits how long stopping takes."
+
+
+class _PeeringSettings(_Tolerant, settings.PeeringSettings):
+    __slots__ = ()
+    _without_effect: ClassVar[Mapping[str, Any]] = {"clusterwide": False, "namespaced": True}
+    _instead: ClassVar[str] = "peering is cluster-wide if the operator is."
+
+
+class _QueueingSettings(_Tolerant, settings.QueueingSettings):
+    __slots__ = ()
+    _without_effect: ClassVar[Mapping[str, Any]] = {
+        "idle_timeout": 5.0,
+        "exit_timeout": 2.0,
+        "batch_window": 0.1,
+        "_batch_window": 0.1,
+    }
+    _instead: ClassVar[str] = "objects that are not handled occupy no workers, and events are not batched by time."
+
+
+class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
+    __slots__ = ()
+    _without_effect: ClassVar[Mapping[str, Any]] = {"instant_exit_timeout": None, "instant_exit_zero_time_cycles": 10}
+    _instead: ClassVar[str] = "the end of a daemon is noticed at once."
+
+
+class _WatchingSettings(_Tolerant, settings.WatchingSettings):
+    __slots__ = ()
+    _without_effect: ClassVar[Mapping[str, Any]] = {"initial_streaming": False}
+    _instead: ClassVar[str] = "objects are listed in pages."
+
+    @property
+    def chunk_size(self) -> int | None:
+        """Kopf's name of ``page_size``."""
+        return self.page_size
+
+    @chunk_size.setter
+    def chunk_size(self, value: int | None) -> None:
+        if value:  # Kopf lists all objects at once without one
+            self.page_size = value
+
+    @property
+    def label_selectors(self) -> NoReturn:
+        """Raise ConfigError: without its selectors, an operator would handle more than it shall."""
+        self._refuse("label_selectors")
+
+    @property
+    def field_selectors(self) -> NoReturn:
+        """Raise ConfigError."""
+        self._refuse("field_selectors")
+
+    @property
+    def shard_selectors(self) -> NoReturn:
+        """Raise ConfigError."""
+        self._refuse("shard_selectors")
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise ConfigError(
+            f"{self._path}.{name} does not exist here, and without it other objects would be handled, too: use filters"
+            " of handlers (labels=, field=, when=), and the option --shards for shards."
+        )
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class _PostingSettings(_Tolerant, settings.PostingSettings):
+    _without_effect: ClassVar[Mapping[str, Any]] = {"worker_limit": None, "idle_timeout": 1.0}
+    _instead: ClassVar[str] = "events are posted by one task."
+
+    loggers: bool = setting(False, BOOLEAN)
+    reporting_component: str = setting("kopf", QUALIFIED_NAME)
+    event_name_prefix: str = setting("kopf-event-", NAME_PREFIX)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class _PersistenceSettings(settings.PersistenceSettings):
+    finalizer: str = setting(FINALIZER, FINALIZER_RULE)
+    progress_storage: Any = dataclasses.field(
+        default_factory=SmartProgressStorage, metadata={"rule": PROGRESS_STORAGE.or_none()}
+    )
+    diffbase_storage: Any = dataclasses.field(
+        default_factory=AnnotationsDiffBaseStorage, metadata={"rule": DIFFBASE_STORAGE.or_none()}
+    )
+
+
+def _section(name: str, kind: type[Section]) -> Any:
+    rule = settings.OperatorSettings.__dataclass_fields__[name].metadata["rule"]
+    return dataclasses.field(default_factory=kind, metadata={"rule": rule})
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class OperatorSettings(settings.OperatorSettings):
+    """Settings of an operator that was written for Kopf.
+
+    The finalizer, the annotations, the names in Kubernetes Events and ``posting.loggers`` are as in Kopf. Settings of
+    Kopf's that have no meaning here are accepted with a warning.
+    """
+
+    process: settings.ProcessSettings = _section("process", _ProcessSettings)
+    posting: settings.PostingSettings = _section("posting", _PostingSettings)
+    peering: settings.PeeringSettings = _section("peering", _PeeringSettings)
+    watching: settings.WatchingSettings = _section("watching", _WatchingSettings)
+    queueing: settings.QueueingSettings = _section("queueing", _QueueingSettings)
+    persistence: settings.PersistenceSettings = _section("persistence", _PersistenceSettings)
+    background: settings.BackgroundSettings = _section("background", _BackgroundSettings)
