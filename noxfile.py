@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import tomllib
 
 import nox
@@ -16,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 nox.needs_version = ">=2025.5.1"
-nox.options.sessions = ["lint", "types", "layers", "tests", "clients", "examples", "e2e"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "clients", "examples", "package", "e2e"]
 nox.options.error_on_missing_interpreters = False  # "tested on those that are found"
 
 
@@ -98,6 +99,16 @@ def e2e(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
     session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", "-raR", *session.posargs)
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Does the package build, and does its wheel install and run where nothing else is?"""
+    session.install("build")
+    dist = pathlib.Path(session.create_tmp()).resolve() / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", f"--outdir={dist}")  # the wheel is built from the source distribution
+    session.run("python", "-m", "tests.package", str(dist))
 
 
 @nox.session
