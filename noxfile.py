@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 nox.needs_version = ">=2025.5.1"
-nox.options.sessions = ["lint", "types", "layers", "tests", "clients", "examples", "package", "e2e"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "clients", "examples", "docs", "package", "e2e"]
 nox.options.error_on_missing_interpreters = False  # "tested on those that are found"
 
 
@@ -86,6 +86,15 @@ def examples(session: nox.Session) -> None:
     """Do the examples show what their pages say?"""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "tests/examples", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Is the documentation whole? The site, in build/site, with warnings as errors. `-- linkcheck` tries its links."""
+    session.install("-e", ".[docs]")
+    builder = session.posargs[0] if session.posargs else "html"
+    strict = ["--fail-on-warning", "--keep-going", "--fresh-env", "--quiet"]
+    session.run("sphinx-build", *strict, f"--builder={builder}", "--conf-dir=docs/site", ".", "build/site")
 
 
 @nox.session

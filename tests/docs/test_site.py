@@ -1,0 +1,41 @@
+"""The pages as a site: `nox -s docs` builds it. Here, each page has its place."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT, read
+
+PAGES = {path.stem for path in ROOT.glob("docs/*.md")} - {"README"}
+NAVIGATION = read("docs/site/navigation.md")
+ENTRIES = re.findall(r"^[/\w*-][^`:\s]*$", NAVIGATION, re.MULTILINE)
+#: Pages that have a place already.
+PLANNED = {"deployment", "typed-kinds"}
+
+
+def test_each_page_has_one_place_in_the_navigation() -> None:
+    assert len(ENTRIES) == len(set(ENTRIES))
+    assert PAGES - set(ENTRIES) == set()
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_what_the_navigation_names_exists(entry: str) -> None:
+    folder, name = (ROOT, entry[1:]) if entry.startswith("/") else (ROOT / "docs", entry)
+    assert list(folder.glob(f"{name}.md")) or entry in PLANNED
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_each_page_is_listed_on_the_first_one(page: str) -> None:
+    assert f"]({page}.md)" in read("docs/README.md")
+
+
+def test_the_pages_are_those_of_a_tutorial_recipes_a_reference_and_explanations() -> None:
+    assert re.findall(r"^:caption: (.+)$", NAVIGATION, re.MULTILINE) == [
+        "Tutorial",
+        "Examples",
+        "How to",
+        "Reference",
+        "Explanation",
+    ]
