@@ -430,6 +430,6 @@ async def test_a_child_is_not_deleted_for_a_manifest_that_is_invalid_anyway(
         assert "spec.replicas" in caplog.text
 
 
-def test_there_are_three_strategies() -> None:
+def test_there_are_four_strategies() -> None:
     with pytest.raises(ValueError, match="'recreate'"):
-        trioperator.Owned("pods", strategy="rolling")  # type: ignore[arg-type]
+        trioperator.Owned("pods", strategy="canary")  # type: ignore[arg-type]

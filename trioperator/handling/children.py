@@ -18,7 +18,7 @@ from trioperator.model.resource import Selector
 __all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "parse_mappers", "parse_owned"]
 
 #: What happens to a child that exists and differs from what is desired.
-Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete"]
+Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete", "rolling"]
 
 _FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment') or an Owned"
 
@@ -54,13 +54,16 @@ class Child:
 
     - *manifest*: the object, as a dict or an object of a client library
     - *depends_on*: other children, which must exist and be ready before this one is applied
-    - *ready*: a function of the child's body, for children that depend on it; default: it is ready when it exists. It
-      needs the body: ``owns=[Owned(..., bodies=True)]``
+    - *ready*: a function of the child's body, for children that depend on it and for rolling updates; default: it is
+      ready when it exists. It needs the body: ``owns=[Owned(..., bodies=True)]``. A child whose
+      ``status.observedGeneration`` is older than its generation is not ready, and the function is not called
+    - *strategy*: what happens if it exists and differs; default: that of its kind, see :class:`Owned`
 
-    Raises TypeError for anything in *depends_on* that is no Child, and for a *ready* that is no sync function.
+    Raises TypeError for anything in *depends_on* that is no Child, and for a *ready* that is no sync function;
+    ValueError for another strategy.
     """
 
-    __slots__ = ("depends_on", "manifest", "ready")
+    __slots__ = ("depends_on", "manifest", "ready", "strategy")
 
     def __init__(
         self,
@@ -68,7 +71,11 @@ class Child:
         *,
         depends_on: Iterable[Child] = (),
         ready: Callable[[Mapping[str, Any]], object] | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
+        if strategy is not None:
+            _check_strategy(strategy)
+        self.strategy = strategy
         self.manifest = manifest
         self.depends_on = tuple(depends_on)
         self.ready = ready
@@ -77,6 +84,11 @@ class Child:
                 raise TypeError(f"depends_on has {type(other).__name__}: it must have other children, each a Child.")
         if ready is not None and (not callable(ready) or is_async(ready)):
             raise TypeError(f"ready={ready!r} must be a sync function of the body.")
+
+
+def _check_strategy(strategy: object) -> None:
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"The strategy {strategy!r} is none of {', '.join(map(repr, get_args(Strategy)))}.")
 
 
 class Owned:
@@ -92,6 +104,8 @@ class Owned:
     - ``"in_place"``, the default: it is changed
     - ``"recreate"``: it is changed, or deleted and created anew where fields differ that cannot be changed
     - ``"on_delete"``: it stays as it is until somebody deletes it
+    - ``"rolling"``: it is changed when all others of the kind are ready, one at a time; each is a :class:`Child` with
+      *ready*
 
     Raises TypeError for anything that names no kind, ValueError for another strategy.
     """
@@ -101,8 +115,7 @@ class Owned:
     def __init__(self, *kind: str, bodies: bool = False, strategy: Strategy = "in_place") -> None:
         if not kind or not all(isinstance(part, str) for part in kind):
             raise TypeError(f"{kind!r} names no kind of children: pass {_FORMS}.")
-        if strategy not in get_args(Strategy):
-            raise ValueError(f"The strategy {strategy!r} is none of {', '.join(map(repr, get_args(Strategy)))}.")
+        _check_strategy(strategy)
         self.strategy = strategy
         self.selector = Selector.parse(*kind)
         self.bodies = bodies

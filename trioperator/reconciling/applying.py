@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from trioperator.client.adoption import adopt
 from trioperator.client.kinds import to_dict
 from trioperator.errors import ConfigError, ConflictError, InvalidError, NotFoundError, PausedError, TrioperatorError
-from trioperator.handling import guard
-from trioperator.handling.children import Child, Desired, Strategy
+from trioperator.handling.children import Child, Desired
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.kube.client import Client, Params
 from trioperator.model.resource import Resource
+from trioperator.reconciling.manifests import Manifest, is_as_desired, is_ready
 from trioperator.reconciling.related import RelatedRecord
+from trioperator.reconciling.rollouts import Rollout
 from trioperator.reconciling.schedules import Applied, ChildKey, HandlerSchedule, ObjectSchedule
 from trioperator.reconciling.watches import RelatedKind, RelatedWatches
 
@@ -31,20 +32,6 @@ _SERVERS: Final = ("managedFields", "resourceVersion", "uid", "creationTimestamp
 
 class ForeignChildError(TrioperatorError):
     """Raised where a desired child exists, and is not owned by the object."""
-
-
-class _Manifest(NamedTuple):
-    """A desired child, ready to be sent. ``kind`` is the one that is owned, ``key`` may name another version of it."""
-
-    child: Child
-    kind: RelatedKind
-    key: ChildKey
-    body: bytes
-    strategy: Strategy
-
-    @property
-    def path(self) -> str:
-        return self.key.resource.get_path(self.key.namespace or None, self.key.name)
 
 
 class Applier:
@@ -68,7 +55,7 @@ class Applier:
         schedule.blocked.clear()
         ready: set[Child] = set()
         errors: list[Exception] = []
-        for child in _sort(list(manifests)):
+        for child in Rollout(manifests, schedule).order(_sort(list(manifests))):
             if not ready.issuperset(child.depends_on):
                 continue  # what it waits for calls the handler again
             manifest = manifests[child]
@@ -107,9 +94,9 @@ class Applier:
         key = ChildKey(kind.resource, record.namespace, record.name)
         cause.logger.info("%s is deleted: %s.", key, why)
 
-    def _prepare(self, desired: Desired, handler: ReconcileHandler, cause: ReconcileCause) -> dict[Child, _Manifest]:
+    def _prepare(self, desired: Desired, handler: ReconcileHandler, cause: ReconcileCause) -> dict[Child, Manifest]:
         """Return the children, complete: with their names, their namespaces and the object as their owner."""
-        manifests: dict[Child, _Manifest] = {}
+        manifests: dict[Child, Manifest] = {}
         keys: set[ChildKey] = set()
         for child in desired.children:
             manifests[child] = manifest = self._complete(child, handler, cause)
@@ -121,7 +108,7 @@ class Applier:
                 raise ConfigError(f"{manifests[child].key} depends on a child that {handler} has not returned")
         return manifests
 
-    def _complete(self, child: Child, handler: ReconcileHandler, cause: ReconcileCause) -> _Manifest:
+    def _complete(self, child: Child, handler: ReconcileHandler, cause: ReconcileCause) -> Manifest:
         body = to_dict(child.manifest)
         api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
         kind = self._find_kind(handler, api_version, name)
@@ -145,7 +132,10 @@ class Applier:
         resource = Resource(kind.resource.group, version, kind.resource.plural, kind=name)
         encoded = msgspec.json.encode(body, order="deterministic")
         key = ChildKey(resource, namespace, metadata["name"])
-        return _Manifest(child, kind, key, encoded, kind.owners[handler].strategy)
+        strategy = child.strategy or kind.owners[handler].strategy
+        if strategy == "rolling" and child.ready is None:
+            raise ConfigError(f"{key} has the strategy 'rolling', which needs ready=: pass a Child with it")
+        return Manifest(child, kind, key, encoded, strategy)
 
     def _find_kind(self, handler: ReconcileHandler, api_version: str, name: str) -> RelatedKind:
         if not (api_version and name):
@@ -156,16 +146,14 @@ class Applier:
                 return kind
         raise ConfigError(f"{handler} has returned a {name} ({api_version}), which is not in owns=: it is not watched")
 
-    async def _apply_one(self, manifest: _Manifest, cause: ReconcileCause, schedule: HandlerSchedule) -> bool:
+    async def _apply_one(self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule) -> bool:
         """Apply a child, if it is not as it was applied. Returns whether it is ready for those that depend on it."""
-        key, cache = manifest.key, manifest.kind.find_cache(manifest.key.namespace)
-        assert cache is not None
-        record, applied = cache.find(key.namespace, key.name), schedule.applied.get(key)
+        key, record, applied = manifest.key, manifest.find(), schedule.applied.get(manifest.key)
         if record is not None:
             _check_owner(record, manifest, cause, applied)
             if record.deleting:
                 return False  # the handler is called again when it is gone
-        if not _is_as_desired(record, manifest, applied):
+        if not is_as_desired(record, manifest, applied):
             try:
                 record = await self._send(manifest, force=record is not None)
             except InvalidError:
@@ -176,10 +164,9 @@ class Applier:
             schedule.applied[key] = Applied(record.uid, hash(manifest.body), record.fields)
             cause.logger.info("%s is applied.", key)
         assert record is not None
-        ready = manifest.child.ready
-        return ready is None or bool(guard.call("The function ready= of {}", key, ready, record.decode()))
+        return is_ready(record, manifest)
 
-    async def _make_room(self, manifest: _Manifest, record: RelatedRecord, cause: ReconcileCause) -> None:
+    async def _make_room(self, manifest: Manifest, record: RelatedRecord, cause: ReconcileCause) -> None:
         """Delete a child that cannot be changed, to be created anew. Raises InvalidError if it could not be, either."""
         body = msgspec.json.decode(manifest.body)
         body["metadata"]["generateName"] = f"{body['metadata'].pop('name')[:_MAX_PREFIX]}-"
@@ -187,19 +174,17 @@ class Applier:
         await self._client.post(path, body, params={"dryRun": "All"})
         await self._delete(manifest.kind, record, cause, why="its fields cannot be changed, and it is created anew")
 
-    async def _send(self, manifest: _Manifest, *, force: bool) -> RelatedRecord:
+    async def _send(self, manifest: Manifest, *, force: bool) -> RelatedRecord:
         """Apply a child server-side. Fields of others are taken over by *force*, if it is known to be the object's."""
         manager = self._client.settings.persistence.field_manager
         params: Params = {"fieldManager": manager, "force": force}
         data = await self._client.request(
             "PATCH", manifest.path, params=params, body=manifest.body, content_type=_APPLY_PATCH
         )
-        cache = manifest.kind.find_cache(manifest.key.namespace)
-        assert cache is not None
-        return cache.take_written(data)
+        return manifest.cache.take_written(data)
 
 
-def _check_owner(record: RelatedRecord, manifest: _Manifest, cause: ReconcileCause, applied: Applied | None) -> None:
+def _check_owner(record: RelatedRecord, manifest: Manifest, cause: ReconcileCause, applied: Applied | None) -> None:
     """Raise ForeignChildError if an object of the child's name belongs to somebody else."""
     uid = cause.raw["metadata"]["uid"]
     if uid in record.owners or (applied is not None and applied.uid == record.uid):
@@ -208,13 +193,6 @@ def _check_owner(record: RelatedRecord, manifest: _Manifest, cause: ReconcileCau
         f"it exists, and is not owned by {cause.raw.get('kind')} {cause.raw['metadata']['name']}: it is left as it is."
         " Delete it, or give the child another name"
     )
-
-
-def _is_as_desired(record: RelatedRecord | None, manifest: _Manifest, applied: Applied | None) -> bool:
-    """Check whether a child need not be applied: it is as it was applied before, or stays as it is anyway."""
-    if record is None:
-        return False
-    return manifest.strategy == "on_delete" or applied == Applied(record.uid, hash(manifest.body), record.fields)
 
 
 def _sort(children: Sequence[Child]) -> Iterator[Child]:
