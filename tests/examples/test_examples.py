@@ -460,9 +460,13 @@ async def test_reconcile(example: Example) -> None:
     await example.lines.wait_for(applied.format("Ingress"))
     await example.cluster.patch("kex", name, {"spec": {"host": None}})
     await example.lines.wait_for("Ingress default/kopf-example-1 is deleted")
+    await example.cluster.patch("kex", name, {"spec": {"maxReplicas": 5}})
+    await example.lines.wait_for(applied.format("HorizontalPodAutoscaler"))
+    await example.cluster.patch("deployments", name, {"spec": {"replicas": 3}})
     image = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "busybox"}
     await example.cluster.patch("deployments", name, [image])
-    await example.lines.wait_for(applied.format("Deployment"), 2)
+    await example.lines.wait_for(applied.format("Deployment"), 3)
+    assert (await example.cluster.get("deployments", name))["spec"]["replicas"] == 3, "they are the autoscaler's"
     await example.cluster.delete("services", name)
     await example.lines.wait_for(applied.format("Service"), 2)
     example.assert_shows_what_its_page_says()

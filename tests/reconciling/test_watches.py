@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from trio.testing import MockClock
 
@@ -191,3 +192,116 @@ async def test_shards_are_triggered_by_children_of_their_objects(bench: Bench, a
             await bench.cluster.delete("configmaps", name)
         await settle(1)
         assert await names_of(bench.cluster) == names
+
+
+async def test_only_the_metadata_of_children_is_requested(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps", trioperator.Owned("secrets", bodies=True)], registry=bench.registry)
+    async def reconcile() -> dict[str, Any]:
+        return config_map("one", size="1")
+
+    accepts: dict[str, set[str]] = {}
+    await bench.cluster.create(widget())
+    async with bench.running(transport=NotingTransport(bench.cluster.transport(), accepts)):
+        await settle(1)
+        await bench.cluster.patch("configmaps", "one", {"data": {"size": "2"}})
+        await settle(1)
+        assert (await bench.cluster.get("configmaps", "one"))["data"] == {"size": "1"}, "drift is seen all the same"
+    assert all("as=PartialObjectMetadata" in accept for accept in accepts["configmaps"])
+    assert accepts["secrets"] == accepts["widgets"] == {"application/json"}
+
+
+@pytest.mark.parametrize("argument", ["body", "spec", "status", "**_", "labels"])
+async def test_mappers_get_what_they_ask_for(bench: Bench, autojump_clock: MockClock, argument: str) -> None:
+    mappers: dict[str, Any] = {
+        "body": lambda body: "w" if body["data"] else None,
+        "spec": lambda spec: "w",
+        "status": lambda status: "w",
+        "**_": lambda **_: "w" if _["body"]["data"] else None,
+        "labels": lambda labels: labels.get("for"),
+    }
+    calls = Calls(bench, watches={"configmaps": mappers[argument]})
+    accepts: dict[str, set[str]] = {}
+    await bench.cluster.create(widget("w"))
+    async with bench.running(transport=NotingTransport(bench.cluster.transport(), accepts)):
+        await settle(1)
+        calls.names.clear()
+        settings = config_map("settings", key="value")
+        await bench.cluster.create({**settings, "metadata": {"name": "settings", "labels": {"for": "w"}}})
+        await settle(1)
+    assert calls.names == ["w"]
+    assert {accept == "application/json" for accept in accepts["configmaps"]} == {argument != "labels"}
+
+
+class NotingTransport(httpx.AsyncBaseTransport):
+    """A transport that notes what lists and watches accept, by the plurals of the kinds."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, accepts: dict[str, set[str]]) -> None:
+        self.inner = inner
+        self.accepts = accepts
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            self.accepts.setdefault(request.url.path.rpartition("/")[2], set()).add(request.headers["Accept"])
+        return await self.inner.handle_async_request(request)
+
+
+LABELS = {"team": "a"}
+
+
+def own_map_with_labels(bench: Bench) -> None:
+    @on.reconcile("widgets", owns=[trioperator.Owned("configmaps", labels=LABELS)], registry=bench.registry)
+    async def reconcile() -> dict[str, Any]:
+        return config_map("one")
+
+
+async def test_only_children_with_the_labels_are_watched(bench: Bench, autojump_clock: MockClock) -> None:
+    own_map_with_labels(bench)
+    await bench.cluster.create(widget("w"))
+    async with bench.running():
+        await settle(1)
+        assert (await bench.cluster.get("configmaps", "one"))["metadata"]["labels"] == LABELS
+        (request,) = bench.cluster.requests.select(verb="list", resource="configmaps")
+        assert request.query["labelSelector"] == "team=a"
+        await bench.cluster.delete("configmaps", "one")
+        await settle(1)
+        assert await names_of(bench.cluster) == ["one"]
+        await bench.cluster.patch("configmaps", "one", {"metadata": {"labels": {"team": "b"}}})
+        await settle(1)
+        assert (await bench.cluster.get("configmaps", "one"))["metadata"]["labels"] == LABELS, "it is still a child"
+        bench.cluster.requests.clear()
+        await settle(3600)
+        assert not [each for each in bench.cluster.requests if each.verb != "watch"]
+
+
+async def test_an_object_without_the_labels_is_not_taken_over(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_map_with_labels(bench)
+    foreign = await bench.cluster.create(config_map("one", key="value"))
+    await bench.cluster.create(widget("w"))
+    async with bench.running():
+        await settle(1)
+        assert await bench.cluster.get("configmaps", "one") == foreign
+        assert "is not owned by Widget w: it is left as it is" in caplog.text
+
+
+async def test_a_kind_can_be_owned_with_several_labels(bench: Bench, autojump_clock: MockClock) -> None:
+    kinds = [trioperator.Owned("configmaps", bodies=True, labels={"part": part}) for part in ("web", "data")]
+    seen: list[set[str]] = []
+
+    @on.reconcile("widgets", owns=kinds, registry=bench.registry)
+    async def reconcile(children: Any) -> list[dict[str, Any]]:
+        seen.append(set(children["configmaps"]))
+        return [{**config_map(part), "metadata": {"name": part, "labels": {"part": part}}} for part in ("web", "data")]
+
+    await bench.cluster.create(widget("w"))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("configmaps", "data", {"data": {"other": "x"}})
+        await settle(1)
+    assert seen[-1] == {"web", "data"}
+
+
+def test_labels_of_children_are_strings() -> None:
+    with pytest.raises(TypeError, match="labels="):
+        trioperator.Owned("pods", labels={"a": 1})  # type: ignore[dict-item]

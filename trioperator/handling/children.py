@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from trioperator.errors import TemporaryError
-from trioperator.handling.handler import HandlerFn, is_async, unwrap
+from trioperator.handling.handler import HandlerFn, is_async, signature_of, unwrap
 from trioperator.model.resource import Selector
 
 __all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "parse_mappers", "parse_owned"]
@@ -20,6 +20,8 @@ __all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "pars
 #: What happens to a child that exists and differs from what is desired.
 Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete", "rolling"]
 
+# Arguments of mappers that are more than metadata.
+_BODIES: Final = frozenset({"body", "spec", "status"})
 _FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment') or an Owned"
 
 
@@ -107,15 +109,26 @@ class Owned:
     - ``"rolling"``: it is changed when all others of the kind are ready, one at a time; each is a :class:`Child` with
       *ready*
 
-    Raises TypeError for anything that names no kind, ValueError for another strategy.
+    Children get the *labels*, and only objects with these labels are watched: for kinds of which there are many others.
+
+    Raises TypeError for anything that names no kind and labels that are no strings, ValueError for another strategy.
     """
 
-    __slots__ = ("bodies", "selector", "strategy")
+    __slots__ = ("bodies", "labels", "selector", "strategy")
 
-    def __init__(self, *kind: str, bodies: bool = False, strategy: Strategy = "in_place") -> None:
+    def __init__(
+        self,
+        *kind: str,
+        bodies: bool = False,
+        strategy: Strategy = "in_place",
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         if not kind or not all(isinstance(part, str) for part in kind):
             raise TypeError(f"{kind!r} names no kind of children: pass {_FORMS}.")
         _check_strategy(strategy)
+        self.labels = dict(labels or {})
+        if not all(isinstance(part, str) for pair in self.labels.items() for part in pair):
+            raise TypeError(f"labels={labels!r} must be names and values of labels, all of them strings.")
         self.strategy = strategy
         self.selector = Selector.parse(*kind)
         self.bodies = bodies
@@ -129,6 +142,12 @@ class Mapper(msgspec.Struct, frozen=True, eq=False):
 
     selector: Selector
     fn: Callable[..., Any]
+
+    @property
+    def needs_bodies(self) -> bool:
+        """Whether the function may look at more than the metadata of objects."""
+        signature = signature_of(self.fn)
+        return signature.takes_all or not _BODIES.isdisjoint(signature.names)
 
 
 class Desired(msgspec.Struct, frozen=True):

@@ -35,11 +35,12 @@ from trioperator.threads import run_in_thread
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "BrokenObject", "Client", "Page", "Params", "log_in", "open_client"]
+__all__ = ["JSON_PATCH", "MERGE_PATCH", "BrokenObject", "Client", "Forms", "Page", "Params", "log_in", "open_client"]
 
 _logger = get_logger(__name__)
 
 Params: TypeAlias = Mapping[str, str | int | bool | None]
+Forms: TypeAlias = tuple[str | None, str | None]  # what lists and watches accept; None: JSON
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -60,15 +61,14 @@ class Client:
         self._credentials = credentials
         self._settings = settings
         self._fence: Callable[[], None] | None = None
+        self._selection: Params = {}
+        self._forms: Forms = (None, None)
         self.find_logger: Callable[[], Logger] = lambda: _logger
         self.outage = Outage()
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> Client:
-        """Return a client on the same connections that calls *fence* before each attempt of a request that may write.
-
-        An error that *fence* raises is raised by the request, which is not sent.
-        """
+        """Return a client that calls *fence* before each attempt to write, which is not made if *fence* raises."""
         client = copy.copy(self)
         client._fence = fence
         return client
@@ -77,6 +77,12 @@ class Client:
         """Return a client on the same connections that logs its retries to the logger that *find_logger* returns."""
         client = copy.copy(self)
         client.find_logger = find_logger
+        return client
+
+    def selecting(self, params: Params, *, forms: Forms) -> Client:
+        """Return a client on the same connections whose lists and watches have these parameters, in these *forms*."""
+        client = copy.copy(self)
+        client._selection, client._forms = params, forms
         return client
 
     @property
@@ -200,8 +206,10 @@ class Client:
         Objects that cannot be read are in ``page.broken``. Raises as :meth:`request` does; after ExpiredError the list
         must be started again.
         """
-        params = {**(params or {}), "limit": limit or None, "continue": continue_ or None}
-        data = await self.request("GET", path, params=params, backoffs=backoffs, max_size=max_size)
+        params = {**self._selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
+        data = await self.request(
+            "GET", path, params=params, accept=self._forms[0], backoffs=backoffs, max_size=max_size
+        )
         try:
             try:
                 return parse_page(data)
@@ -222,7 +230,7 @@ class Client:
 
         Not retried, except after a 401. *timeout* is for the headers, in seconds. Raises as :meth:`request` does.
         """
-        target = build_target(path, params)
+        target = build_target(path, {**self._selection, **(params or {})})
         attempt = functools.partial(
             self._attempt_stream, path=path, target=target, timeout=timeout, connect_timeout=connect_timeout
         )
@@ -308,7 +316,7 @@ class Client:
             response = await credentials.transport.send(
                 "GET",
                 credentials.base + target,
-                headers=(*credentials.headers, _ACCEPT_JSON),
+                headers=(*credentials.headers, *_build_headers(self._forms[1], None)),
                 streaming=True,
                 connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
             )

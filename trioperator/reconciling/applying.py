@@ -14,9 +14,10 @@ from trioperator.errors import ConfigError, ConflictError, InvalidError, NotFoun
 from trioperator.handling.children import Child, Desired
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.kube.client import Client, Params
+from trioperator.kube.objects import parse_object
 from trioperator.model.resource import Resource
 from trioperator.reconciling.manifests import Manifest, is_as_desired, is_ready
-from trioperator.reconciling.related import RelatedRecord
+from trioperator.reconciling.related import RelatedRecord, read_record
 from trioperator.reconciling.rollouts import Rollout
 from trioperator.reconciling.schedules import Applied, ChildKey, HandlerSchedule, ObjectSchedule
 from trioperator.reconciling.watches import RelatedKind, RelatedWatches
@@ -111,13 +112,15 @@ class Applier:
     def _complete(self, child: Child, handler: ReconcileHandler, cause: ReconcileCause) -> Manifest:
         body = to_dict(child.manifest)
         api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
-        kind = self._find_kind(handler, api_version, name)
+        kind = self._find_kind(handler, body)
         if child.ready is not None and not kind.whole:
             raise ConfigError(f"{name} has ready=, which needs its body: pass owns=[Owned(..., bodies=True)]")
         metadata = body.setdefault("metadata", {})
         metadata.setdefault("name", cause.raw["metadata"]["name"])
         for field in _SERVERS:
             metadata.pop(field, None)
+        if kind.labels:
+            metadata["labels"] = {**(metadata.get("labels") or {}), **dict(kind.labels)}
         adopt(body, cause.raw, resource=kind.resource)
         if kind.resource.namespaced is False:
             metadata.pop("namespace", None)
@@ -137,14 +140,18 @@ class Applier:
             raise ConfigError(f"{key} has the strategy 'rolling', which needs ready=: pass a Child with it")
         return Manifest(child, kind, key, encoded, strategy)
 
-    def _find_kind(self, handler: ReconcileHandler, api_version: str, name: str) -> RelatedKind:
+    def _find_kind(self, handler: ReconcileHandler, body: Mapping[str, Any]) -> RelatedKind:
+        """Return the kind of a child: if it is owned several times, the one whose labels the child has."""
+        api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
         if not (api_version and name):
             raise ConfigError(f"{handler} has returned a child without apiVersion and kind, which say what it is")
-        group = api_version.rpartition("/")[0]
-        for kind in self._watches.kinds_of(handler):
-            if (kind.resource.group, kind.resource.kind) == (group, name):
-                return kind
-        raise ConfigError(f"{handler} has returned a {name} ({api_version}), which is not in owns=: it is not watched")
+        found = (api_version.rpartition("/")[0], name)
+        kinds = [kind for kind in self._watches.kinds_of(handler) if (kind.resource.group, kind.resource.kind) == found]
+        if not kinds:
+            text = f"{handler} has returned a {name} ({api_version}), which is not in owns=: it is not watched"
+            raise ConfigError(text)
+        labels = (body.get("metadata") or {}).get("labels") or {}
+        return next((kind for kind in kinds if labels.items() >= dict(kind.labels).items()), kinds[0])
 
     async def _apply_one(self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule) -> bool:
         """Apply a child, if it is not as it was applied. Returns whether it is ready for those that depend on it."""
@@ -154,8 +161,9 @@ class Applier:
             if record.deleting:
                 return False  # the handler is called again when it is gone
         if not is_as_desired(record, manifest, applied):
+            is_ours = record is not None or await self._find_unseen(manifest, cause, applied)
             try:
-                record = await self._send(manifest, force=record is not None)
+                record = await self._send(manifest, force=is_ours)
             except InvalidError:
                 if record is None or manifest.strategy != "recreate":
                     raise
@@ -165,6 +173,18 @@ class Applier:
             cause.logger.info("%s is applied.", key)
         assert record is not None
         return is_ready(record, manifest)
+
+    async def _find_unseen(self, manifest: Manifest, cause: ReconcileCause, applied: Applied | None) -> bool:
+        """Check whether a child exists without the labels that are watched. Raises ForeignChildError as for others."""
+        if not manifest.kind.labels:
+            return False
+        try:
+            found = parse_object(await self._client.request("GET", manifest.path))
+        except NotFoundError:
+            return False
+        record = read_record(found, manager=self._client.settings.persistence.field_manager, whole=False)
+        _check_owner(record, manifest, cause, applied)
+        return True
 
     async def _make_room(self, manifest: Manifest, record: RelatedRecord, cause: ReconcileCause) -> None:
         """Delete a child that cannot be changed, to be created anew. Raises InvalidError if it could not be, either."""
@@ -213,11 +233,12 @@ def _sort(children: Sequence[Child]) -> Iterator[Child]:
 def collect_children(watches: RelatedWatches, handler: ReconcileHandler, cause: ReconcileCause) -> dict[str, Any]:
     """Return the children of an object that are kept as a whole: by the plurals of their kinds, then by their names."""
     metadata = cause.raw["metadata"]
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for kind in watches.kinds_of(handler):
         if kind.whole:
             records = kind.owned_by(metadata["uid"])
-            found[kind.resource.plural] = {_name(record, metadata): record.decode() for record in records}
+            bodies = found.setdefault(kind.resource.plural, {})
+            bodies.update((_name(record, metadata), record.decode()) for record in records)
     return found
 
 

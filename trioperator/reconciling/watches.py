@@ -6,7 +6,7 @@ They are independent of the watches of handled kinds, also where a kind is both:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -18,7 +18,7 @@ from trioperator.handling.children import Mapper, Owned
 from trioperator.handling.filters import call_with
 from trioperator.handling.indexing import Indices
 from trioperator.handling.reconciling import ReconcileHandler
-from trioperator.kube.client import Client
+from trioperator.kube.client import Client, Forms
 from trioperator.kube.objects import RawObject
 from trioperator.logs import get_logger, object_logger
 from trioperator.model.resource import Resource, Selector, select_resources
@@ -28,6 +28,11 @@ from trioperator.runtime.reflector import Reflector
 __all__ = ["RelatedKind", "RelatedWatches", "Triggers", "read_targets"]
 
 _logger = get_logger("trioperator.runtime.reconcile")
+# What is enough for the records of children, and for mappers that look at nothing else.
+_METADATA: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+)
 _CONSEQUENCE: Final = "Reconcile handlers that own or watch it are not called until then."
 
 
@@ -40,16 +45,30 @@ class Triggers(Protocol):
     def trigger_waiting(self) -> None: ...
 
 
+class Selected(NamedTuple):
+    """A resource, and the labels that its objects must have to be watched."""
+
+    resource: Resource
+    labels: tuple[tuple[str, str], ...] = ()
+
+
 class RelatedKind:
     """One related kind: its caches, by namespaces, and the handlers that own it or map its objects."""
 
-    def __init__(self, watches: RelatedWatches, resource: Resource) -> None:
-        self.resource = resource
+    def __init__(self, watches: RelatedWatches, selected: Selected) -> None:
+        self.resource = selected.resource
+        self.labels = selected.labels
         self.owners: dict[ReconcileHandler, Owned] = {}
         self.mappers: tuple[tuple[ReconcileHandler, Mapper], ...] = ()
         self.whole = False
         self.caches: dict[str | None, RelatedCache] = {}
         self._watches = watches
+
+    @property
+    def forms(self) -> Forms:
+        """What lists and watches accept: metadata only, unless anybody looks at more."""
+        is_enough = not self.whole and not any(mapper.needs_bodies for _, mapper in self.mappers)
+        return _METADATA if is_enough else (None, None)
 
     @property
     def is_listed(self) -> bool:
@@ -161,8 +180,8 @@ class RelatedWatches:
         self.memo = memo
         self._client = client
         self._handlers = tuple(handlers)
-        self._kinds: dict[Resource, RelatedKind] = {}
-        self._watches: dict[tuple[Resource, str | None], _Watch] = {}
+        self._kinds: dict[Selected, RelatedKind] = {}
+        self._watches: dict[tuple[Selected, str | None], _Watch] = {}
         self._missing: dict[Selector, str] = {}
         self.selectors = tuple(dict.fromkeys(_selectors(self._handlers)))
 
@@ -173,9 +192,9 @@ class RelatedWatches:
 
     def reflectors(self) -> Iterator[tuple[str, Reflector]]:
         """Yield the reflectors, with the names of what they watch."""
-        for (resource, namespace), watch in self._watches.items():
+        for (selected, namespace), watch in self._watches.items():
             where = "" if namespace is None else f" in the namespace {namespace}"
-            yield f"{resource}{where} (for reconcile handlers)", watch.reflector
+            yield f"{selected.resource}{where} (for reconcile handlers)", watch.reflector
 
     def kinds_of(self, handler: ReconcileHandler) -> Iterator[RelatedKind]:
         """Yield the kinds of children that a handler owns."""
@@ -194,10 +213,10 @@ class RelatedWatches:
         if not self._handlers:
             return
         self._match(resources)
-        wanted: dict[tuple[Resource, str | None], RelatedKind] = {}
-        for resource, kind in self._kinds.items():
-            places = (None,) if namespaces is None or resource.namespaced is False else namespaces
-            wanted |= {(resource, place): kind for place in places}
+        wanted: dict[tuple[Selected, str | None], RelatedKind] = {}
+        for selected, kind in self._kinds.items():
+            places = (None,) if namespaces is None or kind.resource.namespaced is False else namespaces
+            wanted |= {(selected, place): kind for place in places}
         for key in set(self._watches) - set(wanted):
             self._watches.pop(key).scope.cancel(reason="out of scope")
             if key[0] in self._kinds:
@@ -210,19 +229,21 @@ class RelatedWatches:
     def _match(self, resources: Collection[Resource]) -> None:
         """Match what the handlers own and watch with the kinds of the cluster."""
         selections = {selector: self._select(selector, resources) for selector in self.selectors}
-        kinds: dict[Resource, RelatedKind] = {}
+        kinds: dict[Selected, RelatedKind] = {}
         for handler in self._handlers:
             for owned in handler.owns:
                 for resource in selections[owned.selector]:
-                    kind = kinds.setdefault(resource, RelatedKind(self, resource))
+                    selected = Selected(resource, tuple(sorted(owned.labels.items())))
+                    kind = kinds.setdefault(selected, RelatedKind(self, selected))
                     kind.owners.setdefault(handler, owned)
                     kind.whole = kind.whole or owned.bodies
             for mapper in handler.mappers:
                 for resource in selections[mapper.selector]:
-                    kind = kinds.setdefault(resource, RelatedKind(self, resource))
+                    selected = Selected(resource)
+                    kind = kinds.setdefault(selected, RelatedKind(self, selected))
                     kind.mappers += ((handler, mapper),)
-        for resource in kinds.keys() & self._kinds.keys():
-            kinds[resource] = self._kinds[resource].renewed(kinds[resource])
+        for selected in kinds.keys() & self._kinds.keys():
+            kinds[selected] = self._kinds[selected].renewed(kinds[selected])
         self._kinds = kinds
 
     def _select(self, selector: Selector, resources: Collection[Resource]) -> Collection[Resource]:
@@ -242,7 +263,9 @@ class RelatedWatches:
         cache = RelatedCache(kind.resource, namespace, manager=manager, whole=kind.whole, observer=kind)
         kind.caches[namespace] = cache
         path = kind.resource.get_path(namespace)
-        reflector = Reflector(self._client, path, cache, settings=settings, consequence=_CONSEQUENCE)
+        labels = ",".join(f"{name}={value}" for name, value in kind.labels)
+        client = self._client.selecting({"labelSelector": labels} if labels else {}, forms=kind.forms)
+        reflector = Reflector(client, path, cache, settings=settings, consequence=_CONSEQUENCE)
         return _Watch(reflector, trio.CancelScope())
 
 
