@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from trioperator.model.resource import Resource
     from trioperator.permissions import Permissions
 
-__all__ = ["DeploymentRequest", "load_parts", "manifests", "parse_request"]
+__all__ = ["DeploymentRequest", "load_parts", "manifests", "option", "parse_request"]
 
-_option: Final = functools.partial(declare_option, "DEPLOY")
+#: Declares an option of commands about deployments.
+option: Final = functools.partial(declare_option, "DEPLOY")
 
 Files: TypeAlias = Annotated[
     list[str] | None,
@@ -36,17 +37,17 @@ Files: TypeAlias = Annotated[
 ]
 Modules: TypeAlias = Annotated[
     list[str] | None,
-    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+    option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
 ]
 Output: TypeAlias = Annotated[
     str | None,
-    _option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write files in this directory; else print YAML."),
+    option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write files in this directory; else print YAML."),
 ]
-Force: TypeAlias = Annotated[bool, _option("--force", env="FORCE", help="Replace files that differ.")]
-Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the operator's objects.")]
+Force: TypeAlias = Annotated[bool, option("--force", env="FORCE", help="Replace files that differ.")]
+Name: TypeAlias = Annotated[str, option("--name", env="NAME", metavar="NAME", help="Name of the operator's objects.")]
 PodNamespace: TypeAlias = Annotated[
     str | None,
-    _option(
+    option(
         "--pod-namespace",
         env="POD_NAMESPACE",
         metavar="NAME",
@@ -55,57 +56,57 @@ PodNamespace: TypeAlias = Annotated[
 ]
 CreateNamespace: TypeAlias = Annotated[
     bool,
-    _option(
+    option(
         "--create-namespace/--no-create-namespace", env="CREATE_NAMESPACE", help="Whether the namespace is included."
     ),
 ]
 Image: TypeAlias = Annotated[
     str,
-    _option("--image", env="IMAGE", metavar="REF", help="Image whose entry point is trioperator run."),
+    option("--image", env="IMAGE", metavar="REF", help="Image whose entry point is trioperator run."),
 ]
 Crds: TypeAlias = Annotated[
     list[str] | None,
-    _option("--crds", env="CRDS", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."),
+    option("--crds", env="CRDS", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."),
 ]
 OtherCrds: TypeAlias = Annotated[
     list[str] | None,
-    _option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs of kinds by others; repeatable."),
+    option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs of kinds by others; repeatable."),
 ]
 Clusterwide: TypeAlias = Annotated[
-    bool, _option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
+    bool, option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
 ]
 Namespaces: TypeAlias = Annotated[
     list[str] | None,
-    _option("-n", "--namespace", env="NAMESPACES", metavar="PATTERN", help="Handle these namespaces; repeatable."),
+    option("-n", "--namespace", env="NAMESPACES", metavar="PATTERN", help="Handle these namespaces; repeatable."),
 ]
 PeeringName: TypeAlias = Annotated[
-    str | None, _option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none.")
+    str | None, option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none.")
 ]
-Replicas: TypeAlias = Annotated[int, _option("--replicas", env="REPLICAS", min=1, help="Number of pods.")]
-LeaderElect: TypeAlias = Annotated[bool, _option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
+Replicas: TypeAlias = Annotated[int, option("--replicas", env="REPLICAS", min=1, help="Number of pods.")]
+LeaderElect: TypeAlias = Annotated[bool, option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
 Shards: TypeAlias = Annotated[
-    int, _option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
+    int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
 ]
 Metrics: TypeAlias = Annotated[
-    bool, _option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
+    bool, option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
 ]
 Prometheus: TypeAlias = Annotated[
     str,
-    _option("--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."),
+    option("--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."),
 ]
 Scanning: TypeAlias = Annotated[
-    bool, _option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
+    bool, option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
 ]
 Events: TypeAlias = Annotated[
-    bool, _option("--events/--no-events", env="EVENTS", help="As for rbac: settings.posting.enabled.")
+    bool, option("--events/--no-events", env="EVENTS", help="As for rbac: settings.posting.enabled.")
 ]
 Managed: TypeAlias = Annotated[
     str | None,
-    _option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
+    option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
 ]
 Conversions: TypeAlias = Annotated[
     bool,
-    _option(
+    option(
         "--managed-conversions",
         env="MANAGED_CONVERSIONS",
         help="As for rbac: settings.admission.managed_conversions.",
@@ -113,11 +114,11 @@ Conversions: TypeAlias = Annotated[
 ]
 CaSecret: TypeAlias = Annotated[
     str | None,
-    _option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="As for rbac; then without cert-manager."),
+    option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="As for rbac; then without cert-manager."),
 ]
 Rules: TypeAlias = Annotated[
     list[str] | None,
-    _option("--rule", env="RULES", metavar="VERBS:KINDS", help="As for rbac: rights of handlers; repeatable."),
+    option("--rule", env="RULES", metavar="VERBS:KINDS", help="As for rbac: rights of handlers; repeatable."),
 ]
 
 

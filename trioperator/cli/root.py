@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trioperator._version import __version__
+from trioperator.cli.bundle import bundle
 from trioperator.cli.check import check
 from trioperator.cli.cluster import cluster
 from trioperator.cli.deployment import manifests
@@ -34,6 +35,7 @@ app.command()(resume)
 app.command()(cluster)
 app.command()(rbac)
 app.command()(manifests)
+app.command()(bundle)
 app.command()(top)
 
 
