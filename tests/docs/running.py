@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import importlib
+import importlib.util
 import inspect
 import math
 import urllib.parse
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import httpx
@@ -82,6 +82,8 @@ class Given:
     failing: list[str] = dataclasses.field(default_factory=list)
     #: Variables of the environment.
     environ: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: Called before the objects are deleted, or when the block has run.
+    check: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
     #: Called in the end, to undo what would stay in the process.
     cleanup: Callable[[], object] = lambda: None
     #: How long each step takes, in virtual time.
@@ -119,8 +121,12 @@ class Page:
                 if tests := _list_tests(tree):
                     for name in tests:
                         await self._test(self._names[name], cluster, operator)
-                elif how != "declared" and tuple(get_default_registry()) and not operator.is_running:
+                elif how == "declared":
+                    return
+                elif tuple(get_default_registry()) and not operator.is_running:
                     await _Scenario(cluster, operator, given).play()
+                else:
+                    await given.check()
         finally:
             given.cleanup()
 
@@ -184,6 +190,7 @@ class _Scenario:
                 await cluster.get(f"{plural}.{version}.{KINDS[plural][0]}", "example")
             await cluster.patch(plural, "example", {"spec": given.change})
         await trio.sleep(given.seconds)
+        await given.check()
         for plural in wanted:
             status = (await cluster.get(plural, "example")).get("status", {})
             assert {key: status.get(key) for key in given.status} == given.status
@@ -277,7 +284,8 @@ def check_names(block: Block) -> ast.Module:
     tree = ast.parse(block.text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trioperator":
-            assert hasattr(trioperator, node.attr), f"{block}: there is no trioperator.{node.attr}"
+            is_module = importlib.util.find_spec(f"trioperator.{node.attr}") is not None
+            assert is_module or hasattr(trioperator, node.attr), f"{block}: there is no trioperator.{node.attr}"
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trioperator"):
             module = importlib.import_module(node.module or "")
             for alias in node.names:
