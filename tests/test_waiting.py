@@ -25,6 +25,7 @@ SHIELDS: Final = {
 # All sleeps, and what they wait for: never for something that could have been an event.
 SLEEPS: Final = {
     "trioperator.cli.cluster.serve": "for the signal that ends the command",
+    "trioperator.cli.file_changes._set_when_cancelled": "for its cancellation",
     "trioperator.client.client.Client._send": "backoff after a conflict",
     "trioperator.client.watching.ObjectWatch._back_off": "backoff after a failed list or watch",
     "trioperator.cli.top._show": "the interval at which the terminal is updated",

@@ -19,7 +19,17 @@ from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.workqueue import WorkQueue
 
-__all__ = ["Awaited", "Busy", "Shutdown", "Work", "describe_awaited", "drain", "report_awaited", "unwrap_group"]
+__all__ = [
+    "Awaited",
+    "Busy",
+    "Shutdown",
+    "Work",
+    "describe_awaited",
+    "drain",
+    "report_awaited",
+    "unwrap_group",
+    "wait_flag",
+]
 
 # Seconds from the begin of waiting to the first report, and between reports.
 _FIRST_REPORT, _NEXT_REPORTS = 1.0, 5.0
@@ -29,6 +39,14 @@ _WORKERS_SHARE = 0.6
 _DAEMONS_SHARE = 0.5
 # So many are named in a report.
 _MAX_NAMED = 10
+
+
+async def wait_flag(flag: trio.Event | threading.Event) -> None:
+    """Wait until a flag of a program is set."""
+    if isinstance(flag, trio.Event):
+        await flag.wait()
+    else:
+        await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
 
 
 class Shutdown:
@@ -55,10 +73,7 @@ class Shutdown:
 
     async def request_on(self, flag: trio.Event | threading.Event) -> None:
         """Request a stop when the flag is set."""
-        if isinstance(flag, trio.Event):
-            await flag.wait()
-        else:
-            await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+        await wait_flag(flag)
         self.request("the stop flag")
 
     async def cancel_when_requested(self, scope: trio.CancelScope) -> None:

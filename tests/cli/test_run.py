@@ -15,7 +15,7 @@ import pytest
 
 from trioperator.cli import root
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.run import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
+from trioperator.cli.run_options import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
@@ -128,6 +128,7 @@ class TestOptions:
             ),
             *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml"),
             *("--controllers", "pods, workloads", "x.py", "y.py"),
+            "--reload",
         )
         assert options == RunOptions(
             files=("x.py", "y.py"),
@@ -143,6 +144,7 @@ class TestOptions:
             live_view="http://[::1]:83/",
             live_view_token="t",
             embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
+            reload=True,
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
         )
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import declare_option, split_names
+from trioperator.cli.run_options import (
+    CoordinationOptions,
+    EmbeddedOptions,
+    LogOptions,
+    RunOptions,
+    make_operator_options,
+)
 from trioperator.logs import LogFormat, configure, get_logger
 
-if TYPE_CHECKING:
-    from trioperator.app import OperatorOptions
-
-__all__ = ["CoordinationOptions", "EmbeddedOptions", "LogOptions", "RunOptions", "run", "run_operator"]
+__all__ = ["run", "run_operator"]
 
 
 class LogFormatName(enum.StrEnum):
@@ -27,61 +31,7 @@ class LogFormatName(enum.StrEnum):
     JSON = "json"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
-    """Options of the logs; ``format`` is the name of a :class:`LogFormat`."""
-
-    verbose: bool = False
-    debug: bool = False
-    quiet: bool = False
-    format: str = LogFormat.FULL.name
-    prefix: bool | None = None
-    refkey: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedOptions:
-    """Options of the embedded API server: its port (0: any), the manifests to apply, the controllers to run."""
-
-    port: int = 0
-    manifests: tuple[str, ...] = ()
-    controllers: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinationOptions:
-    """Options of peering, leader election and shards; ``lease`` is ``[NAMESPACE/]NAME``, if there is an election."""
-
-    standalone: bool = False
-    dev: bool = False
-    priority: int | None = None
-    peering: str | None = None
-    lease: str | None = None
-    shards: int = 1
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """Options of ``trioperator run``."""
-
-    files: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    clusterwide: bool = False
-    namespaces: tuple[str, ...] = ()
-    coordination: CoordinationOptions = CoordinationOptions()
-    liveness: str | None = None
-    health: str | None = None
-    metrics: str | None = None
-    tracing: bool = False
-    live_view: str | None = None
-    live_view_token: str | None = None
-    embedded: EmbeddedOptions | None = None
-    logs: LogOptions = LogOptions()
-
-
 _option: Final = functools.partial(declare_option, "RUN")
-# Of --dev, as in Kopf.
-_DEV_PRIORITY: Final = 666
 
 Files: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
@@ -248,6 +198,9 @@ Controllers: TypeAlias = Annotated[
         help="With --embedded: run these controllers, separated by commas, or all; none by default.",
     ),
 ]
+Reload: TypeAlias = Annotated[
+    bool, _option("--reload", env="RELOAD", help="For development: restart the operator when its files change.")
+]
 
 
 def run(
@@ -279,6 +232,7 @@ def run(
     port: EmbeddedPort = 0,
     manifests: Manifests = None,
     controllers: Controllers = "",
+    reload: Reload = False,
 ) -> None:
     """Run an operator with the handlers in files and modules."""
     options = RunOptions(
@@ -301,6 +255,7 @@ def run(
         live_view=live_view,
         live_view_token=live_view_token,
         embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
+        reload=reload,
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
     _check_usage(options)
@@ -358,45 +313,23 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
             parse_endpoint(endpoint)  # fails before anything is loaded
     if controls.registry is not None:
         set_default_registry(controls.registry)
-    operate = functools.partial(controls.operate or operator, **_make_operator_options(options, controls))
+    run_one = controls.operate or operator
+    operate: Callable[..., Awaitable[None]] = functools.partial(run_one, **make_operator_options(options, controls))
+    load: Callable[[], None] | None = functools.partial(load_all, options.files, options.modules)
+    if options.reload:
+        from trioperator.cli.file_changes import check_installed
+        from trioperator.cli.reload import Reloader
+
+        check_installed()
+        operate, load = Reloader(operate, options, controls).run, None
     if options.embedded is None:
-        load_all(options.files, options.modules)
+        if load is not None:
+            load()
         trio.run(operate)
         return
     from trioperator.cli.embedded import run_embedded
     from trioperator.cli.manifests import load_manifests
 
     server = options.embedded
-    manifests = load_manifests(server.manifests)
-    load = functools.partial(load_all, options.files, options.modules)
-    run = functools.partial(run_embedded, operate, manifests, load=load)
+    run = functools.partial(run_embedded, operate, load_manifests(server.manifests), load=load)
     trio.run(functools.partial(run, port=server.port, controllers=server.controllers, ready_flag=controls.ready_flag))
-
-
-def _make_operator_options(options: RunOptions, controls: CLIControls) -> OperatorOptions:
-    from trioperator.settings import OperatorSettings
-
-    settings, coordination = controls.settings or OperatorSettings(), options.coordination
-    if coordination.lease is not None:
-        settings = settings.copy()
-        namespace, _, name = coordination.lease.rpartition("/")
-        settings.leadership.enabled = True
-        settings.leadership.shards = coordination.shards
-        settings.leadership.name = name
-        settings.leadership.namespace = namespace or None
-    return {
-        "settings": settings,
-        "clusterwide": options.clusterwide,
-        "namespaces": options.namespaces,
-        "standalone": coordination.standalone or None,
-        "priority": _DEV_PRIORITY if coordination.dev else coordination.priority,
-        "peering_name": coordination.peering,
-        "liveness_endpoint": options.liveness,
-        "health_endpoint": options.health,
-        "metrics_endpoint": options.metrics,
-        "tracing": options.tracing,
-        "live_view_endpoint": options.live_view,
-        "live_view_token": options.live_view_token,
-        "ready_flag": controls.ready_flag,
-        "stop_flag": controls.stop_flag,
-    }
