@@ -47,7 +47,7 @@ from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.handling.webhook_configuration import WebhookFn
 from trioperator.testing import OperatorRunner, open_runner
 
-__all__ = ["KINDS", "Given", "Page", "check_names"]
+__all__ = ["KINDS", "Given", "Hooks", "Page", "check_names"]
 
 #: The custom kinds that pages are about.
 KINDS: Final = {
@@ -58,7 +58,6 @@ KINDS: Final = {
     "widgets": ("example.com", "Widget"),
 }
 _OPEN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_HOST: Final = "hooks.test"
 
 
 @dataclasses.dataclass
@@ -133,8 +132,8 @@ class Page:
     @contextlib.asynccontextmanager
     async def _surroundings(self, given: Given) -> AsyncIterator[tuple[Cluster, OperatorRunner]]:
         """Open what a block finds: a cluster, an operator that it may start, a client, a nursery."""
-        hooks = _Hooks()
-        cluster = Cluster(clock=wall_now, seed=0, webhooks={_HOST: hooks})
+        hooks = Hooks()
+        cluster = Cluster(clock=wall_now, seed=0, webhooks={Hooks.host: hooks})
 
         def give(**changes: Any) -> None:
             for name, value in changes.items():
@@ -224,15 +223,17 @@ class _Scenario:
         assert uncalled == set(self._given.uncalled)
 
 
-class _Hooks(httpx.AsyncBaseTransport):
+class Hooks(httpx.AsyncBaseTransport):
     """A webhook server in memory: the transport for the API server, and the server for the operator."""
+
+    host: Final = "hooks.test"
 
     def __init__(self) -> None:
         self._fn: WebhookFn | None = None
 
     async def __call__(self, fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
         self._fn = fn
-        yield {"url": f"https://{_HOST}/hooks"}
+        yield {"url": f"https://{self.host}/hooks"}
         await trio.sleep_forever()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
