@@ -14,7 +14,7 @@ import trio.testing
 from tests.soak.ports import Attack
 from tests.web.attacks import ATTACKS
 from trioperator.errors import ActivityError, ConfigError
-from trioperator.web import server
+from trioperator.web import plain_app, server
 from trioperator.web.endpoint import parse_endpoint
 from trioperator.web.probes import Prober, ProbeReport, serve_probes
 
@@ -200,7 +200,7 @@ class TestServeProbes:
         assert statuses == [500]
 
     async def test_a_body_is_limited_in_size_and_time(
-        self, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+        self, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes())
         large = bytes(1_000_000)
@@ -212,27 +212,42 @@ class TestServeProbes:
             assert (await client.request("GET", url, content=b"small")).status_code == 200
             assert (await client.request("GET", url, content=large)).status_code == 413
             assert (await client.request("GET", url, content=stream(large))).status_code == 413
-        mock_clock.rate = 50
+        monkeypatch.setattr(plain_app, "_BODY_TIMEOUT", 0.1)
         unfinished = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf"
         assert (await _talk(url, unfinished)).startswith(b"HTTP/1.1 408 ")
 
     @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
     async def test_the_connection_is_closed_where_it_is_not_kept_alive(
-        self, version: bytes, nursery: trio.Nursery
+        self, version: bytes, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(server, "_IDLE", 60)
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes())
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             received = await _talk(url, b"GET / HTTP/%s\r\nHost: x\r\nConnection: close\r\n\r\n" % version)
         assert received.endswith(b'{"now":1}')
 
     async def test_a_connection_that_is_kept_alive_is_closed_when_it_is_idle(
-        self, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+        self, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
     ) -> None:
-        monkeypatch.setattr(server, "_IDLE", 0.2)
-        url = await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes())
-        with trio.fail_after(5):
-            received = await _talk(url, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
-        assert received.count(b'{"now":1}') == 2
+        endpoint = parse_endpoint(await nursery.start(serve_probes, "http://127.0.0.1:0/", Probes()))
+        received, closed = b"", trio.Event()
+
+        async def receive(stream: trio.SocketStream) -> None:
+            nonlocal received
+            async for chunk in stream:
+                received += chunk
+            closed.set()
+
+        async with await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
+            nursery.start_soon(receive, stream)
+            for number in (1, 2):
+                await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                while received.count(b'{"now":1}') < number:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+            for _ in range(30):  # time does not pass by itself
+                mock_clock.jump(1)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        assert closed.is_set()
 
     async def test_probes_are_answered_under_attack(self, nursery: trio.Nursery) -> None:
         url = await nursery.start(serve_probes, "http://127.0.0.1:0/healthz", Probes())

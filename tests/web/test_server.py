@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from tests.web.attacks import ATTACKS, CONNECT_H2, mutate
@@ -209,10 +210,10 @@ async def test_a_target_that_is_no_path_is_rejected(target: bytes) -> None:
         assert (await talk(endpoint, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_client_that_has_gone_frees_its_connection_at_once() -> None:
-    async with serving() as endpoint:
-        with trio.fail_after(3):
-            assert await talk(endpoint, b"", eof=True) == b""
+async def test_a_client_that_has_gone_frees_its_connection_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_IDLE", 600)
+    async with serving(lifetime=600) as endpoint:
+        assert await talk(endpoint, b"", eof=True) == b""
 
 
 @pytest.mark.parametrize("name", ["an upgrade to h2c", "an upgrade to a WebSocket"])
@@ -230,48 +231,64 @@ async def test_an_error_of_a_connection_is_logged_at_debug_level(caplog: pytest.
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HT", GET + b"\r\n"], ids=["silent", "half a request", "kept alive"])
-async def test_three_hundred_idle_connections_keep_nobody_out(data: bytes) -> None:
-    async with serving() as endpoint, contextlib.AsyncExitStack() as stack:
+async def test_three_hundred_idle_connections_keep_nobody_out(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_IDLE", 600)
+    async with serving(lifetime=600) as endpoint, contextlib.AsyncExitStack() as stack:
         for _ in range(300):
             stream = await stack.enter_async_context(await trio.open_tcp_stream(endpoint.host, endpoint.port))
             await stream.send_all(data)
-        with trio.fail_after(5):
-            assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
+        assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
 
 
 async def test_the_oldest_connection_beyond_the_limit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_MAX_CONNECTIONS", 2)
-    async with serving() as endpoint, contextlib.AsyncExitStack() as stack:
+    monkeypatch.setattr(server, "_IDLE", 600)
+    async with serving(lifetime=600) as endpoint, contextlib.AsyncExitStack() as stack:
         first, second, _third = [
             await stack.enter_async_context(await trio.open_tcp_stream(endpoint.host, endpoint.port)) for _ in range(3)
         ]
-        with trio.fail_after(3):
+        with trio.fail_after(60):
             assert await first.receive_some() == b""
         await second.send_all(GET + b"\r\n")
         assert (await second.receive_some()).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_response_may_take_its_time(mock_clock: MockClock) -> None:
-    mock_clock.rate = 20  # a busy machine may pause a process for a second
     app = App()
     async with serving(app) as endpoint, await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
         await stream.send_all(b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
+        await app.asked.wait()
+        mock_clock.jump(30)  # time does not pass by itself
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HT", GET + b"\r\n"], ids=["silent", "half a request", "kept alive"])
-async def test_a_connection_without_a_request_is_closed(data: bytes, mock_clock: MockClock) -> None:
-    mock_clock.rate = 20
-    async with serving() as endpoint:
-        began = trio.current_time()
-        await talk(endpoint, data)
-        assert trio.current_time() - began < 30
+async def test_a_connection_without_a_request_is_closed(
+    data: bytes, mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    closed = trio.Event()
+
+    async def receive(stream: trio.SocketStream) -> None:
+        while await stream.receive_some():
+            pass
+        closed.set()
+
+    async with (
+        serving(lifetime=600) as endpoint,
+        await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream,
+    ):
+        await stream.send_all(data)
+        nursery.start_soon(receive, stream)
+        for _ in range(30):  # time does not pass by itself
+            mock_clock.jump(1)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert closed.is_set()
 
 
 async def test_an_unfinished_body_ends_with_the_life_of_its_connection() -> None:
     async with serving(lifetime=0.3) as endpoint, await trio.open_tcp_stream(endpoint.host, endpoint.port) as stream:
         await stream.send_all(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
-        with trio.fail_after(3), contextlib.suppress(trio.BrokenResourceError):
+        with trio.fail_after(50), contextlib.suppress(trio.BrokenResourceError):
             while await stream.receive_some():
                 pass
 
@@ -295,7 +312,7 @@ async def test_the_server_ends_in_time_although_clients_do_not_read() -> None:
             await trio.sleep(0.1)
             nursery.cancel_scope.cancel(reason="the test")
             ended_at = trio.current_time()
-    assert trio.current_time() - ended_at < 2
+    assert trio.current_time() - ended_at < 30  # half of the time that a connection may take
 
 
 async def test_a_server_that_fails_is_restarted_at_the_same_port(
