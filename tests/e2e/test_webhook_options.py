@@ -7,7 +7,10 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
+import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -18,12 +21,14 @@ import httpx
 import pytest
 import trio
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from tests.controlplane import ControlPlane
 from tests.e2e.test_life import example, some_name, until
 from tests.program import Program
 
 HOOKS = "options.kopf.dev"
+PASSWORD = "rotated"
 OPERATOR = f"""
 import ssl
 import time
@@ -168,14 +173,66 @@ def test_each_option_does_what_is_documented(
     assert kubectl.create("ignored")[1] == ""
 
 
+CONTEXT = f"""
+import pathlib
+import ssl
+import trioperator as kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERT)
+    context.load_verify_locations(AUTHORITY)
+    context.verify_mode = ssl.CERT_REQUIRED
+    settings.admission.managed = '{HOOKS}'
+    settings.admission.server = kopf.WebhookServer(
+        addr='127.0.0.1', port=PORT, context=context, cadata=pathlib.Path(CA).read_bytes())
+
+@kopf.on.validate('kopfexamples', id='check', labels={{'test': 'context'}})
+def check(warnings, sslpeer, **_):
+    warnings.append(str(dict(pair for field in sslpeer['subject'] for pair in field)['commonName']))
+"""
+
+
+def find_port() -> int:
+    """Return a port that is free, and that no outgoing connection takes."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+def test_a_context_of_the_users_own_is_served_at_a_fixed_port(
+    kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    authority, port = trustme.CA(), find_port()
+    files = {"CERT": tmp_path / "server.pem", "CA": tmp_path / "ca.pem"}
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(files["CERT"]))
+    authority.cert_pem.write_to_path(str(files["CA"]))
+    source = CONTEXT.replace("PORT", str(port)).replace("AUTHORITY", repr(str(kubectl.plane.webhook_client_authority)))
+    for name, file in files.items():
+        source = source.replace(f"({name})", f"({str(file)!r})")
+    operator = start_operator(source)
+    until(lambda: kubectl.create("context")[1] == "Warning: api-server\n")
+    [hook] = kubectl.plane.get("validatingwebhookconfigurations", HOOKS)["webhooks"]
+    assert hook["clientConfig"]["url"] == f"https://127.0.0.1:{port}/check"
+    assert base64.b64decode(hook["clientConfig"]["caBundle"]) == authority.cert_pem.bytes()
+    assert operator.stop() == 0
+
+
+# The API server has a client certificate: without its CA, no call would succeed.
 ROTATION = f"""
+import pathlib
+import ssl
 import trioperator as kopf
 
 @kopf.on.startup()
 def configure(settings, **_):
     settings.admission.managed = '{HOOKS}'
     settings.admission.server = kopf.WebhookServer(
-        addr='127.0.0.1', certfile=CERT, pkeyfile=KEY, cafile=CA, file_check_interval=0.1)
+        addr='127.0.0.1', certfile=CERT, pkeyfile=KEY, password='{PASSWORD}', cafile=CA, file_check_interval=0.1,
+        verify_mode=ssl.CERT_REQUIRED, VERIFY)
 
 @kopf.on.validate('kopfexamples', id='check', labels={{'test': 'rotation'}})
 async def check(warnings, **_):
@@ -189,19 +246,30 @@ def rotate(folder: pathlib.Path, authority: trustme.CA) -> None:
     new = folder / f"data-{time.monotonic_ns()}"
     new.mkdir()
     (new / "tls.crt").write_bytes(b"".join(part.bytes() for part in made.cert_chain_pems))
-    (new / "tls.key").write_bytes(made.private_key_pem.bytes())
+    key = serialization.load_pem_private_key(made.private_key_pem.bytes(), None)
+    encryption = serialization.BestAvailableEncryption(PASSWORD.encode())
+    encrypted = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    (new / "tls.key").write_bytes(encrypted)
     authority.cert_pem.write_to_path(str(new / "ca.crt"))
     (folder / "next").symlink_to(new.name)
     os.replace(folder / "next", folder / "data")
 
 
-def write_rotation(folder: pathlib.Path, authority: trustme.CA, *, interval: float) -> str:
-    """Write a certificate, and return the operator that serves it."""
+def write_rotation(folder: pathlib.Path, authority: trustme.CA, *, interval: float, verify: str) -> str:
+    """Write a certificate, and return the operator that serves it, with the option for client certificates."""
     rotate(folder, authority)
-    source = ROTATION.replace("file_check_interval=0.1", f"file_check_interval={interval}")
+    source = ROTATION.replace("file_check_interval=0.1", f"file_check_interval={interval}").replace("VERIFY", verify)
     for name, file in {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}.items():
         source = source.replace(f"={name}", f"={str(folder / 'data' / file)!r}")
     return source
+
+
+def hash_authority(authority: pathlib.Path, folder: pathlib.Path) -> None:
+    """Copy a CA into a folder under the name by which OpenSSL looks for it."""
+    command = ["openssl", "x509", "-noout", "-hash", "-in", str(authority)]
+    name = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    folder.mkdir()
+    shutil.copy(authority, folder / f"{name}.0")
 
 
 class Load:
@@ -244,8 +312,10 @@ class Load:
 async def test_certificates_rotate_under_load_without_a_failed_call(
     kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
 ) -> None:
-    authority = trustme.CA()
-    operator = await trio.to_thread.run_sync(start_operator, write_rotation(tmp_path, authority, interval=0.1))
+    authority, hashed = trustme.CA(), tmp_path / "hashed"
+    hash_authority(kubectl.plane.webhook_client_authority, hashed)
+    source = write_rotation(tmp_path, authority, interval=0.1, verify=f"verify_capath={str(hashed)!r}")
+    operator = await trio.to_thread.run_sync(start_operator, source)
     async with Load(kubectl.plane).running():
         for _ in range(4):
             await trio.sleep(0.7)
@@ -258,7 +328,9 @@ async def test_certificates_rotate_under_load_without_a_failed_call(
 async def test_the_ca_rotates_under_load_without_a_failed_call(
     kubectl: Kubectl, start_operator: Callable[..., Program], tmp_path: pathlib.Path
 ) -> None:
-    source = write_rotation(tmp_path, trustme.CA(), interval=2)
+    clients = str(kubectl.plane.webhook_client_authority)
+    verify = f"verify_cadata=pathlib.Path({clients!r}).read_text()"
+    source = write_rotation(tmp_path, trustme.CA(), interval=2, verify=verify)
     operator = await trio.to_thread.run_sync(start_operator, source)
 
     def read_authority() -> bytes:
