@@ -32,6 +32,7 @@ async def test_requests_are_counted_with_their_codes_and_sizes(cluster: Cluster)
                 await client.get("/version")
         plan.add(Fault.answer(201, b"{}"), times=1)
         await client.fenced(lambda: None).post("/any", {"a": 1})
+    instruments.fold()
     get, post = (instruments.statistics.requests[method, "embedded:80"] for method in ("GET", "POST"))
     assert (get.codes, post.codes) == ({"404": 1, "<error>": 1}, {"201": 1})
     assert sum(get.seconds.counts) == 2
@@ -51,6 +52,7 @@ async def test_retries_are_counted_by_what_has_failed(cluster: Cluster, autojump
     transport = FaultyTransport(cluster.transport(), plan)
     async with open_client(lambda: info, settings=settings, transport=transport) as plain:
         await CountingClient(plain, statistics).get("/version")
+    statistics.fold()
     requests = statistics.requests["GET", "embedded:80"]
     assert requests.retries == {"503": 2, "<error>": 1}
     assert sum(requests.codes.values()) == 4

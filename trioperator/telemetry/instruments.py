@@ -6,6 +6,7 @@ An operator without metrics has the base classes, and pays nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,18 +28,17 @@ from trioperator.logs import Logger
 from trioperator.runtime.cache import ObjectCache, ObjectState
 from trioperator.runtime.reconciler import Reconciler
 from trioperator.runtime.reflector import Observer
-from trioperator.runtime.result import Again, RequeueAt, Result
+from trioperator.runtime.result import AGAIN, Again, RequeueAt, Result
 from trioperator.runtime.workqueue import Lane, WorkQueue, serve_workqueue
 from trioperator.telemetry.requests import CountingClient
 from trioperator.telemetry.reviews import CountingReviews
-from trioperator.telemetry.statistics import KindStatistics, Statistics
+from trioperator.telemetry.statistics import BATCH, CallStatistics, KindStatistics, Reconcile, Statistics
 
 if TYPE_CHECKING:
     from trioperator.telemetry.tracing import Tracing
 
 __all__ = ["CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "name_kind"]
 
-_NO_SPAN: Final = contextlib.nullcontext()
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
 _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
 # Errors of these handlers are those of the reconcile that has called them.
@@ -56,13 +56,38 @@ class Instruments:
         self.failed: set[str | None] = (
             set()
         )  # the uids of objects for which a handler has failed in the reconcile at work
+        self.now = trio.lowlevel.current_clock().current_time
+        self.reconciles: list[Reconcile] = []  # that are not counted yet
         self._kinds: dict[ObjectCache, KindStatistics] = {}
+        self._calls: dict[tuple[ObjectCache | None, str], CallStatistics] = {}
+
+    def fold(self) -> None:
+        """Count all that is pending: call it before the statistics are read."""
+        by_cache: dict[ObjectCache, list[Reconcile]] = {}
+        for reconcile in self.reconciles:
+            by_cache.setdefault(reconcile[0], []).append(reconcile)
+        self.reconciles.clear()
+        for cache, reconciles in by_cache.items():
+            self.kind_of(cache).count_reconciles(reconciles)
+        self.statistics.fold()
 
     def kind_of(self, cache: ObjectCache) -> KindStatistics:
         """Return the statistics of the kind of the objects in a cache."""
         found = self._kinds.get(cache)
         if found is None:
             found = self._kinds[cache] = self.statistics.kind(name_kind(cache))
+        return found
+
+    def calls_of(self, handler: Handler, attempt: Attempt) -> CallStatistics:
+        """Return the statistics of the calls of a handler for the kind of an object, if the attempt is for one."""
+        flow: Any = attempt.flow
+        cache = None if flow is None else flow[0]  # see ObjectState.flow
+        found = self._calls.get((cache, handler.id))
+        if found is None:
+            name = self.name_handler(handler)
+            found = self.statistics.call("" if cache is None else self.kind_of(cache).name, name)
+            if name == handler.id:  # there may be any number of sub-handlers
+                self._calls[cache, name] = found
         return found
 
     def name_handler(self, handler: Handler) -> str:
@@ -100,7 +125,9 @@ class Instruments:
         self, reconciler: Reconciler, *, limit: int | None
     ) -> contextlib.AbstractAsyncContextManager[WorkQueue[ObjectState]]:
         """Open a work queue that counts what it does, and what the reconciler does."""
+        self.fold()
         self._kinds.clear()
+        self._calls.clear()
         self.statistics.queued.clear()
 
         def make(nursery: trio.Nursery) -> WorkQueue[ObjectState]:
@@ -126,9 +153,9 @@ class CountingQueue(WorkQueue[ObjectState]):
         self._queued_at = instruments.statistics.queued
 
     def _enqueue(self, entry: Any, lane: Lane) -> bool:
-        queued = super()._enqueue(entry, lane)
+        queued = WorkQueue._enqueue(self, entry, lane)
         if queued and entry.item not in self._queued_at:
-            self._queued_at[entry.item] = trio.current_time()
+            self._queued_at[entry.item] = self._instruments.now()
             self._instruments.kind_of(entry.item.cache).adds += 1
         return queued
 
@@ -144,31 +171,34 @@ class CountingReconciler:
     def __init__(self, reconciler: Reconciler, instruments: Instruments) -> None:
         self._reconciler = reconciler
         self._instruments = instruments
+        self._now = instruments.now
         self._queued_at = instruments.statistics.queued
         self._at_work = instruments.statistics.at_work
-        self._tracing = instruments.tracing
+        self._reconciles, self._failed = instruments.reconciles, instruments.failed
+        tracing = instruments.tracing
+        self._reconcile = reconciler.reconcile if tracing is None else functools.partial(self._trace, tracing)
         self.has_work = reconciler.has_work
         self.is_unsaved = reconciler.is_unsaved
         self.report_loop = reconciler.report_loop
 
     async def reconcile(self, state: ObjectState) -> Result:
         """See :meth:`Reconciler.reconcile`."""
-        kind = self._instruments.kind_of(state.cache)
-        began = trio.current_time()
         queued = self._queued_at.pop(state, None)
-        if queued is not None:
-            kind.queue_seconds.observe(began - queued)
-        self._at_work[state] = began
+        began = self._at_work[state] = self._now()
+        name = None
         try:
-            with _NO_SPAN if self._tracing is None else self._tracing.reconciling(state, kind.name):
-                result = await self._reconciler.reconcile(state)
+            result = await self._reconcile(state)
+            name = "requeue" if result is AGAIN and not self._failed else self._classify(state, result)
+            return result
         finally:
             del self._at_work[state]
-            seconds = trio.current_time() - began
-            kind.reconcile_seconds.observe(seconds)
-            kind.work_seconds.observe(seconds)
-        kind.results[self._classify(state, result)] += 1
-        return result
+            self._reconciles.append((state.cache, queued, began, self._now(), name))
+            if len(self._reconciles) >= BATCH:
+                self._instruments.fold()
+
+    async def _trace(self, tracing: Tracing, state: ObjectState) -> Result:
+        with tracing.reconciling(state, self._instruments.kind_of(state.cache).name):
+            return await self._reconciler.reconcile(state)
 
     def _classify(self, state: ObjectState, result: Result) -> str:
         """Return the result in the words of controller-runtime. An error of a handler is one of its reconcile."""
@@ -176,11 +206,11 @@ class CountingReconciler:
         if failed and state.uid in failed:
             failed.discard(state.uid)
             return "error"
+        if type(result) is Again:
+            return "requeue"
         if self._reconciler.has_failed(state):
             return "error"
-        if type(result) is RequeueAt:
-            return "requeue_after"
-        return "requeue" if type(result) is Again else "success"
+        return "requeue_after" if type(result) is RequeueAt else "success"
 
 
 class CountingInvoker(Invoker):
@@ -197,34 +227,29 @@ class CountingInvoker(Invoker):
     ) -> None:
         super().__init__(limiter=limiter, backoff=backoff, running=running, clients=clients)
         self._instruments = instruments
+        self._now = instruments.now
         self._tracing = instruments.tracing
 
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """See :meth:`Invoker.invoke`."""
-        kind = "" if attempt.flow is None else self._find_kind(attempt).name
-        calls = self._instruments.statistics.call(kind, self._instruments.name_handler(handler))
+        calls = self._instruments.calls_of(handler, attempt)
         if self._instruments.cancellable and attempt.interruption is None and isinstance(handler, _CANCELLABLE):
             attempt = msgspec.structs.replace(attempt, interruption=Interruption())
-        began = trio.current_time()
+        began = self._now()
         result = "cancelled"
         try:
             if self._tracing is None:
-                outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
+                outcome = await Invoker.invoke(self, handler, kwargs, attempt=attempt, logger=logger)
             else:
                 with self._tracing.calling(handler, logger.object_ref) as span:
                     outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
                     self._tracing.record_outcome(span, outcome)
-            result = _name_outcome(outcome)
+            result = "succeeded" if outcome.final and outcome.error is None else _name_outcome(outcome)
         finally:
-            calls.results[result] += 1
-            calls.seconds.observe(trio.current_time() - began)
+            calls.count(result, self._now() - began)
         if outcome.error is not None:
             self._count_failure(handler, outcome, attempt, logger)
         return outcome
-
-    def _find_kind(self, attempt: Attempt) -> KindStatistics:
-        flow: Any = attempt.flow
-        return self._instruments.kind_of(flow[0])  # see ObjectState.flow
 
     def _count_failure(self, handler: Handler, outcome: Outcome, attempt: Attempt, logger: Logger) -> None:
         unexpected = _is_unexpected(outcome.error)
@@ -232,23 +257,23 @@ class CountingInvoker(Invoker):
             self._instruments.statistics.admission_panics += unexpected
         elif isinstance(handler, ConversionHandler):
             self._instruments.statistics.conversion_panics += unexpected
-        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers or attempt.flow is None:
+        flow: Any = attempt.flow
+        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers or flow is None:
             return
         if logger.object_ref is not None:
             self._instruments.failed.add(logger.object_ref["uid"])
-        kind = self._find_kind(attempt)
+        kind = self._instruments.kind_of(flow[0])
         kind.terminal_errors += outcome.final
         kind.panics += unexpected
         kind.timeouts += isinstance(outcome.error, HandlerTimeoutError)
 
 
 def _name_outcome(outcome: Outcome) -> str:
+    """Return the result of a call that has not succeeded."""
     if outcome.interrupted:
         return "interrupted"
     if outcome.awaits_subhandlers:
         return "unfinished"
-    if outcome.error is None:
-        return "succeeded"
     return "failed" if outcome.final else "retried"
 
 

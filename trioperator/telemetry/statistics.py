@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import bisect
 import collections
-from collections.abc import Sequence
-from typing import Final
+import operator
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, TypeAlias
 
-from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.cache import ObjectCache, ObjectState
 
 __all__ = [
+    "BATCH",
     "OTHERS",
     "CallStatistics",
     "Histogram",
     "KindStatistics",
+    "Reconcile",
     "RequestStatistics",
     "ReviewStatistics",
     "Statistics",
 ]
+
+#: A reconcile of an object in a cache: since when it was queued (None if it was not), when it began and ended, on
+#: Trio's clock, and its result (None if it was cancelled).
+Reconcile: TypeAlias = tuple[ObjectCache, float | None, float, float, str | None]
 
 #: The label of what exceeds a limit, as in controller-runtime.
 OTHERS: Final = "exceeded_cardinality_limit"
@@ -41,8 +48,13 @@ _SIZES: Final = tuple(float(size) for size in (64, 256, 512, *(4**exponent for e
 _CALLS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
+#: What is counted for each reconcile, call or request is first collected, and then counted together: lists of so many
+#: values cost a fraction of what each of them would cost alone.
+BATCH: Final = 256
+
+
 class Histogram:
-    """Counts of values below the bounds, and their sum. The last count is of what is above all bounds."""
+    """Counts of values up to the bounds, and their sum. The last count is of what is above all bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -56,15 +68,41 @@ class Histogram:
         self.counts[bisect.bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def observe_all(self, values: Collection[float]) -> None:
+        """Count many values."""
+        ordered, counted = sorted(values), 0
+        for index, bound in enumerate(self.bounds):
+            up_to = bisect.bisect_right(ordered, bound)
+            self.counts[index] += up_to - counted
+            counted = up_to
+        self.counts[-1] += len(ordered) - counted
+        self.sum += sum(ordered)
+
 
 class CallStatistics:
     """Statistics of the calls of one handler for one kind."""
 
-    __slots__ = ("results", "seconds")
+    __slots__ = ("_pending", "results", "seconds")
 
     def __init__(self) -> None:
+        self._pending: list[tuple[str, float]] = []
         self.results: collections.Counter[str] = collections.Counter()
         self.seconds = Histogram(_CALLS)
+
+    def count(self, result: str, seconds: float) -> None:
+        """Count a call."""
+        pending = self._pending
+        pending.append((result, seconds))
+        if len(pending) >= BATCH:
+            self.fold()
+
+    def fold(self) -> None:
+        """Count the calls that are pending."""
+        if self._pending:
+            results, seconds = zip(*self._pending, strict=True)
+            self._pending.clear()
+            self.results.update(results)
+            self.seconds.observe_all(seconds)
 
 
 class KindStatistics:
@@ -91,18 +129,49 @@ class KindStatistics:
         self.work_seconds = Histogram(_QUEUE)
         self.adds = self.retries = self.terminal_errors = self.panics = self.timeouts = 0
 
+    def count_reconciles(self, reconciles: Iterable[Reconcile]) -> None:
+        """Count reconciles."""
+        _, queued, began, ended, results = zip(*reconciles, strict=True)
+        self.queue_seconds.observe_all(
+            [start - since for since, start in zip(queued, began, strict=True) if since is not None]
+        )
+        seconds = list(map(operator.sub, ended, began))
+        self.reconcile_seconds.observe_all(seconds)
+        self.work_seconds.observe_all(seconds)
+        for result, number in collections.Counter(results).items():
+            if result is not None:
+                self.results[result] += number
+
 
 class RequestStatistics:
     """Statistics of the requests with one method to one host. Sizes are those of bodies."""
 
-    __slots__ = ("codes", "received", "retries", "seconds", "sent")
+    __slots__ = ("_pending", "codes", "received", "retries", "seconds", "sent")
 
     def __init__(self) -> None:
+        self._pending: list[tuple[int, float, int, int]] = []
         self.codes: collections.Counter[str] = collections.Counter()
         self.retries: collections.Counter[str] = collections.Counter()  # by the codes of what has failed
         self.seconds = Histogram(_REQUESTS)
         self.sent = Histogram(_SIZES)
         self.received = Histogram(_SIZES)
+
+    def count(self, code: int, seconds: float, sent: int, received: int) -> None:
+        """Count a request that has a response."""
+        pending = self._pending
+        pending.append((code, seconds, sent, received))
+        if len(pending) >= BATCH:
+            self.fold()
+
+    def fold(self) -> None:
+        """Count the requests that are pending."""
+        if self._pending:
+            codes, seconds, sent, received = zip(*self._pending, strict=True)
+            self._pending.clear()
+            self.codes.update(map(str, codes))
+            self.seconds.observe_all(seconds)
+            self.sent.observe_all(sent)
+            self.received.observe_all(received)
 
 
 class ReviewStatistics:
@@ -128,6 +197,13 @@ class Statistics:
         self.queued: dict[ObjectState, float] = {}
         self.at_work: dict[ObjectState, float] = {}
         self.loop_lag = 0.0  # seconds of a pass of the event loop, as measured last
+
+    def fold(self) -> None:
+        """Count all that is pending: call it before reading."""
+        for calls in self.calls.values():
+            calls.fold()
+        for requests in self.requests.values():
+            requests.fold()
 
     def kind(self, name: str) -> KindStatistics:
         """Return the statistics of a kind by its name, such as ``widgets.example.com``."""

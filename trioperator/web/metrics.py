@@ -94,6 +94,7 @@ class OperatorCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
+        self._instruments.fold()
         yield from self._collect_reconciles()
         yield from self._collect_queue()
         yield from self._collect_requests()
