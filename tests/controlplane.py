@@ -57,6 +57,13 @@ class ControlPlane:
             raise AssertionError(f"kubectl {' '.join(args)} has failed: {result.stderr}")
         return result.stdout
 
+    def complaints(self, *args: str, input: str | None = None) -> str:
+        """Return the warnings that kubectl prints."""
+        command = [str(self.assets / "kubectl"), f"--kubeconfig={self.kubeconfig}", *args]
+        result = subprocess.run(command, input=input, capture_output=True, text=True, timeout=120, check=False)
+        assert result.returncode == 0, result.stderr
+        return str(result.stderr)
+
     def get(self, *args: str) -> Any:
         return json.loads(self.kubectl("get", *args, "-o", "json"))
 

@@ -63,6 +63,7 @@ from trioperator.handling.options import (
 from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.handling.subhandlers import running_subhandlers
+from trioperator.handling.typed import bind_types
 from trioperator.model.fields import parse_field
 
 __all__ = [
@@ -230,7 +231,7 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     restrictions = parse_selection("on.event", selector, known)
 
     def register(fn: F) -> F:
-        _registry(known).append(EventHandler(fn=fn, **_identity(fn, known), **restrictions))
+        _registry(known).append(EventHandler(**_identity(fn, known, restrictions), **restrictions))
         return fn
 
     return register
@@ -272,9 +273,9 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     retrying = parse_retry_options("on.index", known)
 
     def register(fn: F) -> F:
-        identity = _identity(fn, {**known, "field": None})
+        identity = _identity(fn, {**known, "field": None}, restrictions)
         identity["id"] = known.get("id") or identity["id"].rpartition(".")[2]
-        _registry(known).append(IndexHandler(fn=fn, **identity, **retrying, **restrictions))
+        _registry(known).append(IndexHandler(**identity, **retrying, **restrictions))
         return fn
 
     return register
@@ -323,10 +324,13 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     mappers = parse_mappers("on.reconcile", known.get("watches"))
 
     def register(fn: F) -> F:
-        identity = _identity(fn, known, generator=True)
+        identity = _identity(fn, known, restrictions, generator=True)
         others = (handler.fn for handler in _registry(known) if isinstance(handler, ReconcileHandler))
-        call = next((other for other in others if getattr(other, "__wrapped__", None) == fn), None) or collecting(fn)
-        handler = ReconcileHandler(fn=call, owns=owns, mappers=mappers, **identity, **retrying, **restrictions)
+        typed = identity.pop("fn")
+        same = (other for other in others if getattr(other, "__wrapped__", None) == typed)
+        handler = ReconcileHandler(
+            fn=next(same, None) or collecting(typed), owns=owns, mappers=mappers, **identity, **retrying, **restrictions
+        )
         _registry(known).append(handler)
         return fn
 
@@ -545,7 +549,7 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     common = parse_spawning_options("on.daemon", selector, known)
 
     def register(fn: F) -> F:
-        _registry(known).append(DaemonHandler(fn=fn, **_identity(fn, known), **common, **times))
+        _registry(known).append(DaemonHandler(**_identity(fn, known, common), **common, **times))
         return fn
 
     return register
@@ -592,7 +596,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     common = parse_spawning_options("on.timer", selector, known)
 
     def register(fn: F) -> F:
-        _registry(known).append(TimerHandler(fn=fn, **_identity(fn, known), **common, **times))
+        _registry(known).append(TimerHandler(**_identity(fn, known, common), **common, **times))
         return fn
 
     return register
@@ -702,7 +706,7 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     restrictions = parse_conversion_options("on.convert", selector, known)
 
     def register(fn: F) -> F:
-        _registry(known).append(ConversionHandler(fn=fn, **_identity(fn, known), **restrictions))
+        _registry(known).append(ConversionHandler(**_identity(fn, known, restrictions), **restrictions))
         return fn
 
     return register
@@ -800,7 +804,7 @@ def _activity(activity: Activity, fns: tuple[object, ...], options: Mapping[str,
     retrying = parse_retry_options(name, known)
 
     def register(fn: F) -> F:
-        _registry(known).append(ActivityHandler(fn=fn, activity=activity, **_identity(fn, known), **retrying))
+        _registry(known).append(ActivityHandler(activity=activity, **_identity(fn, known), **retrying))
         return fn
 
     return register
@@ -811,7 +815,7 @@ def _admission(name: str, selector: tuple[Any, ...], options: Mapping[str, Any],
     reviewing = parse_admission_options(name, options)
 
     def register(fn: F) -> F:
-        handler = AdmissionHandler(fn=fn, type=type, **_identity(fn, options), **restrictions, **reviewing)
+        handler = AdmissionHandler(type=type, **_identity(fn, options, restrictions), **restrictions, **reviewing)
         _registry(options).append(handler)
         return fn
 
@@ -834,11 +838,10 @@ def _change(
 
     def register(fn: F) -> F:
         handler = ChangeHandler(
-            fn=fn,
             reason=reason,
             initial=initial,
             needs_change=needs_change,
-            **_identity(fn, options),
+            **_identity(fn, options, restrictions),
             **retrying,
             **restrictions,
             deleted=bool(options.get("deleted")),
@@ -857,13 +860,21 @@ def _registry(options: Mapping[str, Any]) -> OperatorRegistry:
     return get_default_registry() if given is None else given
 
 
-def _identity(fn: Callable[..., Any], options: Mapping[str, Any], *, generator: bool = False) -> dict[str, Any]:
+def _identity(
+    fn: Callable[..., Any],
+    options: Mapping[str, Any],
+    restrictions: Mapping[str, Any] | None = None,
+    *,
+    generator: bool = False,
+) -> dict[str, Any]:
+    """Return the function, with typed arguments if it asks for them, the id and the ``param`` of a handler."""
     check_function("A handler", fn, generator=generator)
     if not isinstance(options.get("id"), str | None):
         raise TypeError(f"A handler has id={options['id']!r}: it must be a string.")
     name = options.get("id") or derive_id(fn)
     path = parse_field(options.get("field"))
-    return {"id": f"{name}/{'.'.join(path)}" if path else name, "param": options.get("param")}
+    typed = bind_types(fn, (restrictions or {}).get("model"))
+    return {"fn": typed, "id": f"{name}/{'.'.join(path)}" if path else name, "param": options.get("param")}
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import logging
 import os
@@ -13,10 +14,12 @@ import ssl
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trio
 
 import trioperator
+from trioperator import crds
 from trioperator.apiserver import Cluster
 from trioperator.cli.embedded import run_embedded
 from trioperator.cli.manifests import Manifest, load_manifests
@@ -76,6 +79,25 @@ class TestRunEmbedded:
             "Applied Namespace team (document 1 of t).",
             f"Applied KopfExample kopf-example-1 (document 1 of {OBJ}).",
         ]
+
+    async def test_kinds_that_classes_declare_are_defined_unless_a_manifest_does(self) -> None:
+        def load() -> None:
+            for name in ("Thing", "KopfExample"):
+                cls = msgspec.defstruct(name, [("spec", dict[str, str])])
+                crds.kind("kopf.dev/v1")(cls)
+
+        operator, before = Operator(), trioperator.get_default_registry()
+        trioperator.set_default_registry(trioperator.OperatorRegistry())
+        try:
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    run = functools.partial(run_embedded, operator, load_manifests([OBJ, CRD]), load=load)
+                    nursery.start_soon(run)
+                    await operator.ready.wait()
+                    operator.stop.set()
+        finally:
+            trioperator.set_default_registry(before)
+        assert operator.before == ["kopfexamples.kopf.dev", "things.kopf.dev"]
 
     async def test_clients_in_the_process_use_it_while_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", "/of/the/user")

@@ -154,7 +154,7 @@ class Page:
             yield cluster, operator
 
     async def _execute(self, text: str, name: str) -> None:
-        code = compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        code = compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         with trio.fail_after(12 * 3600):
             result = eval(code, self._names)
             if inspect.isawaitable(result):

@@ -17,8 +17,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from trioperator import crds
 from trioperator.apiserver import Cluster
 from trioperator.app import operator
+from trioperator.errors import ApiError
 from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.testing import OperatorRunner, eventually
 
@@ -469,6 +471,18 @@ async def test_reconcile(example: Example) -> None:
     assert (await example.cluster.get("deployments", name))["spec"]["replicas"] == 3, "they are the autoscaler's"
     await example.cluster.delete("services", name)
     await example.lines.wait_for(applied.format("Service"), 2)
+    example.assert_shows_what_its_page_says()
+
+
+@running("21-typed")
+async def test_typed(example: Example, registry: OperatorRegistry) -> None:
+    for definition in crds.collect_definitions(registry):
+        await example.cluster.apply(definition)
+    await example.cluster.apply(EXAMPLES / "21-typed" / "obj.yaml")
+    await example.lines.wait_for(HANDLED)
+    assert (await example.cluster.get("databases", "orders"))["status"] == {"phase": "Ready", "size": 5}
+    with pytest.raises(ApiError, match="disks have 10 GiB or more"):
+        await example.cluster.patch("db", "orders", {"spec": {"storage": "disk"}})
     example.assert_shows_what_its_page_says()
 
 

@@ -55,6 +55,46 @@ def test_what_a_test_declares_ends_with_it() -> None:
     assert list(get_default_registry()) == before
 
 
+KINDS = """
+import msgspec
+import trioperator
+from trioperator import crds
+
+@crds.kind("{group}/v1", kind="Thing")
+class Old(msgspec.Struct):
+    spec: dict[str, str]
+
+@crds.kind("{group}/v2", kind="Thing", storage=True)
+class New(msgspec.Struct):
+    spec: dict[str, str]
+
+@crds.kind("{group}/v1")
+class Child(msgspec.Struct):
+    spec: dict[str, str]
+
+@trioperator.on.create(New)
+def create_fn(**_): ...
+"""
+
+
+def test_kinds_of_a_module_belong_to_its_handlers(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kinds_of_sources.py").write_text(KINDS.format(group="sources.example.com"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def find(*sources: Source) -> list[str]:
+        return sorted(cls.__name__ for cls in gather_handlers(sources, get_default_registry()).kinds())
+
+    for _ in range(2):  # as in two tests
+        with fresh_registry():
+            assert find("kinds_of_sources") == ["Child", "New", "Old"]
+    create_fn = sys.modules["kinds_of_sources"].create_fn
+    with fresh_registry():
+        assert find(create_fn) == ["New", "Old"]
+    with fresh_registry():
+        trioperator.on.create("pods")(print)
+        assert find() == []
+
+
 def test_a_module_is_imported_once_with_all_that_it_imports(module: str) -> None:
     for _ in range(2):  # as in two tests
         with fresh_registry():

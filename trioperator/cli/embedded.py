@@ -11,6 +11,8 @@ import trio
 
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.manifests import Manifest, apply_manifests
+from trioperator.crds.definitions import collect_definitions
+from trioperator.handling.registry import get_default_registry
 from trioperator.kube.connection import load_connection
 from trioperator.logs import get_logger
 from trioperator.plan import Flag
@@ -34,8 +36,9 @@ async def run_embedded(
     *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers: ``$KUBECONFIG`` is set
     by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
     namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created;
-    then *ready_flag* is set. Raises what these functions raise, and ConfigError for manifests that the API server
-    rejects and for controllers that do not exist.
+    then *ready_flag* is set. Kinds that classes declare are defined, too, unless the manifests do that. Raises what
+    these functions raise, and ConfigError for manifests that the API server rejects and for controllers that do not
+    exist.
     """
     cluster = Cluster(log_limit=0)  # nothing here reads its requests
     ready = trio.Event()
@@ -47,13 +50,20 @@ async def run_embedded(
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
             if load is not None:
                 load()
-            await apply_manifests(cluster, early)
+            await apply_manifests(cluster, [*early, *_missing_definitions(early)])
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, ready_flag, name="manifests")
                 connection = load_connection([path])  # which its handlers can pass on to other clients
                 await operate(transport=cluster.transport(), connection=connection, ready_flag=ready)
                 nursery.cancel_scope.cancel(reason="operator ended")
         server.cancel_scope.cancel(reason="operator ended")
+
+
+def _missing_definitions(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Return the CRDs of the classes that declare kinds, without those that the manifests have."""
+    given = {manifest.content["metadata"].get("name") for manifest in manifests}
+    made = collect_definitions(get_default_registry())
+    return [Manifest(path="classes", content=each) for each in made if each["metadata"]["name"] not in given]
 
 
 @contextlib.asynccontextmanager

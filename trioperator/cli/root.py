@@ -13,6 +13,7 @@ from trioperator._version import __version__
 from trioperator.cli.bundle import bundle
 from trioperator.cli.check import check
 from trioperator.cli.cluster import cluster
+from trioperator.cli.crds import crds
 from trioperator.cli.deployment import manifests
 from trioperator.cli.peering import freeze, resume
 from trioperator.cli.rbac import rbac
@@ -37,6 +38,7 @@ app.command()(rbac)
 app.command()(manifests)
 app.command()(bundle)
 app.command()(top)
+app.command()(crds)
 
 
 def _show_version(requested: bool) -> None:

@@ -226,9 +226,13 @@ class ActivityHandler(Handler):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResourceHandler(Handler):
-    """Handler that is called for objects of the selected kinds that match the filters."""
+    """Handler that is called for objects of the selected kinds that match the filters.
+
+    ``model`` is the class that declares the selected kind, if it was selected by that.
+    """
 
     selector: Selector
+    model: type | None = None
     labels: Mapping[str, Any] | None = None
     annotations: Mapping[str, Any] | None = None
     when: Callable[..., bool] | None = None

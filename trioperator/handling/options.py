@@ -19,6 +19,7 @@ from trioperator.handling.filters import MetaFilterToken
 from trioperator.handling.handler import ErrorsMode, is_async, suggest
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.schedule import parse_schedule
+from trioperator.model.custom_kind import find_kind
 from trioperator.model.fields import FieldPath, FieldSpec, parse_field
 from trioperator.model.resource import Selector
 
@@ -249,6 +250,9 @@ def parse_on_change(name: str, options: Mapping[str, Any]) -> bool:
 
 def parse_selection(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
     """Validate and return the selector of resource kinds and the filters of objects."""
+    if len(selector) == 1 and (info := find_kind(selector[0])) is not None:
+        chosen = Selector(group=info.group, version=info.version, plural=info.plural)
+        return {"selector": chosen, "model": selector[0], **parse_filters(name, options)}
     if selector and callable(selector[-1]):
         _check_selecting(name, selector[-1])
     keywords = {key: options[key] for key in SelectorOptions.__annotations__ if key in options}
@@ -329,6 +333,11 @@ def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
         suits = False
     except ValueError:  # no readable signature
         suits = True
+    if isinstance(fn, type):
+        raise TypeError(
+            f"{name} got {fn.__qualname__} as a selector: a class that declares a kind is decorated with"
+            " trioperator.crds.kind(). Use the decorator of handlers with parentheses."
+        )
     if not suits:
         raise TypeError(
             f"{name} got {getattr(fn, '__qualname__', fn)!s} as a selector: it must be a sync function of a resource."

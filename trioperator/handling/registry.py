@@ -44,6 +44,7 @@ from trioperator.handling.handler import (
 )
 from trioperator.handling.indexing import Index, Indices
 from trioperator.handling.reconciling import OWN_KWARGS, RECONCILE_KWARGS, ReconcileHandler
+from trioperator.model.custom_kind import get_kind
 from trioperator.model.fields import FieldPath
 from trioperator.model.resource import Selector
 
@@ -123,6 +124,7 @@ class OperatorRegistry:
 
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
+        self._kinds: dict[tuple[str, str, str], type] = {}
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers)
@@ -130,6 +132,16 @@ class OperatorRegistry:
     def append(self, handler: Handler) -> None:
         """Append a handler."""
         self._handlers.append(handler)
+
+    def add_kind(self, cls: type) -> None:
+        """Add a class that declares a version of a kind; it replaces an earlier one, as of a module loaded again."""
+        self._kinds[get_kind(cls).key] = cls
+
+    def kinds(self) -> tuple[type, ...]:
+        """Return the classes that declare kinds: those that were added, and those that handlers select."""
+        selected = (handler.model for handler in self._handlers if isinstance(handler, ResourceHandler))
+        found = {get_kind(cls).key: cls for cls in selected if cls is not None}
+        return tuple({**found, **self._kinds}.values())
 
     def activities(self, activity: Activity) -> tuple[ActivityHandler, ...]:
         """Return the handlers of an activity, in the order of their declaration."""

@@ -12,6 +12,7 @@ import trio
 
 from trioperator.apiserver import Cluster
 from trioperator.app import OperatorOptions, make_plan
+from trioperator.crds.definitions import collect_definitions
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import bound_contextvars
@@ -129,7 +130,8 @@ class OperatorRunner:
 
         Files are relative to the working directory. They and modules are imported once in a process. The options are
         those of ``trioperator.operator()``. By default, the operator handles the whole cluster, by an in-memory
-        transport, and leaves signals to pytest. Without arguments, it is started again as it was started before.
+        transport, and leaves signals to pytest. The kinds that classes declare are defined in the cluster, unless the
+        test has done that. Without arguments, the operator is started again as it was started before.
 
         Raises what keeps the operator from starting: LoadingError for errors in files, ConfigError without handlers,
         ActivityError for startup handlers, and the other errors of ``operator()``.
@@ -141,6 +143,8 @@ class OperatorRunner:
             self._start = (sources, {**options})  # type: ignore[typeddict-item]  # checked by make_plan()
         sources, given = self._start
         plan = self._make_plan(sources, given)
+        if "connection" not in given:
+            await self._define_kinds(plan.registry)
         run = self._run = _Run(plan, self._journal, name=given.get("name"), on_write=self.on_write)
         failures = len(self._journal.failures)
         try:
@@ -234,6 +238,13 @@ class OperatorRunner:
         if self._run is None:
             raise RuntimeError("The operator has not been started.")
         return self._run
+
+    async def _define_kinds(self, registry: OperatorRegistry) -> None:
+        """Create the CRDs of the classes that declare kinds, but those that the test has created."""
+        for definition in collect_definitions(registry):
+            name = definition["metadata"]["name"]
+            if await self.cluster.find("customresourcedefinitions", name) is None:
+                await self.cluster.apply(definition)
 
     def _make_plan(self, sources: tuple[Source, ...], given: OperatorOptions) -> Plan:
         options: dict[str, Any] = {"handle_signals": False, **given}

@@ -14,6 +14,7 @@ from trioperator.cli.loading import load_file, load_module
 from trioperator.errors import ConfigError
 from trioperator.handling.handler import Handler, unwrap
 from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator.model.custom_kind import get_kind
 
 __all__ = ["Source", "fresh_registry", "gather_handlers"]
 
@@ -21,7 +22,7 @@ __all__ = ["Source", "fresh_registry", "gather_handlers"]
 Source: TypeAlias = str | os.PathLike[str] | types.ModuleType | OperatorRegistry | Callable[..., Any]
 
 # What was declared while these were imported, by file or name: they are imported once, as all modules are.
-_imported: Final[dict[str, tuple[Handler, ...]]] = {}
+_imported: Final[dict[str, OperatorRegistry]] = {}
 
 
 class _TestRegistry(OperatorRegistry):
@@ -45,6 +46,9 @@ def fresh_registry(module: str | None = None) -> Iterator[OperatorRegistry]:
     for handler in before:
         if outer is not None or _is_at_top_of(module, handler):
             registry.append(handler)
+    for cls in before.kinds():
+        if outer is not None or (cls.__module__ == module and "<locals>" not in cls.__qualname__):
+            registry.add_kind(cls)
     set_default_registry(registry)
     try:
         yield registry
@@ -73,12 +77,31 @@ def gather_handlers(sources: tuple[Source, ...], registry: OperatorRegistry) -> 
     for handler in registry:
         if handler not in tuple(gathered):
             gathered.append(handler)
+    for cls in _find_kinds(gathered, sources, registry):
+        gathered.add_kind(cls)
     if not tuple(gathered):
         raise ConfigError(
             "The operator has no handlers. Declare them in the test, or pass what has them: a file, a module, a"
             " registry, or decorated functions."
         )
     return gathered
+
+
+def _find_kinds(gathered: OperatorRegistry, sources: tuple[Source, ...], registry: OperatorRegistry) -> Iterator[type]:
+    """Yield the classes that declare kinds: of the test and the sources, and other versions of these, wherever."""
+    own = [registry, *(source for source in sources if isinstance(source, OperatorRegistry))]
+    own += [_imported[key] for source in sources if isinstance(source, str | os.PathLike) for key in _keys_of(source)]
+    chosen = [cls for each in (gathered, *own) for cls in each.kinds()]
+    names = {get_kind(cls).key[:2] for cls in chosen}
+    earlier = [registry.imported] if isinstance(registry, _TestRegistry) else []
+    for each in (*earlier, *_imported.values()):
+        yield from (cls for cls in each.kinds() if get_kind(cls).key[:2] in names)
+    yield from chosen
+
+
+def _keys_of(source: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the key of a file or module that was imported for a test."""
+    yield from (key for key in (str(source), str(Path(source).resolve())) if key in _imported)
 
 
 def _find_handlers(source: Source, registry: OperatorRegistry) -> Iterator[Handler]:
@@ -100,7 +123,7 @@ def _find_handlers(source: Source, registry: OperatorRegistry) -> Iterator[Handl
 def _declared(registry: OperatorRegistry) -> tuple[Handler, ...]:
     """Return all handlers that were declared so far, in the test and before it."""
     earlier = registry.imported if isinstance(registry, _TestRegistry) else ()
-    return (*earlier, *registry, *(handler for handlers in _imported.values() for handler in handlers))
+    return (*earlier, *registry, *(handler for own in _imported.values() for handler in own))
 
 
 def _of_module(name: str, registry: OperatorRegistry) -> Iterator[Handler]:
@@ -112,7 +135,7 @@ def _of_module(name: str, registry: OperatorRegistry) -> Iterator[Handler]:
             yield handler
 
 
-def _of_import(key: str, load: Callable[[], object]) -> tuple[Handler, ...]:
+def _of_import(key: str, load: Callable[[], object]) -> OperatorRegistry:
     """Return the handlers that are declared while something is imported, which happens once."""
     if key not in _imported:
         before, own = get_default_registry(), OperatorRegistry()
@@ -121,5 +144,5 @@ def _of_import(key: str, load: Callable[[], object]) -> tuple[Handler, ...]:
             load()
         finally:
             set_default_registry(before)
-        _imported[key] = tuple(own)
+        _imported[key] = own
     return _imported[key]

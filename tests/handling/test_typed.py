@@ -1,0 +1,269 @@
+"""Tests for :mod:`trioperator.handling.typed`: typed arguments, by annotations, on an embedded cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+import trioperator
+from trioperator import crds
+from trioperator.apiserver import Cluster
+from trioperator.handling.registry import OperatorRegistry
+from trioperator.handling.typed import bind_types
+from trioperator.testing import OperatorRunner, eventually
+
+UNUSED = OperatorRegistry()
+
+
+class DatabaseSpec(msgspec.Struct):
+    size: int
+    tags: list[str] = []
+
+
+class DatabaseStatus(msgspec.Struct):
+    phase: str = "New"
+
+
+@crds.kind("example.com/v1", registry=UNUSED)
+class Database(msgspec.Struct):
+    spec: DatabaseSpec
+    metadata: crds.ObjectMeta
+    status: DatabaseStatus | None = None
+
+
+@dataclasses.dataclass
+class Other:
+    size: int
+
+
+def make(name: str = "db", **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "example.com/v1", "kind": "Database", "metadata": metadata, "spec": spec}
+
+
+#: A definition that lets anything in, as if it were older than the class.
+LAX = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "databases.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Database", "plural": "databases", "singular": "database", "listKind": "DatabaseList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+async def test_handlers_get_what_they_are_annotated_with(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: object
+) -> None:
+    seen: dict[str, Any] = {}
+
+    @trioperator.on.create(Database)
+    def sync(spec: DatabaseSpec, status: DatabaseStatus | None) -> None:
+        seen["sync"] = (spec, status)
+
+    @trioperator.on.create(Database)
+    async def typed(spec: DatabaseSpec, status: DatabaseStatus, body: Database, name: str, patch: Any) -> None:
+        seen["typed"] = (spec, status, body.metadata.name, body.status, name)
+        patch.status.update(crds.encode(DatabaseStatus(phase="Ready")))
+
+    @trioperator.on.create(Database)
+    async def untyped(spec: trioperator.Spec, status: Any, **kwargs: Any) -> None:
+        seen["untyped"] = (type(spec), spec["size"], type(status), type(kwargs["body"]))
+
+    await operator.start()
+    await cluster.create(make(size=3, tags=["a"]))
+    await eventually(lambda: len(seen) == 3)
+    spec = DatabaseSpec(3, ["a"])
+    assert seen["typed"] == (spec, DatabaseStatus("New"), "db", None, "db")
+    assert seen["sync"] == (spec, None)
+    assert seen["untyped"] == (trioperator.Spec, 3, trioperator.Status, trioperator.Body)
+    await cluster.wait_for(
+        "databases", "db", lambda obj: obj.get("status", {}).get("phase") == "Ready", namespace="default"
+    )
+
+
+async def test_all_decorators_take_a_class(cluster: Cluster, operator: OperatorRunner, autojump_clock: object) -> None:
+    seen: dict[str, Any] = {}
+
+    def note(name: str) -> Callable[..., Any]:
+        async def handle(spec: DatabaseSpec) -> None:
+            seen[name] = spec.size
+
+        handle.__qualname__ = name
+        return handle
+
+    @trioperator.on.reconcile(Database)
+    async def reconcile(body: Database) -> None:
+        seen["reconcile"] = body.spec.size
+
+    @trioperator.index(Database)
+    def sizes(spec: DatabaseSpec, name: str) -> dict[str, int]:
+        return {name: spec.size}
+
+    trioperator.on.event(Database)(note("event"))
+    trioperator.on.resume(Database)(note("resume"))
+    trioperator.on.update(Database)(note("update"))
+    trioperator.on.field(Database, field="spec.size")(note("field"))
+    trioperator.on.delete(Database)(note("delete"))
+    trioperator.daemon(Database)(note("daemon"))
+    trioperator.timer(Database, interval=1000)(note("timer"))
+
+    await operator.start()
+    await cluster.create(make(size=1))
+    await eventually(lambda: {"reconcile", "event", "daemon", "timer"} <= seen.keys())
+    await cluster.patch("databases", "db", {"spec": {"size": 2}}, namespace="default")
+    await eventually(lambda: seen.get("update") == seen.get("field") == seen.get("reconcile") == 2)
+    await cluster.delete("databases", "db", "default")
+    await eventually(lambda: seen.get("delete") == 2)
+
+
+async def test_an_object_that_does_not_fit_is_reported_on_it_and_not_retried(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: object
+) -> None:
+    calls: list[int] = []
+    operator.expect_failures("typed")
+
+    @trioperator.on.create(Database, id="typed")
+    @trioperator.on.update(Database, id="typed")
+    async def typed(spec: DatabaseSpec) -> None:
+        calls.append(spec.size)
+
+    await cluster.apply(LAX)
+    await operator.start()
+    await cluster.create(make(size="big"))
+    await operator.assert_converged()
+    assert calls == []
+    text = "Handler 'typed' failed permanently: It is not a valid Database.spec.size: Expected `int`, got `str`."
+    assert [line.message for line in operator.logs if "failed permanently" in line.message] == [text]
+    messages = [event["message"] for event in await operator.list_events("db", kind="Database")]
+    assert messages.count(text) == 1
+
+    await cluster.patch("databases", "db", {"spec": {"size": 5}}, namespace="default")
+    await eventually(lambda: calls == [5])
+
+
+def test_stacked_decorators_count_as_one_handler() -> None:
+    registry = OperatorRegistry()
+
+    async def typed(spec: DatabaseSpec) -> None: ...
+
+    for decorate in (trioperator.on.create, trioperator.on.update, trioperator.on.reconcile, trioperator.on.reconcile):
+        assert decorate(Database, registry=registry)(typed) is typed
+    created, updated, *reconciles = registry
+    assert created.fn is updated.fn
+    assert len({handler.fn for handler in reconciles}) == 1
+
+
+def test_handlers_that_ask_for_nothing_typed_stay_as_they_are() -> None:
+    def untyped(spec: trioperator.Spec, body: dict[str, Any], status: Any, **_: Any) -> None: ...
+
+    assert bind_types(untyped, Database) is untyped
+    assert bind_types(untyped, None) is untyped
+
+
+def test_methods_and_partials_are_typed() -> None:
+    class Holder:
+        def method(self, spec: DatabaseSpec) -> int:
+            return spec.size
+
+    def function(factor: int, spec: DatabaseSpec) -> int:
+        return factor * spec.size
+
+    assert bind_types(Holder().method, Database)(spec={"size": 2}) == 2
+    assert bind_types(functools.partial(function, 3), Database)(spec={"size": 2}) == 6
+
+
+def test_an_annotation_with_another_class_is_an_error() -> None:
+    async def wrong(spec: Other) -> None: ...
+
+    with pytest.raises(TypeError, match=r"wrong has spec: Other, but the kind has DatabaseSpec there"):
+        trioperator.on.create(Database, registry=UNUSED)(wrong)
+
+    async def several(spec: Other | DatabaseSpec) -> None: ...
+
+    trioperator.on.create(Database, registry=OperatorRegistry())(several)
+
+
+def test_a_class_that_declares_no_kind_is_no_selector() -> None:
+    with pytest.raises(TypeError, match=r"got Other as a selector: .* trioperator.crds.kind\(\)"):
+        trioperator.on.create(Other, registry=UNUSED)
+
+
+def test_errors_name_the_field() -> None:
+    with pytest.raises(trioperator.PermanentError, match=r"^It is not a valid Database.spec.tags\[1\]: Expected `str`"):
+        crds.decode(Database, make(size=1, tags=["a", 2]))
+
+
+def check_types() -> None:
+    """Serve mypy only, for which an ignored error that does not exist is an error."""
+
+    @trioperator.on.create(Database)
+    async def good(spec: DatabaseSpec, body: Database, name: str) -> None:
+        size: int = spec.size + body.spec.size
+        assert size
+
+    @trioperator.on.create(Database)
+    async def bad(spec: DatabaseSpec, body: Database) -> None:
+        spec.siez  # type: ignore[attr-defined]  # noqa: B018 -- no such field
+        body.spec.size.upper()  # type: ignore[attr-defined]  # an integer
+        crds.decode(DatabaseSpec, {}).nothing  # type: ignore[attr-defined]  # noqa: B018 -- no such field
+
+
+CHECKED = """
+    import msgspec
+    import trioperator
+    from trioperator import crds
+
+    class Spec(msgspec.Struct):
+        size: int = 1
+
+    @crds.kind("example.com/v1")
+    class Database(msgspec.Struct):
+        spec: Spec
+
+    @trioperator.on.create(Database)
+    async def good(spec: Spec, body: Database, name: str) -> None:
+        size: int = spec.size + body.spec.size
+
+    @trioperator.on.create(Database)
+    async def bad(spec: Spec, body: Database) -> None:
+        spec.siez  # wrong
+        body.spec.size.upper()  # wrong
+        crds.decode(Spec, {}).nothing  # wrong
+"""
+
+
+def write_checked(tmp_path: pathlib.Path) -> tuple[pathlib.Path, list[int]]:
+    file = tmp_path / "app.py"
+    file.write_text(textwrap.dedent(CHECKED))
+    lines = file.read_text().splitlines()
+    return file, [number for number, line in enumerate(lines, 1) if "# wrong" in line]
+
+
+def test_pyright_checks_typed_handlers(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("pyright")
+    file, wrong = write_checked(tmp_path)
+    command = [sys.executable, "-m", "pyright", "--outputjson", str(file)]
+    result = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False, timeout=250)
+    found = msgspec.json.decode(result.stdout)["generalDiagnostics"]
+    errors = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+    assert sorted(errors) == wrong, found

@@ -1,0 +1,62 @@
+"""Custom kinds that classes declare, and their CustomResourceDefinitions.
+
+::
+
+    from typing import Annotated
+
+    import msgspec
+    import trioperator
+    from trioperator import crds
+
+
+    class DatabaseSpec(msgspec.Struct):
+        size: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+        \"\"\"The size in GiB.\"\"\"
+
+
+    @crds.kind("example.com/v1", short_names=["db"])
+    class Database(msgspec.Struct):
+        spec: DatabaseSpec
+
+
+    @trioperator.on.create(Database)
+    def create(spec: DatabaseSpec) -> None: ...
+
+See docs/typed-kinds.md.
+"""
+
+from trioperator.crds.declaring import (
+    embedded_resource,
+    format_of,
+    kind,
+    list_map,
+    list_set,
+    preserve_unknown_fields,
+    rule,
+    rules,
+)
+from trioperator.crds.definitions import collect_definitions, make_definition
+from trioperator.crds.metadata import IntOrString, ObjectMeta, OwnerRef
+from trioperator.handling.typed import decode, encode
+from trioperator.model.custom_kind import Column, Rule, Scale
+
+__all__ = [
+    "Column",
+    "IntOrString",
+    "ObjectMeta",
+    "OwnerRef",
+    "Rule",
+    "Scale",
+    "collect_definitions",
+    "decode",
+    "embedded_resource",
+    "encode",
+    "format_of",
+    "kind",
+    "list_map",
+    "list_set",
+    "make_definition",
+    "preserve_unknown_fields",
+    "rule",
+    "rules",
+]

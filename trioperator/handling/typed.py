@@ -1,0 +1,169 @@
+"""Typed arguments: handlers of a kind that a class declares get objects of the classes that they are annotated with.
+
+The annotation decides: ``spec: DatabaseSpec`` is decoded, ``spec: Spec`` or no annotation is the view as ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from trioperator.errors import AdmissionError
+from trioperator.handling.handler import HandlerFn, unwrap
+from trioperator.model.custom_kind import get_kind
+
+__all__ = ["bind_types", "decode", "encode"]
+
+T = TypeVar("T")
+
+_SECTIONS: Final = ("spec", "status")
+_BOUND: Final = "__trioperator_bound__"
+_NONE: Final = type(None)
+
+
+def decode(cls: type[T], value: Mapping[str, Any]) -> T:
+    """Return an object, its spec or its status as an object of the class that describes it.
+
+    ::
+
+        spec = trioperator.crds.decode(DatabaseSpec, body["spec"])
+
+    Raises AdmissionError if it does not fit, with the path of the field: a PermanentError, which denies a write under
+    review with HTTP 422, and fails other handlers without a retry.
+    """
+    found: T = _decode(cls, value, cls.__qualname__)
+    return found
+
+
+def _decode(cls: Any, value: Mapping[str, Any], where: str) -> Any:
+    try:
+        if hasattr(cls, "model_validate"):  # pydantic's
+            return cls.model_validate(dict(value))
+        return msgspec.convert(dict(value), cls)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$")
+        raise AdmissionError(f"It is not a valid {where}{path.rstrip('`')}: {text}.", code=422) from None
+    except ValueError as error:  # pydantic's, which has one line for each field
+        problems = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in getattr(error, "errors", list)()
+        )
+        raise AdmissionError(f"It is not a valid {where}: {problems or error}.", code=422) from None
+
+
+def encode(value: object) -> Any:
+    """Return what a typed object is in JSON, for patches: ``patch.status.update(crds.encode(status))``."""
+    dump = getattr(value, "model_dump", None)  # pydantic's
+    return dump(mode="json", by_alias=True) if callable(dump) else msgspec.to_builtins(value)
+
+
+def bind_types(fn: HandlerFn, model: type | None) -> HandlerFn:
+    """Return a function that calls *fn* with typed arguments; *fn* itself if it asks for none.
+
+    It is the same function each time: handlers with one function and id count once. Raises TypeError for an annotation
+    with another class than the kind has.
+    """
+    if model is None:
+        return fn
+    wanted = _find_wanted(fn, model)
+    if not wanted:
+        return fn
+    bound: dict[Any, Any] = getattr(unwrap(fn), "__dict__", {}).setdefault(_BOUND, {})
+    key = (id(getattr(fn, "__self__", None)), model)
+    if key not in bound or bound[key].__wrapped__ != fn:
+        bound[key] = _bind(fn, wanted)
+    function: HandlerFn = bound[key]
+    return function
+
+
+def _bind(fn: HandlerFn, wanted: Mapping[str, _Wanted]) -> HandlerFn:
+    def call(**kwargs: Any) -> Any:
+        for name, want in wanted.items():
+            if name in kwargs:
+                kwargs[name] = want.read(kwargs[name])
+        return fn(**kwargs)
+
+    functools.update_wrapper(call, fn, updated=())
+    call.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]  # as inspect reads it
+    return call
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """A typed argument: its class, how errors name it, and whether the handler takes None where there is nothing."""
+
+    cls: Any
+    where: str
+    optional: bool
+
+    def read(self, view: Mapping[str, Any]) -> Any:
+        """Return the argument for a view of the object."""
+        return None if self.optional and not view else _decode(self.cls, view, self.where)
+
+
+def _find_wanted(fn: HandlerFn, model: type) -> dict[str, _Wanted]:
+    """Return the arguments that a handler wants typed, by the classes that they are annotated with."""
+    given = getattr(unwrap(fn), "__annotations__", {})
+    if not given.keys() & {"body", *_SECTIONS}:
+        return {}
+    kind = get_kind(model).kind
+    hints = typing.get_type_hints(model)
+    types_of = {"body": model} | {name: hints[name] for name in _SECTIONS if name in hints}
+    known = {cls.__name__: cls for hint in types_of.values() for cls in _flatten(hint) if isinstance(cls, type)}
+    wanted: dict[str, _Wanted] = {}
+    for name in given.keys() & {"body", *_SECTIONS}:
+        classes = _flatten(_resolve(fn, given[name], known))
+        own = [cls for cls in _flatten(types_of.get(name)) if cls in classes and cls is not _NONE]
+        if own and _is_declared(own[0]):
+            where = kind if name == "body" else f"{kind}.{name}"
+            wanted[name] = _Wanted(own[0], where, optional=_NONE in classes)
+        elif not own:
+            _check_foreign(fn, name, classes, types_of.get(name))
+    return wanted
+
+
+def _resolve(fn: HandlerFn, annotation: Any, known: Mapping[str, Any]) -> Any:
+    """Return what an annotation stands for: a string may name what is imported for type checkers only."""
+    if not isinstance(annotation, str):
+        return annotation
+    scope = {**getattr(unwrap(fn), "__globals__", {}), **known}
+    try:
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__={"it": annotation}), scope)["it"]
+    except Exception:  # noqa: BLE001 -- an annotation may be anything; those that cannot be read ask for nothing
+        return annotation
+
+
+def _flatten(annotation: Any) -> list[Any]:
+    """Return the members of a union, or the annotation itself, without what Annotated adds."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _flatten(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return [each for arg in typing.get_args(annotation) for each in _flatten(arg)]
+    return [_NONE if annotation is None else annotation]
+
+
+def _is_declared(cls: Any) -> bool:
+    """Return whether a class has fields that are declared: a view is a mapping, and needs no decoding."""
+    return isinstance(cls, type) and (
+        issubclass(cls, msgspec.Struct)
+        or dataclasses.is_dataclass(cls)
+        or hasattr(cls, "__attrs_attrs__")
+        or hasattr(cls, "model_validate")
+    )
+
+
+def _check_foreign(fn: HandlerFn, name: str, classes: list[Any], own: Any) -> None:
+    """Raise TypeError for a class that would never be passed: other kinds' are fine where there are several."""
+    foreign = [cls for cls in classes if _is_declared(cls)]
+    if len(foreign) == 1 and len([cls for cls in classes if cls is not _NONE]) == 1:
+        shown = " | ".join(getattr(cls, "__qualname__", str(cls)) for cls in _flatten(own) if cls is not _NONE)
+        raise TypeError(
+            f"{getattr(unwrap(fn), '__qualname__', fn)} has {name}: {foreign[0].__qualname__}, but the kind has"
+            f" {shown if own is not None else f'no {name}'} there."
+        )
