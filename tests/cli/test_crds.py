@@ -66,6 +66,38 @@ def test_modules_can_be_passed(invoke: Invoke) -> None:
     assert invoke("-m", "app").stdout == invoke("app.py").stdout
 
 
+def test_compatible_changes_pass_and_others_are_one_line_each(invoke: Invoke) -> None:
+    old = invoke("app.py").stdout
+    pathlib.Path("old.yaml").write_text(f"{old}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: x}}\n")
+    pathlib.Path("app.py").write_text(APP.replace('"""The size."""', "more: str | None = None"))
+    result = invoke("app.py", "--check", "old.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+    pathlib.Path("app.py").write_text(APP.replace("size: int", "size: str").replace(" = 1", ' = ""'))
+    for source in ("old.yaml", "-"):
+        result = invoke("app.py", "--check", source, input=old)
+        assert result.exit_code == 1
+        assert result.stdout.splitlines() == [
+            f"{name}.example.com: v1.spec.size: the type changes from integer to string" for name in ("ants", "zebras")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("old", "problem"),
+    [
+        ("kind: Namespace\napiVersion: v1\nmetadata: {name: x}", "There are no CustomResourceDefinitions in -."),
+        (
+            "kind: CustomResourceDefinition\napiVersion: apiextensions.k8s.io/v1\nmetadata: {name: ants.example.com}",
+            "The definitions in - are not valid: KeyError: 'spec'.",
+        ),
+    ],
+)
+def test_wrong_old_definitions_are_reported(invoke: Invoke, old: str, problem: str) -> None:
+    result = invoke("app.py", "--check", "-", input=old)
+    assert result.exit_code == USAGE_ERROR
+    assert problem in result.output
+
+
 def test_without_files_there_is_nothing_to_print(invoke: Invoke) -> None:
     assert invoke().exit_code == USAGE_ERROR
 

@@ -26,18 +26,35 @@ Modules: TypeAlias = Annotated[
 ]
 
 
-def crds(files: Files = None, modules: Modules = None) -> None:
+Check: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--check",
+        env="CHECK",
+        metavar="OLD",
+        help="Print what breaks stored objects or clients since these definitions: a file, a directory or '-'.",
+    ),
+]
+
+
+def crds(files: Files = None, modules: Modules = None, check: Check = None) -> None:
     """Print the CustomResourceDefinitions of the kinds that classes in files and modules declare, as YAML."""
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import FAILURE, report_failure
 
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with classes.", param_hint="FILES")
     configure(quiet=True)
     try:
         definitions = _load_definitions(files or (), modules or ())
+        changes = [] if check is None else _find_changes(check, definitions)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
-    typer.echo(dump_definitions(definitions), nl=False)
+    if check is None:
+        typer.echo(dump_definitions(definitions), nl=False)
+    for change in changes:
+        typer.echo(change)
+    if changes:
+        raise typer.Exit(FAILURE)
 
 
 def _load_definitions(files: Sequence[str], modules: Sequence[str]) -> list[dict[str, Any]]:
@@ -51,6 +68,22 @@ def _load_definitions(files: Sequence[str], modules: Sequence[str]) -> list[dict
     if not definitions:
         raise ConfigError("There are no kinds: decorate a class with trioperator.crds.kind().")
     return definitions
+
+
+def _find_changes(path: str, definitions: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what breaks since the definitions in files; other manifests in them do not matter."""
+    from trioperator.cli.manifests import load_manifests
+    from trioperator.crds.comparison import compare_definitions
+    from trioperator.errors import ConfigError
+
+    contents = [manifest.content for manifest in load_manifests([path])]
+    old = [content for content in contents if content["kind"] == "CustomResourceDefinition"]
+    if not old:
+        raise ConfigError(f"There are no CustomResourceDefinitions in {path}.")
+    try:
+        return compare_definitions(old, definitions)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"The definitions in {path} are not valid: {type(error).__name__}: {error}.") from error
 
 
 def dump_definitions(definitions: Sequence[dict[str, Any]]) -> str:
