@@ -49,3 +49,25 @@ def test_nothing_is_loaded_that_only_some_commands_need(module: str, heavy: str)
     code = f"import sys, {module}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert set(heavy.split()) & set(result.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("trioperator ch", {"check"}), ("trioperator run --embed", {"--embedded"})]
+)
+def test_shells_complete_commands_and_options(environment: dict[str, str], words: str, expected: set[str]) -> None:
+    code = "import sys; sys.argv[0] = 'trioperator'; from trioperator.cli import main; main()"
+    variables = {"_TRIOPERATOR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert expected <= set(result.stdout.split())
+
+
+def test_only_the_root_command_has_the_options_that_install_completion(run: Run) -> None:
+    assert "--install-completion" in run("--help").stdout
+    assert "--install-completion" not in run("run", "--help").stdout

@@ -26,7 +26,6 @@ app = typer.Typer(
     help="Run Kubernetes operators written in Python, on Trio.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     no_args_is_help=True,
 )
 app.command()(run)
