@@ -44,11 +44,19 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Do the types hold, in the package, in the tests and in the examples?"""
+    """Do the types hold, in the package, in the tests, in the examples and in a new project?"""
     session.install("-e", ".[dev]")
     session.run("mypy")
     for example in sorted([*HERE.glob("examples/*/*.py"), *HERE.glob("deploy/operator/*.py")]):  # all are named `main`
         session.run("mypy", str(example.relative_to(HERE)))
+    root = pathlib.Path(session.create_tmp()).resolve()
+    shutil.rmtree(root / "new-operator", ignore_errors=True)
+    with session.chdir(root):
+        session.run("trioperator", "new", "new-operator")
+    with session.chdir(root / "new-operator"):  # with its own configuration, which is strict
+        session.run("mypy")
+        session.run("ruff", "check")
+        session.run("ruff", "format", "--check")
 
 
 @nox.session

@@ -111,7 +111,12 @@ def test_all_errors_are_on_their_page() -> None:
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("run", "docs/command.md"), ("check", "docs/command.md"), ("cluster", "docs/embedded-cluster.md")],
+    [
+        ("run", "docs/command.md"),
+        ("check", "docs/command.md"),
+        ("new", "docs/command.md"),
+        ("cluster", "docs/embedded-cluster.md"),
+    ],
 )
 def test_all_options_of_a_command_are_on_its_page(name: str, page: str) -> None:
     from trioperator.cli.root import app

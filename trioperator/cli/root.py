@@ -15,6 +15,7 @@ from trioperator.cli.check import check
 from trioperator.cli.cluster import cluster
 from trioperator.cli.crds import crds
 from trioperator.cli.deployment import manifests
+from trioperator.cli.new import new
 from trioperator.cli.peering import freeze, resume
 from trioperator.cli.rbac import rbac
 from trioperator.cli.run import run
@@ -28,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
+app.command()(new)
 app.command()(run)
 app.command()(check)
 app.command()(freeze)

@@ -1,0 +1,80 @@
+"""Tests for :mod:`trioperator.cli.new`: the way of a new user, from an empty folder."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import yaml
+
+from tests.cli.test_run import read_rest, read_until
+
+Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+
+
+def load(path: pathlib.Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def test_a_new_project_is_checked_tested_and_run(
+    run: Run, start: Start, environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    made = run("new", "my-database", "--kind", "Policy", "--group", "db.example.org", "--cluster-scoped")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert "cd my-database" in made.stdout
+    root = tmp_path / "my-database"
+    [crd] = load(root / "crds" / "policies.yaml")
+    assert crd["spec"]["scope"] == "Cluster"
+    assert load(root / "deploy" / "crds.yaml") == [crd]
+    [deployment] = load(root / "deploy" / "deployment.yaml")[:1]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "my-database"
+    assert "--module=my_database.handlers" in container["args"]
+
+    environment["PYTHONPATH"] = os.pathsep.join([str(root), environment["PYTHONPATH"]])  # in place of pip install -e
+    checked = run(
+        "check", "-m", "my_database.handlers", "--manifests", root / "crds", PYTHONPATH=environment["PYTHONPATH"]
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "2 handlers, no problems." in checked.stdout
+
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert "3 passed" in tested.stdout
+
+    apply = ("--apply", root / "crds", "--apply", root / "examples")
+    process = start("run", "-m", "my_database.handlers", "--embedded", *apply)
+    assert "[example] Greeted world." in read_until(process, "Greeted world.")
+    process.send_signal(signal.SIGINT)
+    read_rest(process)
+    assert process.returncode == 0
+
+
+def test_nothing_is_overwritten(run: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "my-database").mkdir()
+    (tmp_path / "my-database" / "mine.txt").write_text("mine")
+    result = run("new", "my-database")
+    assert result.returncode == 2
+    assert "my-database exists already" in result.stderr
+    assert [path.name for path in (tmp_path / "my-database").iterdir()] == ["mine.txt"]
+
+
+def test_invalid_names_make_nothing(run: Run, tmp_path: pathlib.Path) -> None:
+    result = run("new", "it-is", "--kind", "lower")
+    assert result.returncode == 2
+    assert "The kind 'lower' is invalid" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,94 @@
+"""Tests for :mod:`trioperator.scaffolding.project`: names, and the files with them."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+
+import pytest
+import yaml
+
+from trioperator.apiserver import Cluster
+from trioperator.errors import ConfigError
+from trioperator.scaffolding import ProjectOptions, render_project
+from trioperator.scaffolding.project import derive_kind
+
+
+def test_the_files_have_the_names_of_the_project() -> None:
+    files = render_project(ProjectOptions(name="my-database", kind="Policy", group="db.example.org"))
+    assert set(files) == {
+        ".dockerignore",
+        ".github/workflows/ci.yaml",
+        ".gitignore",
+        "Dockerfile",
+        "README.md",
+        "crds/policies.yaml",
+        "examples/policy.yaml",
+        "my_database/__init__.py",
+        "my_database/handlers.py",
+        "pyproject.toml",
+        "tests/test_handlers.py",
+    }
+    assert [path for path, text in files.items() if "@@" in text or not text.endswith("\n")] == []
+    for path, text in files.items():
+        if path.endswith(".py"):
+            ast.parse(text)
+        elif path.endswith(".yaml"):
+            assert yaml.safe_load(text)
+    assert tomllib.loads(files["pyproject.toml"])["project"]["name"] == "my-database"
+
+
+@pytest.mark.parametrize("namespaced", [True, False])
+async def test_the_kind_is_accepted_by_an_api_server_and_so_is_the_example(namespaced: bool) -> None:
+    files = render_project(ProjectOptions(name="it-is", kind="Box", group="a.example.com", namespaced=namespaced))
+    cluster = Cluster()
+    await cluster.apply(yaml.safe_load(files["crds/boxes.yaml"]))
+    created = await cluster.create(yaml.safe_load(files["examples/box.yaml"]))
+    assert ("namespace" in created["metadata"]) is namespaced
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"name": "My-Operator"}, "The name 'My-Operator' is invalid"),
+        ({"name": "../up"}, "is invalid"),
+        ({"name": "1st"}, "is invalid"),
+        ({"name": "a" * 53}, "is invalid"),
+        ({"name": "a-"}, "is invalid"),
+        ({"name": "json"}, "another Python module"),
+        ({"name": "class"}, "another Python module or keyword"),
+        ({"name": "trioperator"}, "another Python module"),
+        ({"kind": "database"}, "The kind 'database' is invalid"),
+        ({"kind": "Data-Base"}, "is invalid"),
+        ({"group": "example"}, "The group 'example' is invalid"),
+        ({"group": "Example.com"}, "is invalid"),
+        ({"group": "a..b"}, "is invalid"),
+        ({"group": "x.k8s.io"}, "reserved for Kubernetes"),
+    ],
+)
+def test_names_that_kubernetes_or_python_would_reject_are_errors(names: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProjectOptions(**{"name": "it-is", "kind": "Box", **names})  # type: ignore[arg-type]  # strings only
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural"),
+    [
+        ("Database", "databases"),
+        ("Policy", "policies"),
+        ("Gateway", "gateways"),
+        ("Box", "boxes"),
+        ("Patch", "patches"),
+    ],
+)
+def test_plurals_are_english(kind: str, plural: str) -> None:
+    assert ProjectOptions(name="it-is", kind=kind).plural == plural
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("database-operator", "Database"), ("web-app", "WebApp"), ("operator", "Operator"), ("x--y", "XY")],
+)
+def test_the_kind_is_named_after_the_project(name: str, kind: str) -> None:
+    assert derive_kind(name) == kind
