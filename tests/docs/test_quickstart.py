@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import pathlib
 import re
@@ -21,7 +22,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane
-from tests.docs.pages import read_blocks, read_commands, read_files, without_times
+from tests.docs.pages import read, read_blocks, read_commands, read_files, without_times
 from tests.processes.conftest import environment
 from tests.program import Program
 
@@ -152,6 +153,12 @@ def test_the_page_can_be_followed_on_the_embedded_api_server(run: Run) -> None:
     finally:
         for client in clients:
             client.close()
+
+
+def test_the_picture_of_the_terminal_shows_what_the_page_says() -> None:
+    """It is made by docs/site/pictures.py."""
+    picture = html.unescape(read("docs/images/start.svg")).replace("\xa0", " ")
+    assert [line for line in LOGS[:3] if line not in picture] == []
 
 
 @pytest.mark.e2e
