@@ -36,7 +36,7 @@ def test_the_page_can_be_followed_word_by_word(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    (promised,) = re.findall(r"^(\d passed) in [\d.]+s$", TUTORIAL, re.MULTILINE)
+    (promised,) = re.findall(r"^(\d passed)$", TUTORIAL, re.MULTILINE)
     assert promised == "3 passed"
     assert "4 passed" in result.stdout, result.stdout + result.stderr  # with the one about crashes
 
