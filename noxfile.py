@@ -78,13 +78,15 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
-    session.install("-e", ".[test]", "aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube")
+    libraries = ["aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube"]
+    session.install("-e", ".[test]", *libraries, "fastapi", "quart-trio")
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
         "tests/client/test_connection.py",
         "tests/kits",
         "tests/kopf",
+        "tests/test_embedding.py",
     ]
     session.run("python", "-m", "pytest", *tests, *session.posargs)
 

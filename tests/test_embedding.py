@@ -7,10 +7,12 @@ import logging
 import pathlib
 import re
 import signal
+import socket
 import types
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import trio
 
@@ -29,7 +31,7 @@ TIMEOUT = 90.0
 def recipe(title: str) -> Any:
     """Return the code below a heading as a module that is not executed yet, in which further names can be set."""
     section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     module = types.ModuleType("recipe")
     vars(module)["code"] = compile(code, "embedding.md", "exec")
     return module
@@ -111,6 +113,39 @@ async def test_a_web_server_ends_with_its_operator(
     with trio.fail_after(TIMEOUT):
         await ended.wait()
     assert logs.select(message="The operator has stopped.")
+
+
+@pytest.mark.parametrize("library", ["fastapi", "quart_trio"])
+async def test_web_frameworks_show_what_handlers_know(
+    cluster: Cluster, logs: Records[LogLine], nursery: trio.Nursery, library: str
+) -> None:
+    pytest.importorskip(library)
+    module = recipe("Next to a web server")
+    section = PAGE.split("\n## Next to a web server\n")[1].split("\n## ")[0]
+    _, *blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    vars(module).update(names=set(), trioperator=trioperator)
+    for block in blocks:
+        if library in block or "@trioperator" in block:
+            exec(compile(block, "embedding.md", "exec"), vars(module))
+    exec(module.code, vars(module))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        host, port = listener.getsockname()
+        module.config.bind = [f"fd://{listener.detach()}"]
+    ended = trio.Event()
+
+    async def run() -> None:
+        await module.main()
+        ended.set()
+
+    await cluster.apply(ROOT / "examples" / "obj.yaml")
+    nursery.start_soon(run)
+    await eventually(lambda: module.names, timeout=TIMEOUT)
+    async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=TIMEOUT) as client:
+        assert (await client.get("/names")).json() == ["kopf-example-1"]
+    signal.raise_signal(signal.SIGTERM)
+    with trio.fail_after(TIMEOUT):
+        await ended.wait()
 
 
 async def test_a_web_server_is_cancelled_if_its_operator_cannot_start(cluster: Cluster, logs: Records[LogLine]) -> None:
