@@ -76,6 +76,20 @@ async def test_a_handler_gets_all_arguments(
     assert (kwargs["retry"], dict(kwargs["sizes"])) == (0, {})
 
 
+async def test_without_a_client_certificate_its_argument_is_an_empty_mapping(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    seen: list[Any] = []
+
+    @trioperator.on.validate("widgets", registry=registry)
+    async def check(sslpeer: Any, headers: Any) -> None:
+        seen.append((sslpeer, headers))
+
+    async with asking(cluster, registry) as ask:
+        assert (await ask())["allowed"]
+    assert seen == [({}, {})]
+
+
 async def test_the_old_and_the_new_object_are_none_where_there_is_none(
     cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:

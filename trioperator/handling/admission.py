@@ -108,7 +108,7 @@ class AdmissionCause(ObjectCause):
     dryrun: bool
     userinfo: UserInfo
     headers: Headers
-    sslpeer: SSLPeer | None
+    sslpeer: SSLPeer
     old: Mapping[str, Any] | None
     new: Mapping[str, Any] | None
     warnings: list[str] = dataclasses.field(default_factory=list)

@@ -49,7 +49,7 @@ class ConversionCause(ObjectCause):
     from_: str
     to: str
     headers: Headers
-    sslpeer: SSLPeer | None
+    sslpeer: SSLPeer
 
     def _make_kwargs(self) -> dict[str, Any]:
         # Not super(): a dataclass with slots is not the class in whose body the method was defined.

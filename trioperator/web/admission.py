@@ -138,7 +138,7 @@ class Reviewer:
             dryrun=bool(request.dry_run),
             userinfo=request.user_info,
             headers=dict(headers or {}),
-            sslpeer=sslpeer,
+            sslpeer=sslpeer or {},
             old=request.old_object,
             new=request.object,
         )

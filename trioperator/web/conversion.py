@@ -108,7 +108,7 @@ class Converter:
         request = parse_conversion(review)
         with trio.move_on_after(_PATIENCE):
             await self._known.wait()
-        hints = {"headers": dict(headers or {}), "sslpeer": sslpeer}
+        hints = {"headers": dict(headers or {}), "sslpeer": sslpeer or {}}
         with trio.move_on_after(_TIMEOUT):
             try:
                 converted = [await self._convert(obj, request.desired_api_version, hints) for obj in request.objects]
