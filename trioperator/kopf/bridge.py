@@ -29,7 +29,7 @@ from trioperator.logs import get_logger
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["adapt", "check_installed", "current_loop", "is_in_asyncio", "load", "open_loop"]
+__all__ = ["adapt", "capture_exit", "check_installed", "current_loop", "is_in_asyncio", "load", "open_loop"]
 
 _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
 
@@ -55,7 +55,7 @@ class _Loop:
         self._loop = loop
 
     async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        result: outcome.Outcome[Any] = await self._loop.run_aio_coroutine(_capture_exit(call))
+        result: outcome.Outcome[Any] = await self._loop.run_aio_coroutine(capture_exit(call))
         return result.unwrap()
 
     def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
@@ -63,7 +63,7 @@ class _Loop:
         return future
 
 
-async def _capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[Any]:
+async def capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[Any]:
     """Await an asyncio function. What ends a process would end the loop first, and all that waits for it would hang."""
     try:
         return outcome.Value(await call())

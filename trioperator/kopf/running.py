@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import trio
 
 from trioperator import app
-from trioperator.kopf.bridge import load, open_loop
+from trioperator.kopf.bridge import is_in_asyncio, load, open_loop
 from trioperator.kopf.settings import OperatorSettings
 from trioperator.shutdown import unwrap_group
 
@@ -21,8 +21,8 @@ _FOREIGN = ("loop", "vault", "indexers", "insights", "_command")
 async def operator(**options: Any) -> None:
     """Run an operator until it is stopped or cancelled, with an asyncio loop for its handlers.
 
-    Options and errors are those of ``trioperator.operator()``, with the defaults of Kopf's settings. In an asyncio
-    program, await it in an asyncio task.
+    Options and errors are those of ``trioperator.operator()``, with the defaults of Kopf's settings. May be awaited on
+    Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio loop, and flags may be asyncio's.
     """
     for name in _FOREIGN:
         if options.pop(name, None) is not None:
@@ -30,11 +30,22 @@ async def operator(**options: Any) -> None:
     if options.get("settings") is None:
         options["settings"] = OperatorSettings()
     try:
-        async with open_loop():
-            await app.operator(**options)
+        await (_run_on_asyncio(options) if is_in_asyncio() else _run_on_trio(options))
     except BaseExceptionGroup as group:
         error = unwrap_group(group)
-        raise error from error.__cause__  # without the exception groups of the loop's nurseries
+        raise error from error.__cause__  # without the exception groups of the loops' nurseries
+
+
+async def _run_on_trio(options: dict[str, Any]) -> None:
+    async with open_loop():
+        await app.operator(**options)
+
+
+async def _run_on_asyncio(options: dict[str, Any]) -> None:
+    from trioperator.kopf.guest import adapt_flags, run_as_guest  # the command needs none of it
+
+    async with adapt_flags(options):
+        await run_as_guest(functools.partial(app.operator, **options))
 
 
 def run(**options: Any) -> None:

@@ -1,0 +1,131 @@
+"""Operators in asyncio programs: ``await kopf.operator()`` on asyncio, in processes of their own."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.processes.conftest import ROOT, environment
+
+PROGRAM = """
+import asyncio, concurrent.futures, sys, threading
+import trioperator.kopf
+trioperator.kopf.install()
+import kopf
+from trioperator.apiserver import Cluster
+from trioperator.kopf.bridge import current_loop
+
+lock = asyncio.Lock()
+cluster = Cluster(seed=0)
+seen = []
+
+@kopf.on.create("configmaps")
+async def fn(**_):
+    async with lock:
+        await asyncio.sleep(0.01)
+    async def sub(**_):
+        await asyncio.sleep(0)
+        seen.append("sub")
+    await kopf.execute(fns={"sub": sub})
+    seen.append("loop" if asyncio.get_running_loop() is loop else "another loop")
+
+@kopf.on.create("configmaps", timeout=0.05)
+async def slow(**_):
+    try:
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        raise
+
+@kopf.daemon("configmaps")
+async def daemon(stopped, **_):
+    await asyncio.wait_for(stopped.wait(), 100)
+    seen.append("stopped")
+
+@kopf.on.cleanup()
+async def clean(**_):
+    await asyncio.sleep(0)
+    seen.append("cleaned")
+
+def options():
+    return dict(connection=kopf.ConnectionInfo(server="http://cluster"), transport=cluster.transport(), standalone=True)
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.01)
+
+async def create():
+    await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+
+async def main():
+    global loop
+    loop = asyncio.get_running_loop()
+    await asyncio.wait_for(check(), 60)
+    assert "trio_asyncio" not in sys.modules, "asyncio stays as it is"
+    print("fine")
+
+"""
+CHECKS = {
+    "flags": """
+async def check():
+    stop, ready = FLAGS
+    @kopf.on.startup()
+    async def start(**_):
+        await current_loop.get().start(create)
+    task = asyncio.create_task(kopf.operator(stop_flag=stop, ready_flag=ready, **options()))
+    await until(lambda: "loop" in seen and "cancelled" in seen)
+    assert ready.is_set() if hasattr(ready, "is_set") else ready.done()
+    if hasattr(stop, "set"):
+        stop.set()
+    else:
+        stop.set_result(None)
+    await task
+    assert "sub" in seen and seen[-2:] == ["stopped", "cleaned"], seen
+""",
+    "cancellation": """
+async def check():
+    task = asyncio.create_task(kopf.operator(**options()))
+    await asyncio.sleep(0.5)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+    assert seen == ["cleaned", "cancelled"], seen
+    seen.clear()
+    @kopf.on.startup()
+    async def fail(**_):
+        raise kopf.PermanentError("no way")
+    try:
+        await kopf.operator(**options())
+    except trioperator.ActivityError as error:
+        assert "no way" in repr(error), error
+    else:
+        raise AssertionError("It has started.")
+""",
+}
+FLAGS = [
+    "asyncio.Event(), asyncio.Event()",
+    "threading.Event(), threading.Event()",
+    "loop.create_future(), loop.create_future()",
+]
+
+
+def run_program(home: pathlib.Path, check: str) -> None:
+    program = home / "program.py"
+    program.write_text(f"{PROGRAM}{check}\nasyncio.run(main())\n")
+    command, env = [sys.executable, str(program)], environment(home)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "fine\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_an_operator_runs_in_the_loop_that_awaits_it(flags: str, tmp_path: pathlib.Path) -> None:
+    run_program(tmp_path, CHECKS["flags"].replace("FLAGS", flags))
+
+
+def test_cancellation_and_errors_pass_between_the_loops(tmp_path: pathlib.Path) -> None:
+    run_program(tmp_path, CHECKS["cancellation"])
