@@ -152,6 +152,17 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def kopf(session: nox.Session) -> None:
+    """Do Kopf's own examples run, unchanged and natively? Those in $KOPF_REPOSITORY; without it, it is cloned."""
+    session.install("-e", ".[test]")
+    repository = os.environ.get("KOPF_REPOSITORY") or f"{session.create_tmp()}/kopf"
+    if not os.path.exists(repository):
+        session.run("git", "clone", "--depth=1", "https://github.com/nolar/kopf", repository, external=True)
+    for options in ([], ["--native"]):
+        session.run("python", "-m", "tests.kopf.examples", repository, *session.posargs, *options)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """How much does it cost, next to Kopf on the same API server in the same run?"""
     session.install(".")

@@ -87,8 +87,9 @@ async def check():
 """,
     "cancellation": """
 async def check():
-    task = asyncio.create_task(kopf.operator(**options()))
-    await asyncio.sleep(0.5)
+    ready = asyncio.Event()
+    task = asyncio.create_task(kopf.operator(ready_flag=ready, **options()))
+    await ready.wait()
     task.cancel()
     try:
         await task

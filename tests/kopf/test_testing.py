@@ -1,4 +1,4 @@
-"""``kopf.testing.KopfRunner``: Kopf's tests of operators, in a process of their own."""
+"""``kopf.testing.KopfRunner`` after ``install()``, as in docs/kopf.md: in a process of its own."""
 
 from __future__ import annotations
 
