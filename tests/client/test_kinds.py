@@ -8,6 +8,7 @@ import pytest
 
 from trioperator.client.kinds import parse_kind, parse_target, to_dict
 from trioperator.model.body import Body
+from trioperator.model.custom_kind import KindInfo, set_kind
 from trioperator.model.resource import Resource, Selector
 
 DEPLOYMENTS = Resource(
@@ -37,6 +38,13 @@ class LightkubeLike:
             group, version, kind = "apps", "v1", "Deployment"
 
 
+class Declared:
+    """As the classes that declare kinds."""
+
+
+set_kind(Declared, KindInfo(group="apps", version="v1", kind="Deployment", plural="deployments", singular="deployment"))
+
+
 class V1Deployment:
     """As the models of the generated clients, which have their names only."""
 
@@ -54,6 +62,7 @@ class V1Deployment:
         (Kr8sLike,),
         (ModelLike,),
         (LightkubeLike,),
+        (Declared,),
         (V1Deployment,),
     ],
     ids=str,

@@ -11,6 +11,7 @@ from trioperator.errors import ConfigError
 from trioperator.handling.admission import AdmissionHandler, WebhookType
 from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.registry import OperatorRegistry
+from trioperator.model.custom_kind import KindInfo, set_kind
 
 
 def fn(**_: Any) -> None: ...
@@ -118,6 +119,17 @@ def test_conversions_have_a_selector_and_two_versions() -> None:
     handler = convert("example.com", "widgets", from_="v1", to="v2", id="my-id", param=5)
     assert (handler.from_version, handler.to_version, handler.id, handler.param) == ("v1", "v2", "my-id", 5)
     assert (str(handler.selector), str(handler)) == ("example.com/widgets", "Conversion 'my-id'")
+
+
+def test_conversions_of_a_kind_that_a_class_declares_are_for_all_versions() -> None:
+    class Widget:
+        pass
+
+    info = KindInfo(group="example.com", version="v1", kind="Widget", plural="widgets", singular="widget")
+    set_kind(Widget, info)
+    handler = convert(Widget, from_="v1", to="v2")
+    assert str(handler.selector) == "example.com/widgets"
+    assert (handler.selector.version, handler.model) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from trioperator.kits import _clients
+from trioperator.model.custom_kind import find_kind
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource, Selector
 
@@ -80,6 +81,9 @@ def _parse_object(obj: object) -> TargetName:
 
 
 def _parse_class(cls: type) -> Selector:
+    declared = find_kind(cls)
+    if declared is not None:
+        return Selector.parse(declared.group, declared.version, declared.plural)
     info = getattr(cls, "_api_info", None)  # lightkube's
     if info is not None:
         resource = info.resource

@@ -7,6 +7,7 @@ from typing import Any, Literal, Required
 
 from trioperator.handling.admission import DEFAULT_TIMEOUT, OPERATIONS, Operation
 from trioperator.handling.options import EventOptions, IdentityOptions, SelectorOptions
+from trioperator.model.custom_kind import find_kind
 from trioperator.model.resource import Selector
 
 __all__ = ["ConvertOptions", "MutateOptions", "ValidateOptions", "parse_admission_options", "parse_conversion_options"]
@@ -97,6 +98,8 @@ def parse_conversion_options(name: str, selector: tuple[Any, ...], options: Mapp
     if options["from_"] == options["to"]:
         raise ValueError(f"{name} has the version {options['to']!r} in both from_=... and to=....")
     keywords = {key: options[key] for key in SelectorOptions.__annotations__ if key in options}
+    if len(selector) == 1 and (info := find_kind(selector[0])) is not None:  # any version stands for all of them
+        selector = (info.group, None, info.plural)
     parsed = Selector.parse(*selector, **keywords)
     if parsed.version is not None:
         raise TypeError(f"{name} selects the version {parsed.version!r}: pass versions as from_=... and to=... only.")
