@@ -86,6 +86,32 @@ def test_the_manifests_are_printed_in_the_order_of_applying(invoke: Invoke) -> N
     assert objects[0]["metadata"]["name"] == objects[-1]["metadata"]["namespace"] == "it"
 
 
+def test_kinds_that_classes_declare_are_among_the_crds(invoke: Invoke, tmp_path: pathlib.Path) -> None:
+    declared = """
+import msgspec
+import trioperator
+from trioperator import crds
+
+@crds.kind("example.com/v1")
+class Gadget(msgspec.Struct):
+    spec: dict[str, str]
+
+@trioperator.on.create(Gadget)
+async def create(**_): ...
+"""
+    (tmp_path / "typed.py").write_text(declared)
+    objects = load(invoke("typed.py"))
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "CustomResourceDefinition"] == [
+        "gadgets.example.com"
+    ]
+    [role] = [each for each in objects if each["kind"] == "ClusterRole"]
+    assert any("gadgets" in rule["resources"] for rule in role["rules"])
+    other = CliRunner().invoke(command, ["crds", "typed.py"]).stdout
+    (tmp_path / "given.yaml").write_text(other)
+    kinds = [each["kind"] for each in load(invoke("typed.py", "--other-crds=given.yaml"))]
+    assert "CustomResourceDefinition" not in kinds
+
+
 def test_a_base_is_written_and_the_same_the_next_time(invoke: Invoke, tmp_path: pathlib.Path) -> None:
     options = ("hooks.py", "--crds=crds.yaml", "--replicas=2", "--leader-elect", "--metrics", "-o", "base")
     assert invoke(*options).exit_code == 0

@@ -8,11 +8,14 @@ import pathlib
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
+from trioperator import crds
 from trioperator.apiserver import Cluster
-from trioperator.cli.manifests import Manifest, apply_manifests, load_manifests
+from trioperator.cli.manifests import Manifest, apply_manifests, find_declared, load_manifests
 from trioperator.errors import ConfigError
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 CRD, OBJ = str(EXAMPLES / "crd.yaml"), str(EXAMPLES / "obj.yaml")
@@ -146,3 +149,18 @@ class TestApplying:
         ) as caught:
             await apply_manifests(cluster, [Manifest(path="m.yaml", content=content, document=3)])
         assert message in str(caught.value)
+
+
+def test_declared_kinds_are_those_that_no_manifest_has() -> None:
+    before = get_default_registry()
+    set_default_registry(OperatorRegistry())
+    try:
+        for name in ("Ant", "Bee"):
+            crds.kind("example.com/v1")(msgspec.defstruct(name, [("spec", dict[str, str])]))
+        found = find_declared([])
+        assert [str(each) for each in found] == [
+            f"CustomResourceDefinition {name}.example.com (document 1 of the classes)" for name in ("ants", "bees")
+        ]
+        assert [str(each) for each in find_declared(found[:1])] == [str(found[1])]
+    finally:
+        set_default_registry(before)

@@ -89,7 +89,7 @@ def _examine(
     Raises ConfigError for files, modules and manifests that cannot be read.
     """
     from trioperator import checking
-    from trioperator.cli.manifests import load_manifests
+    from trioperator.cli.manifests import find_declared, load_manifests
     from trioperator.handling.registry import get_default_registry
 
     definitions = None if manifests is None else load_manifests(manifests)
@@ -106,7 +106,9 @@ def _examine(
 
         from trioperator.cli.kinds import discover_kinds
 
-        problems += checking.find_kind_problems(registry, trio.run(discover_kinds, definitions))
+        problems += checking.find_kind_problems(
+            registry, trio.run(discover_kinds, [*definitions, *find_declared(definitions)])
+        )
     handlers = list(checking.list_handlers(registry))
     if not handlers and not problems:
         text = "Nothing is handled: no decorator has registered a function."

@@ -251,7 +251,7 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
 
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.loading import load_all
-    from trioperator.cli.manifests import load_manifests
+    from trioperator.cli.manifests import find_declared, load_manifests
     from trioperator.handling.registry import get_default_registry
     from trioperator.permissions import list_permissions
 
@@ -259,6 +259,7 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     registry = get_default_registry()
     registry.check()
     own, others = (_select_definitions(load_manifests(paths)) for paths in (request.crds, request.other_crds))
+    own += find_declared([*own, *others])
     resources = trio.run(discover_kinds, [*own, *others])
     requirements, problems = make_requirements(request.rbac, resources)
     handlers = (*registry.resource_handlers(), *registry.webhook_handlers())

@@ -10,9 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 import trio
 
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
-from trioperator.cli.manifests import Manifest, apply_manifests
-from trioperator.crds.definitions import collect_definitions
-from trioperator.handling.registry import get_default_registry
+from trioperator.cli.manifests import Manifest, apply_manifests, find_declared
 from trioperator.kube.connection import load_connection
 from trioperator.logs import get_logger
 from trioperator.plan import Flag
@@ -50,20 +48,13 @@ async def run_embedded(
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
             if load is not None:
                 load()
-            await apply_manifests(cluster, [*early, *_missing_definitions(early)])
+            await apply_manifests(cluster, [*early, *find_declared(early)])
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, ready_flag, name="manifests")
                 connection = load_connection([path])  # which its handlers can pass on to other clients
                 await operate(transport=cluster.transport(), connection=connection, ready_flag=ready)
                 nursery.cancel_scope.cancel(reason="operator ended")
         server.cancel_scope.cancel(reason="operator ended")
-
-
-def _missing_definitions(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Return the CRDs of the classes that declare kinds, without those that the manifests have."""
-    given = {manifest.content["metadata"].get("name") for manifest in manifests}
-    made = collect_definitions(get_default_registry())
-    return [Manifest(path="classes", content=each) for each in made if each["metadata"]["name"] not in given]
 
 
 @contextlib.asynccontextmanager

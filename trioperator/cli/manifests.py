@@ -14,7 +14,7 @@ from trioperator.logs import get_logger
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
 
-__all__ = ["Manifest", "apply_manifests", "load_manifests"]
+__all__ = ["Manifest", "apply_manifests", "find_declared", "load_manifests"]
 
 _logger = get_logger(__name__)
 
@@ -47,6 +47,19 @@ def load_manifests(paths: Sequence[str]) -> Sequence[Manifest]:
     Raises ConfigError, which names the file and the document, for what cannot be read and for what is not an object.
     """
     return [manifest for path in paths for file in _files(path) for manifest in _load_file(file)]
+
+
+def find_declared(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return the CRDs of the kinds that loaded classes declare, without those that the manifests have already.
+
+    Raises ConfigError for classes that make no valid definition.
+    """
+    from trioperator.crds.definitions import collect_definitions
+    from trioperator.handling.registry import get_default_registry
+
+    given = {str(manifest.content["metadata"].get("name")) for manifest in manifests if manifest.is_definition}
+    made = collect_definitions(get_default_registry())
+    return [Manifest(path="the classes", content=each) for each in made if each["metadata"]["name"] not in given]
 
 
 def _files(path: str) -> Iterable[str]:

@@ -224,7 +224,7 @@ def _print_roles(options: RbacOptions) -> None:
     from trioperator.cli.failures import report_failure
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.loading import load_all
-    from trioperator.cli.manifests import load_manifests
+    from trioperator.cli.manifests import find_declared, load_manifests
     from trioperator.handling.registry import get_default_registry
     from trioperator.permissions import list_permissions, make_roles
 
@@ -234,7 +234,9 @@ def _print_roles(options: RbacOptions) -> None:
         load_all(options.files, options.modules)
         registry = get_default_registry()
         registry.check()
-        manifests = None if options.manifests is None else load_manifests(options.manifests)
+        manifests = None if options.manifests is None else list(load_manifests(options.manifests))
+        if manifests is not None:
+            manifests += find_declared(manifests)
         resources = trio.run(discover_kinds, manifests)
         requirements, problems = make_requirements(options, resources)
         handlers = (*registry.resource_handlers(), *registry.webhook_handlers())
