@@ -118,7 +118,7 @@ async def execute(snippet: str, text: str, names: dict[str, Any]) -> None:
     """Run the code of a snippet."""
     text = REPLACED.sub("", text).replace("import kopf\n", "import trioperator as kopf\n")
     text = text.replace("from kopf.testing", "from trioperator.testing")
-    code = compile(text, snippet, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(text, snippet, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     result = eval(code, names)
     if inspect.isawaitable(result):
         await result
