@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from trioperator.apiserver import Cluster
+from trioperator.apiserver.controllers import Pace
 from trioperator.testing import OperatorRunner, crash_at_every_write
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -84,14 +85,14 @@ async def test_users_come_and_go(cluster: Cluster, operator: OperatorRunner, aut
 async def test_there_is_a_backup_each_hour(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock, exit_code: str, status: str
 ) -> None:
-    async with cluster.open_controllers("workloads", "pods"):
+    async with cluster.open_controllers("workloads", "pods", pace=Pace(schedule=10)):
         await start(cluster, operator)
         for number in (1, 2):
             await cluster.wait_for("jobs", f"orders-backup-{number}", timeout=HOUR + 60)
-            pods = await cluster.list("pods", "default", labels=f"job-name=orders-backup-{number}")
-            for pod in pods:  # before they run
-                annotations = {"pod.trioperator.dev/exit-codes": exit_code}
-                await cluster.patch("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
+            await trio.sleep(5)  # its Pod exists, and is not scheduled yet
+            (pod,) = await cluster.list("pods", "default", labels=f"job-name=orders-backup-{number}")
+            annotations = {"pod.trioperator.dev/exit-codes": exit_code}
+            await cluster.patch("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
             await trio.sleep(60)
             found = await cluster.get("kex", "orders")
             assert found["status"]["backups"] == number
