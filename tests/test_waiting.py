@@ -56,7 +56,7 @@ SLEEPS: Final = {
     "trioperator.web.admission_server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
     "trioperator.web.health._HealthThread._keep_asking": "the interval of heartbeats of a loop that may be blocked",
     "trioperator.web.health.serve_health": "for its cancellation",
-    "trioperator.web.server.accept_connections": "backoff after the server has failed",
+    "trioperator.web.listener.accept_connections": "backoff after the server has failed",
     "trioperator.web.server._close_when_cancelled": "for its cancellation",
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import gc
 import logging
@@ -21,7 +20,6 @@ import trio.testing
 from trio.testing import MockClock
 
 from tests.web.attacks import ATTACKS, CONNECT_H2, mutate
-from trioperator.backoff import Backoff
 from trioperator.errors import ConfigError
 from trioperator.web import server
 from trioperator.web.endpoint import Endpoint, parse_endpoint
@@ -313,29 +311,3 @@ async def test_the_server_ends_in_time_although_clients_do_not_read() -> None:
             nursery.cancel_scope.cancel(reason="the test")
             ended_at = trio.current_time()
     assert trio.current_time() - ended_at < 30  # half of the time that a connection may take
-
-
-async def test_a_server_that_fails_is_restarted_at_the_same_port(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(server, "_RESTART", Backoff(initial=0.02, maximum=1))
-    monkeypatch.setattr(server, "_ACCEPTORS", 1)
-    accept = trio.SocketListener.accept
-    failures = iter(range(3))
-
-    async def fail(self: trio.SocketListener) -> trio.SocketStream:
-        if next(failures, None) is not None:
-            raise OSError(errno.EINVAL, "the accept loop")
-        return await accept(self)
-
-    monkeypatch.setattr(trio.SocketListener, "accept", fail)
-    async with serving() as endpoint:
-        with trio.fail_after(10):
-            while True:
-                with contextlib.suppress(OSError):
-                    if await talk(endpoint, GET + CLOSE):
-                        break
-                await trio.sleep(0.02)
-    assert [record.message.split(" at ")[0] for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "The web server"
-    ] * 3

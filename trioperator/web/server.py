@@ -28,11 +28,11 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from trioperator.backoff import Backoff
 from trioperator.logs import get_logger
-from trioperator.web.endpoint import Endpoint, open_sockets
+from trioperator.web.endpoint import Endpoint
+from trioperator.web.listener import accept_connections, listen
 
-__all__ = ["AsgiApp", "accept_connections", "listen", "serve_app"]
+__all__ = ["AsgiApp", "serve_app"]
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
@@ -58,12 +58,6 @@ _MAX_CONNECTIONS: Final = 200
 
 # Bytes that are parsed before other connections have their turn: of a body in small chunks, a thousand chunks.
 _READ: Final = 4096
-
-# Tasks that accept connections. Each accepts one in a pass of Trio's scheduler, in which every other connection may do
-# something, too: a single one does not keep up with many clients.
-_ACCEPTORS: Final = 16
-
-_RESTART: Final = Backoff(initial=1.0, maximum=60.0)
 
 
 async def serve_app(
@@ -95,37 +89,6 @@ async def serve_app(
                 await accept_connections(endpoint, opened, reopen, connections.serve, handlers)
             finally:
                 await connections.stop()
-
-
-async def listen(endpoint: Endpoint, given: Sequence[socket.socket]) -> tuple[Endpoint, list[socket.socket]]:
-    """Return copies of the given sockets; without any, listen."""
-    return (endpoint, [sock.dup() for sock in given]) if given else await open_sockets(endpoint)
-
-
-async def accept_connections(
-    endpoint: Endpoint,
-    sockets: list[socket.socket],
-    reopen: Callable[[], Awaitable[tuple[Endpoint, list[socket.socket]]]],
-    handle: Callable[[trio.SocketStream], Awaitable[None]],
-    handlers: trio.Nursery,
-) -> None:
-    """Accept connections until cancelled. After an error, listen again at the same port."""
-    logger = get_logger(__name__)
-    failures = 0
-    while True:
-        started_at = trio.current_time()
-        try:
-            if failures:
-                _, sockets = await reopen()
-            copies = [sock.dup() for sock in sockets for _ in range(_ACCEPTORS)]
-            for sock in sockets:
-                sock.close()
-            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(copy)) for copy in copies]
-            await trio.serve_listeners(handle, listeners, handler_nursery=handlers)  # closes the listeners
-        except* Exception:
-            failures = 1 if trio.current_time() - started_at > _RESTART.maximum else failures + 1
-            logger.exception("The web server at %s has failed, and will be restarted.", endpoint)
-        await trio.sleep(_RESTART.delay(failures))
 
 
 class _Connections:

@@ -20,7 +20,7 @@ from trioperator.logs import get_logger
 from trioperator.pulse import Pulse
 from trioperator.web.endpoint import Endpoint
 from trioperator.web.http1 import Connection, Limits, Request, Response
-from trioperator.web.server import accept_connections, listen
+from trioperator.web.listener import accept_connections, listen
 
 __all__ = ["serve_webhooks"]
 
