@@ -18,6 +18,7 @@ from trioperator.cli.failures import report_failure
 from trioperator.cli.file_changes import Snapshot, wait_for_change
 from trioperator.cli.loading import load_all
 from trioperator.cli.project import find_project_modules, find_roots
+from trioperator.cli.summary import show_summary
 from trioperator.handling.registry import OperatorRegistry, set_default_registry
 from trioperator.logs import get_logger
 from trioperator.settings import OperatorSettings
@@ -43,6 +44,7 @@ class Reloader:
 
     def __init__(self, operate: Callable[..., Awaitable[None]], options: RunOptions, controls: CLIControls) -> None:
         self._operate = operate
+        self._options = options
         self._files, self._modules = options.files, options.modules
         self._paths = tuple(map(os.path.abspath, options.files))
         self._registry = controls.registry
@@ -116,6 +118,7 @@ class Reloader:
         self._registry = None
         try:
             load_all(self._files, self._modules)
+            show_summary(self._options)
         except Exception as error:  # noqa: BLE001 -- it is reported, and may be corrected
             report_failure(error, _logger)
             return False

@@ -20,7 +20,7 @@ from trioperator.cli.run_options import (
 )
 from trioperator.logs import LogFormat, configure, get_logger
 
-__all__ = ["run", "run_operator"]
+__all__ = ["load_and_show", "run", "run_operator"]
 
 
 class LogFormatName(enum.StrEnum):
@@ -300,11 +300,19 @@ def run_operator(options: RunOptions, controls: CLIControls) -> int:
     return SUCCESS
 
 
+def load_and_show(options: RunOptions) -> None:
+    """Load the files and modules, and show a summary of the operator on a terminal. Raises ConfigError."""
+    from trioperator.cli.loading import load_all
+    from trioperator.cli.summary import show_summary
+
+    load_all(options.files, options.modules)
+    show_summary(options)
+
+
 def _run(options: RunOptions, controls: CLIControls) -> None:
     import trio
 
     from trioperator.app import operator
-    from trioperator.cli.loading import load_all
     from trioperator.handling.registry import set_default_registry
     from trioperator.web.endpoint import parse_endpoint
 
@@ -315,7 +323,7 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
         set_default_registry(controls.registry)
     run_one = controls.operate or operator
     operate: Callable[..., Awaitable[None]] = functools.partial(run_one, **make_operator_options(options, controls))
-    load: Callable[[], None] | None = functools.partial(load_all, options.files, options.modules)
+    load: Callable[[], None] | None = functools.partial(load_and_show, options)
     if options.reload:
         from trioperator.cli.file_changes import check_installed
         from trioperator.cli.reload import Reloader

@@ -1,0 +1,112 @@
+"""Tests for :mod:`trioperator.cli.summary`: what a terminal shows, and nothing anywhere else."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import trioperator
+from trioperator.cli.run_options import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
+from trioperator.cli.summary import show_summary
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Declare handlers in a registry of the test, for a terminal of a known width and colours."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    before = trioperator.get_default_registry()
+    trioperator.set_default_registry(trioperator.OperatorRegistry())
+
+    @trioperator.on.startup()
+    def configure(**_: Any) -> None: ...
+
+    @trioperator.on.create("widgets", id="make[bold]")
+    @trioperator.on.update("widgets", id="change")
+    @trioperator.on.create("widgets", id="make-too")
+    def handle(**_: Any) -> None: ...
+
+    yield
+    trioperator.set_default_registry(before)
+
+
+def show(options: RunOptions) -> list[list[str]]:
+    """Return the rows of the summary, without colours."""
+    terminal = Terminal()
+    show_summary(options, terminal)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+
+
+def test_handlers_are_shown_by_kind_with_the_scope() -> None:
+    rows = show(RunOptions())
+    assert rows[0][0] == "operator"
+    assert rows[1:] == [
+        ["widgets", "create: make-too, make[bold]; update: change"],
+        ["namespaces", "all"],
+        ["cluster", "that of the login"],
+    ]
+
+
+def test_options_are_shown_that_matter() -> None:
+    options = RunOptions(
+        namespaces=("a", "b-*"),
+        coordination=CoordinationOptions(standalone=True, lease="it"),
+        health="http://:81/",
+        live_view="http://[::1]:83/",
+        embedded=EmbeddedOptions(),
+    )
+    assert show(options)[2:] == [
+        ["namespaces", "a, b-*"],
+        ["coordination", "leader election by the Lease it"],
+        ["peering", "none"],
+        ["cluster", "embedded"],
+        ["health", "http://:81/"],
+        ["live view", "http://[::1]:83/"],
+    ]
+    assert ["coordination", "3 shards"] in show(RunOptions(coordination=CoordinationOptions(shards=3, lease="it")))
+    assert ["peering", "mine"] in show(RunOptions(coordination=CoordinationOptions(peering="mine")))
+
+
+def test_terminals_have_colours() -> None:
+    terminal = Terminal()
+    show_summary(RunOptions(), terminal)
+    assert "\x1b[1;36m" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stream", "logs"),
+    [
+        (io.StringIO(), LogOptions()),
+        (Terminal(), LogOptions(format="JSON")),
+        (Terminal(), LogOptions(quiet=True)),
+    ],
+)
+def test_nothing_is_shown_elsewhere(stream: io.StringIO, logs: LogOptions) -> None:
+    show_summary(RunOptions(logs=logs), stream)
+    assert stream.getvalue() == ""
+
+
+def test_the_command_shows_it_when_the_files_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, restored_modules: None, tmp_path: Any
+) -> None:
+    from trioperator.cli.run import load_and_show
+
+    (tmp_path / "app_of_summary.py").write_text(
+        "import trioperator\n\n@trioperator.on.event('pods')\ndef seen(): ...\n"
+    )
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    load_and_show(RunOptions(files=(str(tmp_path / "app_of_summary.py"),)))
+    assert "event: seen" in terminal.getvalue()

@@ -1,0 +1,60 @@
+"""The summary of an operator when it starts on a terminal: its handlers, where they are for, what it serves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from trioperator.logs import LogFormat
+
+if TYPE_CHECKING:
+    from trioperator.cli.run_options import RunOptions
+
+__all__ = ["show_summary"]
+
+
+def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
+    """Print the summary to a terminal, by default that of the logs; nothing elsewhere, in JSON, and if quiet."""
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty() or options.logs.quiet or options.logs.format == LogFormat.JSON.name:
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for title, text in (*_describe_handlers(), *_describe_options(options)):
+        table.add_row(Text(title, style="bold cyan"), Text(text))  # Text: names are no markup
+    Console(file=stream).print(table)
+
+
+def _describe_handlers() -> Iterator[tuple[str, str]]:
+    """Yield the handlers for each kind, by their decorators."""
+    from trioperator.checking import list_handlers
+    from trioperator.handling.registry import get_default_registry
+
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for handler in list_handlers(get_default_registry()):
+        kinds.setdefault(handler.kind or "operator", {}).setdefault(handler.decorator, []).append(handler.id)
+    for kind, decorators in kinds.items():
+        yield kind, "; ".join(f"{name}: {', '.join(dict.fromkeys(ids))}" for name, ids in decorators.items())
+
+
+def _describe_options(options: RunOptions) -> Iterator[tuple[str, str]]:
+    """Yield the scope, the coordination and the endpoints, as the command line has them."""
+    coordination = options.coordination
+    yield "namespaces", ", ".join(options.namespaces) or "all"
+    if coordination.shards > 1:
+        yield "coordination", f"{coordination.shards} shards"
+    elif coordination.lease is not None:
+        yield "coordination", f"leader election by the Lease {coordination.lease}"
+    if coordination.standalone:
+        yield "peering", "none"
+    elif coordination.peering is not None:
+        yield "peering", coordination.peering
+    yield "cluster", "embedded" if options.embedded is not None else "that of the login"
+    for name in ("liveness", "health", "metrics", "live_view"):
+        url = getattr(options, name)
+        if url is not None:
+            yield name.replace("_", " "), url
