@@ -6,15 +6,20 @@ import dataclasses
 import datetime
 import enum
 import uuid
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
+import hypothesis
+import hypothesis.strategies as st
 import msgspec
 import pytest
+import trio
 from msgspec import Meta
 
 from trioperator import crds
+from trioperator.apiserver import Cluster
 from trioperator.crds.schema import make_schema
-from trioperator.errors import ConfigError
+from trioperator.errors import ConfigError, InvalidError, PermanentError
+from trioperator.handling.registry import OperatorRegistry
 
 
 class Level(enum.IntEnum):
@@ -198,3 +203,72 @@ def test_rules_of_fields_and_classes() -> None:
     assert schema["properties"]["value"]["x-kubernetes-validations"] == [
         {"rule": "self > 0", "reason": "FieldValueInvalid", "fieldPath": ".x"}
     ]
+
+
+def _limit(kind: type, low: str, high: str) -> st.SearchStrategy[Any]:
+    """Return annotations of a type with limits."""
+    optional: dict[str, st.SearchStrategy[Any]] = {low: st.integers(0, 2), high: st.integers(1, 3)}
+    limits = st.fixed_dictionaries({}, optional=optional)
+    return limits.map(lambda given: Annotated[kind, cast(Any, Meta)(**given)] if given else kind)
+
+
+ANNOTATIONS = st.recursive(
+    st.one_of(
+        _limit(int, "ge", "lt"),
+        _limit(int, "gt", "le"),
+        _limit(str, "min_length", "max_length"),
+        st.sampled_from([bool, float, Any, crds.IntOrString, Literal["a", "b"], Literal[1, 2], Level]),
+    ),
+    lambda inner: st.one_of(
+        inner.map(lambda item: list[item]),  # type: ignore[valid-type]  # made here
+        inner.map(lambda item: dict[str, item]),  # type: ignore[valid-type]  # made here
+        inner.map(lambda item: msgspec.defstruct("Inner", [("a", item), ("b", int, 1)])),
+    ),
+    max_leaves=3,
+)
+# Values at the limits.
+SCALARS = (0, 1, 2, 3, "", "abc")
+VALUES = st.recursive(
+    st.one_of(st.integers(-1, 4), st.sampled_from(["", "a", "abcd", 0.5, True])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@hypothesis.settings(max_examples=50)
+@hypothesis.given(ANNOTATIONS, st.lists(VALUES, min_size=1, max_size=5))
+def test_the_server_accepts_what_the_class_accepts_and_nothing_else(annotation: Any, values: list[Any]) -> None:
+    spec = msgspec.defstruct("Spec", [("x", annotation)])
+    registry = OperatorRegistry()
+    cls = crds.kind("example.com/v1", kind="Thing", registry=registry)(msgspec.defstruct("Thing", [("spec", spec)]))
+
+    async def judge() -> None:
+        cluster = Cluster()
+        [definition] = crds.collect_definitions(registry)
+        await cluster.apply(definition)
+        for number, value in enumerate(
+            [*values, *SCALARS, *([each] for each in SCALARS), *({"a": each} for each in SCALARS)]
+        ):
+            metadata = {"name": f"x-{number}", "namespace": "default"}
+            obj = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": metadata, "spec": {"x": value}}
+            assert await _accepts(cluster, obj) is _fits(cls, obj), (definition, value)
+
+    trio.run(judge)
+
+
+async def _accepts(cluster: Cluster, obj: dict[str, Any]) -> bool:
+    try:
+        await cluster.create(obj)
+    except InvalidError:
+        return False
+    return True
+
+
+def _fits(cls: type, obj: dict[str, Any]) -> bool:
+    try:
+        crds.decode(cls, obj)
+    except PermanentError:
+        return False
+    return True
