@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -15,10 +16,21 @@ from trioperator.runtime.cache import ObjectState
 on = trioperator.on
 
 
-def remembered() -> list[str]:
-    """Return the names of all objects that are in memory."""
+def find_states() -> list[ObjectState]:
+    """Return the states of all objects that are in memory."""
     gc.collect()
-    return sorted(item.name for item in gc.get_objects() if type(item) is ObjectState)
+    return [item for item in gc.get_objects() if type(item) is ObjectState]
+
+
+@pytest.fixture
+def remembered() -> Callable[[], list[str]]:
+    """Return a function that returns the names of objects in memory, but for those that other tests have left."""
+    before = find_states()
+
+    def find_names() -> list[str]:
+        return sorted(state.name for state in find_states() if state not in before)
+
+    return find_names
 
 
 @pytest.fixture
@@ -53,7 +65,9 @@ def busy(bench: Bench) -> Bench:
     return bench
 
 
-async def test_nothing_is_remembered_of_objects_that_are_gone(busy: Bench, autojump_clock: MockClock) -> None:
+async def test_nothing_is_remembered_of_objects_that_are_gone(
+    busy: Bench, autojump_clock: MockClock, remembered: Callable[[], list[str]]
+) -> None:
     async with busy.running():
         for name in ("one", "two", "failing"):
             await busy.cluster.create(widget(name))
@@ -66,7 +80,7 @@ async def test_nothing_is_remembered_of_objects_that_are_gone(busy: Bench, autoj
 
 
 async def test_nothing_is_remembered_of_objects_in_namespaces_that_are_not_served_any_more(
-    busy: Bench, autojump_clock: MockClock
+    busy: Bench, autojump_clock: MockClock, remembered: Callable[[], list[str]]
 ) -> None:
     async with busy.running(namespaces=["serve*"]):
         await busy.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "served"}})
