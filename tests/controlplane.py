@@ -104,7 +104,6 @@ class ControlPlane:
             )
         )
         self.clients.cert_pem.write_to_path(folder / "clients.crt")
-        gates = self._find_gates()
         self._spawn(
             "etcd",
             f"--data-dir={folder}/etcd",
@@ -131,8 +130,6 @@ class ControlPlane:
             f"--audit-policy-file={folder}/audit.yaml",
             f"--audit-log-path={folder}/audit.log",
             f"--admission-control-config-file={self._write_admission_configuration()}",
-            *(["--runtime-config=storagemigration.k8s.io/v1beta1=true"] if gates else []),
-            *gates,
         )
         server = self._server = f"https://127.0.0.1:{secure}"
         self.wait_ready()
@@ -149,19 +146,11 @@ class ControlPlane:
             "--leader-elect=false",
             f"--secure-port={manager}",
             f"--cert-dir={folder}/kcm-certs",
-            *gates,
         )
         deadline = time.monotonic() + 60
         while "default" not in self.kubectl("get", "serviceaccounts", "-o", "name", check=False):
             assert time.monotonic() < deadline, "the controller manager does not work"
             time.sleep(0.2)
-
-    def _find_gates(self) -> list[str]:
-        """Return the option for the migration of stored objects, which is off by default, if the server has that."""
-        command = [str(self.assets / "kube-apiserver"), "--version"]
-        version = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # Kubernetes v1.36.3
-        is_known = tuple(map(int, version.split("v")[1].split(".")[:2])) >= (1, 35)
-        return ["--feature-gates=StorageVersionMigrator=true"] if is_known else []
 
     def _write_admission_configuration(self) -> pathlib.Path:
         """Write which certificate the API server shows to webhooks; it is that of the user `api-server`."""

@@ -113,14 +113,6 @@ def wait_for(plane: ControlPlane, version: str, name: str) -> dict[str, Any]:
         time.sleep(0.2)
 
 
-MIGRATION = {
-    "apiVersion": "storagemigration.k8s.io/v1beta1",
-    "kind": "StorageVersionMigration",
-    "metadata": {"name": "boxes"},
-    "spec": {"resource": {"group": GROUP, "resource": "boxes"}},
-}
-
-
 def test_objects_are_converted_and_migrated_to_another_storage_version(
     plane: ControlPlane, start_operator: Callable[..., Program]
 ) -> None:
@@ -166,25 +158,3 @@ def test_objects_are_converted_and_migrated_to_another_storage_version(
     assert operator.stop() == 0
     assert plane.get("crd", NAME)["spec"]["conversion"] == conversion
     assert wait_for(plane, "v3", "old")["spec"] == {"dimensions": [3, 4]}  # as it is stored: without the webhook
-
-
-def test_the_api_server_migrates_the_stored_objects_by_itself(
-    plane: ControlPlane, start_operator: Callable[..., Program]
-) -> None:
-    if MIGRATION["apiVersion"] not in plane.kubectl("api-versions").split():
-        pytest.skip("the API server does not migrate stored objects: Kubernetes 1.35 and newer do")
-    plane.apply(*(box(f"b{number}", "v1", size=f"{number}x4") for number in range(3)))
-    plane.apply(definition("v1", "v2", "v3", storage="v1"))
-    operator = start_operator(OPERATOR)
-    wait_for(plane, "v3", "b2")
-    plane.apply(definition("v1", "v2", "v3", storage="v3"))
-    plane.apply(MIGRATION)
-    try:
-        plane.kubectl("wait", "storageversionmigrations/boxes", "--for=condition=Succeeded", "--timeout=90s")
-    finally:
-        plane.kubectl("delete", "storageversionmigrations", "boxes")
-    assert plane.get("crd", NAME)["status"]["storedVersions"] == ["v3"]
-    plane.apply(definition("v3", storage="v3"))
-    assert operator.stop() == 0
-    for number in range(3):  # as it is stored: without the webhook
-        assert wait_for(plane, "v3", f"b{number}")["spec"] == {"dimensions": [number, 4]}
