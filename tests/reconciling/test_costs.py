@@ -36,7 +36,7 @@ async def test_parents_cost_what_is_written_and_nothing_when_all_is_as_desired(
         writes = {each: requests.count(each) for each in {each for each in requests if each[0] == "patch"}}
         assert writes == {
             ("patch", "configmaps", ""): len(CHILDREN) * PARENTS,
-            ("patch", "widgets.example.com", "status"): 2 * PARENTS,  # the conditions are stored on their own
+            ("patch", "widgets.example.com", "status"): PARENTS,  # conditions and all
         }
         assert not {verb for verb, resource, _ in requests if resource} - {"patch", "list", "watch"}
         bench.cluster.requests.clear()

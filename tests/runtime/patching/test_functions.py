@@ -42,6 +42,11 @@ def set_status(body: dict[str, Any]) -> None:
     body["status"] = {"ready": True}
 
 
+def set_both(body: dict[str, Any]) -> None:
+    increment(body)
+    set_status(body)
+
+
 async def test_functions_are_applied_one_after_another_by_one_request(parts: Harness) -> None:
     functions = make(parts, await parts.cluster.create(widget(size=1)))
     contributions = [*contribute(increment, increment, by="a"), *contribute(append, by="b")]
@@ -106,6 +111,77 @@ async def test_a_function_that_fails_is_reported_and_the_others_are_applied(
     assert caplog.messages[0] == ("A function in the patch of bad has failed: ValueError('something'): it is dropped.")
 
 
+async def test_a_function_that_fails_is_reported_once_though_it_is_called_again(
+    parts: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(body: dict[str, Any]) -> None:
+        raise ValueError("something")
+
+    body = await parts.cluster.create(widget(size=1))
+    await parts.cluster.patch("widgets", "w", {"spec": {"size": 10}})
+    await make(parts, body).apply(contribute(fail, increment), None)
+    assert (await parts.get())["spec"] == {"size": 11}
+    assert len(caplog.records) == 1
+
+
+# What goes with functions.
+
+
+async def test_what_is_to_be_merged_comes_first_and_in_the_same_request(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    contributions = [
+        Contribution("a", {"spec": {"size": 5}}, (append,)),
+        Contribution("b", {"spec": {"other": 1}}),
+        Contribution("c", {"spec": {"size": 7}}, (increment,)),
+    ]
+    await functions.apply(contributions, None)
+    assert (await parts.get())["spec"] == {"size": 8, "other": 1, "items": ["x"]}
+    assert (contributions, parts.patches) == ([], 1)
+
+
+async def test_what_is_to_be_merged_is_merged_again_after_a_conflict(parts: Harness) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await parts.cluster.patch("widgets", "w", {"spec": {"size": 10, "others": 1, "gone": 1}})
+    functions = make(parts, body)
+    await functions.apply([Contribution("a", {"spec": {"size": 5, "gone": None}}, (increment,))], None)
+    assert (await parts.get())["spec"] == {"size": 6, "others": 1}
+
+
+@pytest.mark.parametrize(
+    ("fn", "stored"), [(increment, True), (set_status, False), (set_both, False), (lambda body: None, False)]
+)
+async def test_records_go_with_changes_of_the_object_itself_and_never_before_those_of_the_status(
+    fn: PatchFn, stored: bool, parts: Harness
+) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    await functions.apply(contribute(fn), None, {"metadata": {"annotations": {"note": "x"}}})
+    assert ("annotations" in (await parts.get())["metadata"]) is stored
+
+
+async def test_records_come_after_functions(parts: Harness) -> None:
+    functions = make(parts, await parts.cluster.create(widget(size=1)))
+    await functions.apply(contribute(increment), None, {"spec": {"size": 100}})
+    assert (await parts.get())["spec"] == {"size": 100}
+
+
+@pytest.mark.parametrize(
+    ("patch", "fn", "changed"),
+    [
+        ({"status": {"a": 1}}, set_status, {"status"}),
+        ({"spec": {"a": 1}}, increment, {None}),
+        ({"status": {"a": 1}}, increment, {None}),
+        ({"spec": {"a": 1}}, lambda body: None, set()),
+        ({"status": None}, increment, {None, "status"}),  # it is not for the subresource
+    ],
+)
+async def test_functions_change_subresources_on_top_of_what_is_merged(
+    patch: dict[str, Any], fn: PatchFn, changed: set[str | None], parts: Harness
+) -> None:
+    body = widget(size=1)
+    assert make(parts, body).find_changed([Contribution("a", patch, (fn,))]) == changed
+    assert make(parts, body, WITHOUT_STATUS).find_changed([Contribution("a", patch, (fn,))]) <= {None, *changed}
+
+
 # Errors and lost responses.
 
 
@@ -164,6 +240,17 @@ async def test_a_change_is_applied_once_however_the_object_has_changed_meanwhile
     later = make(parts, await parts.get())
     await later.apply(contributions, functions.sent)
     assert (await parts.get())["spec"] == {"size": 2, "other": 5}
+
+
+async def test_a_change_is_applied_once_though_the_newest_state_is_not_known_yet(parts: Harness) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    functions = make(parts, body)
+    parts.plan.add(Fault.lose_answer(), method="PATCH", times=1)
+    contributions = [Contribution("a", {"spec": {"other": 1}}, (increment, append))]
+    with pytest.raises(ConnectionLostError):
+        await functions.apply(contributions, None)
+    await make(parts, body).apply(contributions, functions.sent)
+    assert (await parts.get())["spec"] == {"size": 2, "items": ["x"], "other": 1}
 
 
 async def test_after_a_reset_functions_are_applied_again(parts: Harness) -> None:

@@ -348,7 +348,7 @@ async def test_fields_that_the_server_drops_are_reported_as_inconsistencies(
     assert any("metadata.generation" in text and "labels" not in text for text in warnings)
 
 
-async def test_functions_get_the_object_as_it_was_just_stored(harness: Harness) -> None:
+async def test_functions_get_the_newest_object_with_what_is_to_be_merged(harness: Harness) -> None:
     state = await harness.make(items=[])
     seen: list[Any] = []
 
@@ -359,9 +359,145 @@ async def test_functions_get_the_object_as_it_was_just_stored(harness: Harness) 
     harness.contribute(state, {"spec": {"more": 1}}, append)
     await harness.cluster.patch("widgets", "w", {"spec": {"items": ["theirs"]}})
     await harness.store(state)
-    assert seen == [(1, ["theirs"])]  # the response to the first request is the newest state
+    assert seen[-1] == (1, ["theirs"])
     assert (await harness.get())["spec"] == {"items": ["theirs", "ours"], "more": 1}
+    assert harness.requests == ["PATCH", "GET", "PATCH"]
+
+
+MAIN = {"spec": {"more": 1}}
+STATUS = {"status": {"a": 1}}
+BOTH = {**MAIN, **STATUS}
+
+
+def touch(*fields: str) -> Any:
+    """Return a function that changes these fields of an object, which differ each time."""
+
+    def fn(body: dict[str, Any]) -> None:
+        for field in fields:
+            body.setdefault(field, {}).setdefault("touched", []).append(len(body[field].get("touched", ())))
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    ("patch", "fields", "requests"),
+    [
+        (STATUS, ["status"], ["PATCH status", "PATCH"]),
+        (MAIN, ["spec"], ["PATCH"]),
+        ({}, ["spec", "status"], ["PATCH", "PATCH status", "PATCH"]),
+        (MAIN, ["status"], ["PATCH", "PATCH status", "PATCH"]),
+        (STATUS, ["spec"], ["PATCH status", "PATCH"]),
+        (BOTH, ["status"], ["PATCH", "PATCH status", "PATCH"]),
+        (BOTH, ["spec"], ["PATCH status", "PATCH"]),
+        (BOTH, ["spec", "status"], ["PATCH status", "PATCH", "PATCH", "PATCH status", "PATCH"]),
+        (BOTH, [], ["PATCH status", "PATCH", "PATCH"]),
+    ],
+)
+async def test_functions_go_with_what_is_stored_in_the_same_place(
+    patch: dict[str, Any], fields: list[str], requests: list[str], harness: Harness
+) -> None:
+    for plural, expected in (("widgets", requests), ("gadgets", ["PATCH", "PATCH"] if not fields else ["PATCH"])):
+        state = await harness.make(status=plural == "widgets")
+        harness.cluster.requests.clear()
+        harness.contribute(state, patch, touch(*fields))
+        await harness.store(state, NOTE)
+        body = await harness.get(plural)
+        assert harness.requests == expected, plural
+        assert body["spec"].get("more") == patch.get("spec", {}).get("more")
+        assert body.get("status", {}).get("a") == patch.get("status", {}).get("a")
+        assert {field for field in ("spec", "status") if body.get(field, {}).get("touched") == [0]} == {*fields}
+        assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+        assert not harness.pending.get(state)
+
+
+async def test_finalizers_are_not_changed_together_with_functions(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, MAIN, touch("spec"))
+    await harness.store(state, NOTE, lambda body: add_finalizer(body, FINALIZER))
     assert harness.requests == ["PATCH", "PATCH"]
+    assert (await harness.get())["metadata"]["finalizers"] == [FINALIZER]
+
+
+@pytest.mark.parametrize("code", [403, 422])
+@pytest.mark.parametrize("part", ["spec", "status"])
+@pytest.mark.parametrize("status", [False, True])
+async def test_what_is_rejected_together_is_told_apart(
+    part: str, code: int, status: bool, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make(status=status)
+
+    def put(word: str) -> Any:
+        return lambda body: body.setdefault(part, {}).update({word: 1})
+
+    harness.contribute(state, {part: {"good": 1}}, put("evil"), by="first")
+    harness.contribute(state, {part: {"vile": 1}}, put("kind"), by="second")
+    harness.contribute(state, {part: {"fair": 1}}, put("nice"), by="third")
+    harness.rejected |= {"evil": code, "vile": code}
+    await harness.store(state, NOTE)
+    body = await harness.get("widgets" if status else "gadgets")
+    assert {key for key in body[part] if key != "size"} == {"good", "kind", "fair", "nice"}
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert not harness.pending.get(state)
+    dropped = [text for text in caplog.messages if "are dropped" in text]
+    assert ["second" in dropped[0], "first" in dropped[1], len(dropped)] == [True, True, 2]
+
+
+@pytest.mark.parametrize("code", [403, 422])
+@pytest.mark.parametrize("part", ["spec", "status"])
+@pytest.mark.parametrize("records", [None, NOTE])
+async def test_functions_are_applied_once_though_others_are_rejected_in_one_of_two_places(
+    code: int, part: str, records: dict[str, Any] | None, harness: Harness
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {}, increment, by="first")
+    harness.contribute(state, {}, lambda body: body[part].update(evil=1), by="second")
+    harness.rejected["evil"] = code
+    await harness.store(state, records)
+    body = await harness.get()
+    assert (body["spec"], body["status"]) == APPLIED
+    assert not harness.pending.get(state)
+
+
+async def test_rejected_records_do_not_keep_functions_from_being_applied(harness: Harness) -> None:
+    state = await harness.make()
+    harness.contribute(state, MAIN, increment)
+    harness.rejected["note"] = 422
+    with pytest.raises(ApiError):
+        await harness.store(state, NOTE)
+    assert (await harness.get())["spec"] == {**APPLIED[0], "more": 1}
+    assert not harness.pending.get(state)
+
+
+async def test_fields_that_the_server_drops_are_reported_though_they_go_with_functions(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"spec": {"more": 1}, "metadata": {"generation": 77}}, lambda b: b["spec"].update(more=2))
+    await harness.store(state)
+    assert (await harness.get())["spec"]["more"] == 2
+    (warning,) = [text for text in caplog.messages if "inconsistencies" in text]
+    assert "did not keep metadata.generation." in warning
+
+
+@pytest.mark.parametrize("fault", [Fault.lose_answer(), Fault.status(503)])
+@pytest.mark.parametrize("patch", [{}, BOTH], ids=["functions", "merge"])
+@pytest.mark.parametrize("status", [False, True])
+async def test_functions_that_come_after_a_lost_response_are_applied_too(
+    fault: Fault, status: bool, patch: dict[str, Any], harness: Harness
+) -> None:
+    state = await harness.make(status=status)
+    harness.contribute(state, patch, increment, by="first")
+    rule = harness.plan.add(fault, method="PATCH")
+    with pytest.raises(trioperator.errors.TrioperatorError):
+        await harness.store(state, NOTE)
+    harness.plan.remove(rule)
+    harness.contribute(state, {"spec": {"more": 2}}, increment, by="second")
+    await harness.store(state, NOTE)
+    body = await harness.get("widgets" if status else "gadgets")
+    assert body["spec"] == {"size": 3, "list": [2, 3], "more": 2}
+    assert body["status"] == {**patch.get("status", {}), "sizes": [2, 3]}
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert not harness.pending.get(state)
 
 
 async def test_functions_are_applied_again_to_a_newer_object(harness: Harness) -> None:

@@ -199,7 +199,7 @@ def test_what_was_sent_without_a_response_is_remembered_with_later_contributions
 ) -> None:
     contribute(pending, state, {}, fn)
     taken, waiting = pending.take(state)
-    sent = SentPatch(wanted={"spec": {"a": 1}}, ops={None: []})
+    sent = SentPatch(wanted={"spec": {"a": 1}}, ops={None: []}, count=1)
     taken.sent = sent
     contribute(pending, state, {"spec": {"b": 2}})
     pending.put_back(state, taken, waiting)

@@ -1,7 +1,8 @@
 """Functions of patches, applied to the newest state of an object, and each only once.
 
-A conditional patch either does what was meant or meets a conflict, and then the functions are applied again. But a
-response can be lost: then the newest state tells whether what was meant is there already.
+What is to be merged is part of the same change, so that it needs no request of its own. A conditional patch either does
+what was meant or meets a conflict, and then the functions are applied again. But a response can be lost: then the
+newest state tells whether what was meant is there already.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trioperator.backoff import Backoff
 from trioperator.errors import ApiError, ServerError, UserCodeError
 from trioperator.handling import guard
 from trioperator.logs import Logger
-from trioperator.model.patch import PatchFn, json_patch
+from trioperator.model.patch import PatchFn, apply_merge, is_mapping, json_patch
 from trioperator.runtime.cache import Kind
 from trioperator.runtime.patching.pending import Contribution, SentPatch
 from trioperator.runtime.patching.requests import PatchRequests, StaleError
@@ -41,32 +42,52 @@ class Functions:
         self._requests = requests
         self._kind = kind
         self._logger = logger
+        self._failed: set[int] = set()  # ids of functions whose failure is reported
+        self._before: Mapping[str, Any] | None = None  # what it was, if all but the status is changed already
+
+    def find_changed(self, contributions: Sequence[Contribution]) -> set[str | None]:
+        """Return the subresources that functions change, on top of what is to be merged. None is the object itself."""
+        if not all(is_mapping(item.patch.get("status", {})) for item in contributions):
+            return {None, "status"}  # such a status is not meant for the subresource: let it be stored on its own
+        return self._compare(self._merge(contributions), self._change(contributions))
 
     def reset(self, body: Mapping[str, Any]) -> None:
         """Begin again with another state, as what was sent is surely not applied."""
         self.body = body
         self.sent = None
 
-    async def apply(self, contributions: list[Contribution], sent: SentPatch | None) -> None:
-        """Apply functions to the object, again after a conflict; remove the *contributions* that are applied.
+    async def apply(
+        self, contributions: list[Contribution], sent: SentPatch | None, records: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """Apply contributions to the object, again after a conflict; remove those that are applied from the list.
 
-        *sent* is what an earlier call has left without a response. Raises what the requests raise, and ConflictError
-        after too many conflicts in a row: then it is for the reconciler to try again later.
+        Changes of the status come last. The operator's own *records*, a merge patch for the object itself, go with the
+        changes if these are all there, too. *sent* is what an earlier call with these contributions has left without a
+        response.
+
+        Returns the object as it was to become. Raises what the requests raise, and ConflictError after too many
+        conflicts in a row: then it is for the reconciler to try again later.
         """
         self.sent = sent
         for conflicts in range(_ATTEMPTS):
             if conflicts:
                 await trio.sleep(_BACKOFF.delay(conflicts))
+            if conflicts == 1 and self.sent is None:
+                self.sent = sent  # only the newest state tells whether that was applied
             groups = self._resume()
             begun = groups is not None
             if groups is None:
                 wanted = self._change(contributions)
+                if records and self._compare(self.body, wanted) == {None}:
+                    wanted = apply_merge(wanted, records)
                 groups = self._group(json_patch(self.body, wanted))
-                self.sent = SentPatch(wanted, groups)
+                self.sent = SentPatch(wanted, groups, len(contributions))
+            assert self.sent is not None
+            wanted = self.sent.wanted
             if await self._send(groups, begun=begun):
                 self.sent = None
                 contributions.clear()
-                return
+                return wanted
         name = self.body["metadata"]["name"]
         raise ApiError.of(f"{name} was changed {_ATTEMPTS} times in a row meanwhile", status=409, reason="Conflict")
 
@@ -75,6 +96,7 @@ class Functions:
 
         They are the rest of what was applied in part if they are *begun*.
         """
+        before = None if begun else self.body
         try:
             for subresource, ops in groups.items():
                 if ops:
@@ -86,29 +108,48 @@ class Functions:
                 self.sent = None
             return False
         except ApiError as error:
-            if not (begun or error.repeated or isinstance(error, ServerError)):
-                self.sent = None  # it was surely not applied
+            if not (error.repeated or isinstance(error, ServerError)):  # it was surely not applied
+                self._before = before if begun else self._before
+                self.sent = self.sent if begun else None
             raise
         return True
 
+    def _merge(self, contributions: Sequence[Contribution]) -> Mapping[str, Any]:
+        """Return the object with what is to be merged, and without the changes by functions."""
+        merged = self.body if self._before is None else _with_status(self._before, self.body)
+        for contribution in contributions:
+            merged = apply_merge(merged, contribution.patch)
+        return merged
+
     def _change(self, contributions: Sequence[Contribution]) -> Mapping[str, Any]:
-        """Return the object as the functions want it. Those that fail are reported, and change nothing."""
-        wanted: Any = self.body
+        """Return the object as the contributions want it. Functions that fail are reported, and change nothing."""
+        wanted: Any = self._merge(contributions)
         for contribution in contributions:
             for fn in contribution.fns:
                 try:
                     wanted = guard.call("A function in the patch of {}", contribution.by, _apply, fn, wanted)
                 except UserCodeError as error:
-                    self._logger.error("%s: it is dropped.", error, exc_info=error.__cause__)
-        result: Mapping[str, Any] = wanted
+                    if id(fn) not in self._failed:
+                        self._logger.error("%s: it is dropped.", error, exc_info=error.__cause__)
+                    self._failed.add(id(fn))
+        result: Mapping[str, Any] = wanted if self._before is None else _with_status(self.body, wanted)
         return result
 
+    def _compare(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str | None]:
+        """Return the subresources in which two states of the object differ."""
+        changed = [key for key in {*before, *after} if before.get(key, _MISSING) != after.get(key, _MISSING)]
+        return {self._subresource_of(key) for key in changed}
+
+    def _subresource_of(self, field: str) -> str | None:
+        """Return the subresource of a top-level field: the status goes there, where it is one."""
+        return "status" if field == "status" and self._kind.has_status else None
+
     def _group(self, ops: Ops) -> dict[str | None, Ops]:
-        """Split operations by subresource: those of the status go there, where it is one."""
-        if not self._kind.has_status:
-            return {None: ops}
-        in_status = [op for op in ops if op["path"].split("/")[1:2] == ["status"]]
-        return {None: [op for op in ops if op not in in_status], "status": in_status}
+        """Split operations by subresource."""
+        groups: dict[str | None, list[Mapping[str, Any]]] = {None: [], "status": []}
+        for op in ops:
+            groups[self._subresource_of(op["path"].split("/")[1])].append(op)
+        return {**groups}
 
     def _resume(self) -> dict[str | None, Ops] | None:
         """Return what is left to be sent of what was sent before; None if nothing of that was applied."""
@@ -157,6 +198,12 @@ def _resolve(value: Any, path: tuple[str, ...]) -> Any:
             return _MISSING
         value = value[key]
     return value
+
+
+def _with_status(body: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object with the status of another state of it."""
+    rest = {key: value for key, value in body.items() if key != "status"}
+    return {**rest, "status": other["status"]} if "status" in other else rest
 
 
 def _apply(fn: PatchFn, body: Mapping[str, Any]) -> Any:

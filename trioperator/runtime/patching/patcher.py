@@ -2,7 +2,8 @@
 
 The status goes first where it is a subresource, then everything else in one request. The functions of patches come
 after what handlers want stored and before the operator's records: nothing counts as handled whose result is not stored,
-even if the operator is killed. What the server rejects of a user's patch is reported and dropped: the operator's own
+even if the operator is killed. They share a conditional request with what is to be stored in the same place, as that is
+stored as a whole or not at all. What the server rejects of a user's patch is reported and dropped: the operator's own
 records are stored without it.
 """
 
@@ -89,32 +90,42 @@ class _Writing:
     async def run(self, records: Patch, finalize: Finalize | None) -> None:
         """Send what there is to send."""
         own, own_status = self._split(records)
-        if self.left.fns or (own_status and any(self._split(item.patch)[0] for item in self.left.contributions)):
-            await self._store_all({}, {}, None)
-            if self.left.fns:
-                await self._apply_functions()
-        await self._store_all(own, own_status, finalize)
+        if self.left.sent is not None:
+            await self._apply_functions(self._make_functions(), self.left.sent.count, {})
+        if self.left.fns:
+            functions, together = self._make_functions(), not own_status and finalize is None
+            await self._store_elsewhere(functions)
+            await self._apply_functions(functions, len(self.left.contributions), own if together else {})
+        if own_status and any(self._split(item.patch)[0] for item in self.left.contributions):
+            await self._store_status({})
+            await self._store_main({}, None)
+        await self._store_status(own_status)
+        await self._store_main(own, finalize)
 
-    async def _store_all(
-        self, own: Mapping[str, Any], own_status: Mapping[str, Any], finalize: Finalize | None
-    ) -> None:
-        """Store contributions, except for their functions, together with our own records."""
+    async def _store_status(self, own: Mapping[str, Any]) -> None:
+        """Store the status of contributions, where it is a subresource, together with our own records there."""
         split = [(item, *self._split(item.patch)) for item in self.left.contributions]
         statuses = [Contribution(item.by, {"status": status}) for item, _, status in split if status]
-        if statuses or own_status:
-            await self._store(statuses, {"status": own_status} if own_status else {}, subresource="status")
+        if statuses or own:
+            await self._store(statuses, {"status": own} if own else {}, subresource="status")
             self._keep(Contribution(item.by, main, item.fns) for item, main, _ in split)
+
+    async def _store_main(self, own: Mapping[str, Any], finalize: Finalize | None) -> None:
+        """Store all of contributions but the status, together with our own records, and a change of the finalizers."""
+        split = [(item, *self._split(item.patch)) for item in self.left.contributions]
         mains = [Contribution(item.by, main) for item, main, _ in split if main]
         if mains or own or finalize is not None:
             await self._store(mains, own, finalize=finalize)
-        self._keep(Contribution(item.by, {}, item.fns) for item, _, _ in split if item.fns)
+            self._keep(
+                Contribution(item.by, {"status": status} if status else {}, item.fns) for item, _, status in split
+            )
 
     def _split(self, patch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return split_status(patch) if self._kind.has_status else (patch, {})
 
     def _keep(self, contributions: Iterable[Contribution]) -> None:
         if self.left.contributions:
-            self.left = PendingPatch(contributions, sent=self.left.sent)
+            self.left = PendingPatch((item for item in contributions if item.patch or item.fns), sent=self.left.sent)
 
     async def _store(
         self,
@@ -173,26 +184,53 @@ class _Writing:
             self.body = await self._requests.patch(self._kind, self.body, wanted, subresource)
             _warn_of_unmet(wanted, self.body, self._logger)
 
-    async def _apply_functions(self) -> None:
-        """Apply the functions of patches to the newest object; those that are rejected are dropped."""
-        functions = Functions(self._requests, self._kind, self.body, self._logger)
-        left = list(self.left.contributions)
+    def _make_functions(self) -> Functions:
+        return Functions(self._requests, self._kind, self.body, self._logger)
+
+    async def _store_elsewhere(self, functions: Functions) -> None:
+        """Store what does not lie where functions change something, or all that is to be merged if that is unclear."""
+        if not any(item.patch for item in self.left.contributions):
+            return
+        changed = functions.find_changed(self.left.contributions)
+        if changed != {"status"}:
+            await self._store_status({})
+        if changed != {None}:
+            await self._store_main({}, None)
+
+    async def _apply_functions(self, functions: Functions, count: int, own: Mapping[str, Any]) -> None:
+        """Apply the first *count* contributions to the newest object, with our own records where these fit in.
+
+        If that is rejected, what is to be merged is stored first, then the functions are applied, and those that are
+        rejected are dropped.
+        """
+        functions.reset(self.body)
+        first, later, sent = self.left.contributions[:count], self.left.contributions[count:], self.left.sent
+        todo = list(first)
         try:
-            await functions.apply(left, self.left.sent)
+            wanted = await functions.apply(todo, sent, own)
+            if sent is None:
+                _warn_of_unmet(PendingPatch(first, onto=self.body), functions.body, self._logger, wanted=wanted)
+            return
         except ApiError as error:
             if not _is_rejection(error):
                 raise
-            if error.status == _FORBIDDEN:
-                self.body = functions.body
-                await self._check_rights(error, None)
-            functions.reset(self.body if error.status == _FORBIDDEN else functions.body)
-            await self._apply_apart(functions, left, error)
+            if not own and not any(item.patch for item in first):
+                await self._apply_apart(functions, todo, error)
+                return
+            functions.reset(functions.body)
         finally:
             self.body = functions.body
-            self.left = PendingPatch(left, sent=functions.sent)
+            self.left = PendingPatch([*todo, *later], onto=self.body, sent=functions.sent)
+        await self._store_status({})
+        await self._store_main({}, None)
+        await self._apply_functions(functions, sum(bool(item.fns) for item in first), {})
 
     async def _apply_apart(self, functions: Functions, left: list[Contribution], rejection: ApiError) -> None:
         """Find out whose functions are rejected, and apply the others."""
+        if rejection.status == _FORBIDDEN:
+            self.body = functions.body
+            await self._check_rights(rejection, None)
+        functions.reset(self.body if rejection.status == _FORBIDDEN else functions.body)
         is_only_one = len(left) == 1 and rejection.status != _FORBIDDEN
         while left:
             try:
@@ -210,8 +248,15 @@ def _is_rejection(error: ApiError) -> bool:
     return error.status in _REJECTED or error.status == _FORBIDDEN
 
 
-def _warn_of_unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], logger: Logger) -> None:
-    if unmet := _unmet(wanted, written):
+def _warn_of_unmet(
+    merged: Mapping[str, Any], written: Mapping[str, Any], logger: Logger, *, wanted: Mapping[str, Any] | None = None
+) -> None:
+    """Warn of what the server did not keep of a patch; functions may have wanted something else on top of it."""
+    unmet = _unmet(merged, written)
+    if wanted is not None and unmet:
+        others = _unmet(merged, wanted)
+        unmet = [path for path in unmet if path not in others]
+    if unmet:
         fields = ", ".join(".".join(path) for path in unmet)
         logger.warning(
             "Patching finished with inconsistencies: the server did not keep %s."
