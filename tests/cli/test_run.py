@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pathlib
@@ -384,3 +385,13 @@ class TestRunning:
         process.send_signal(signal.SIGTERM)
         assert "Traceback" not in read_rest(process)
         assert process.returncode == 0
+
+
+def test_the_garbage_collector_runs_less_often_while_an_operator_runs(run: Run, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "main.py"
+    file.write_text(
+        "import atexit, gc\natexit.register(lambda: print(gc.get_threshold()[0]))\nprint(gc.get_threshold()[0])\nx"
+    )
+    ended = run("run", file)
+    during, after = map(int, ended.stdout.split())
+    assert (during, after) == (10_000, gc.get_threshold()[0])
