@@ -9,6 +9,7 @@
     ├─ ReviewError                  an admission review that cannot be answered
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ PausedError                  a write of an operator that is paused
+    ├─ DecodeError                  objects that were read do not fit the class they were asked for as
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no response from the API server, or an incomplete one
     ├─ ApiError                     the API server returned an error response
@@ -32,7 +33,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "ConflictError",
     "ConnectionLostError",
     "DataFileError",
+    "DecodeError",
     "ExpiredError",
     "ForbiddenError",
     "HandlerError",
@@ -105,6 +107,18 @@ class PausedError(TrioperatorError):
 
 class DataFileError(TrioperatorError):
     """Raised when the data file of an embedded cluster cannot be written, so that data may be lost."""
+
+
+class DecodeError(TrioperatorError):
+    """Raised when objects that the client has read do not fit the class they were asked for as.
+
+    ``objects`` are those that do not, as dicts. What was asked for has been done: a write that returns such an object
+    has succeeded.
+    """
+
+    def __init__(self, message: str, *, objects: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.objects = tuple(objects)
 
 
 class ApiError(TrioperatorError):

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -211,59 +207,3 @@ def test_a_class_that_declares_no_kind_is_no_selector() -> None:
 def test_errors_name_the_field() -> None:
     with pytest.raises(trioperator.PermanentError, match=r"^It is not a valid Database.spec.tags\[1\]: Expected `str`"):
         crds.decode(Database, make(size=1, tags=["a", 2]))
-
-
-def check_types() -> None:
-    """Serve mypy only, for which an ignored error that does not exist is an error."""
-
-    @trioperator.on.create(Database)
-    async def good(spec: DatabaseSpec, body: Database, name: str) -> None:
-        size: int = spec.size + body.spec.size
-        assert size
-
-    @trioperator.on.create(Database)
-    async def bad(spec: DatabaseSpec, body: Database) -> None:
-        spec.siez  # type: ignore[attr-defined]  # noqa: B018 -- no such field
-        body.spec.size.upper()  # type: ignore[attr-defined]  # an integer
-        crds.decode(DatabaseSpec, {}).nothing  # type: ignore[attr-defined]  # noqa: B018 -- no such field
-
-
-CHECKED = """
-    import msgspec
-    import trioperator
-    from trioperator import crds
-
-    class Spec(msgspec.Struct):
-        size: int = 1
-
-    @crds.kind("example.com/v1")
-    class Database(msgspec.Struct):
-        spec: Spec
-
-    @trioperator.on.create(Database)
-    async def good(spec: Spec, body: Database, name: str) -> None:
-        size: int = spec.size + body.spec.size
-
-    @trioperator.on.create(Database)
-    async def bad(spec: Spec, body: Database) -> None:
-        spec.siez  # wrong
-        body.spec.size.upper()  # wrong
-        crds.decode(Spec, {}).nothing  # wrong
-"""
-
-
-def write_checked(tmp_path: pathlib.Path) -> tuple[pathlib.Path, list[int]]:
-    file = tmp_path / "app.py"
-    file.write_text(textwrap.dedent(CHECKED))
-    lines = file.read_text().splitlines()
-    return file, [number for number, line in enumerate(lines, 1) if "# wrong" in line]
-
-
-def test_pyright_checks_typed_handlers(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("pyright")
-    file, wrong = write_checked(tmp_path)
-    command = [sys.executable, "-m", "pyright", "--outputjson", str(file)]
-    result = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False, timeout=250)
-    found = msgspec.json.decode(result.stdout)["generalDiagnostics"]
-    errors = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
-    assert sorted(errors) == wrong, found

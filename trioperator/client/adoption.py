@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trioperator.handling.context import current_body
+from trioperator.handling.typed import encode_object
 from trioperator.kits import _clients, hierarchies
+from trioperator.model.custom_kind import find_kind
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
 
@@ -42,6 +44,8 @@ def adopt(obj: JsonObject, owner: object, *, resource: Resource) -> None:
     in its own namespace only.
     """
     handled = owner is HANDLED
+    if find_kind(type(owner)) is not None:
+        owner = _encode_owner(owner)
     parent = find_handled() if handled else None if owner is None else _clients.as_owner(owner)
     if parent is None or (handled and _is_same(obj, parent)):
         return
@@ -55,6 +59,16 @@ def adopt(obj: JsonObject, owner: object, *, resource: Resource) -> None:
             " its children are in its own namespace. Pass owner=None."
         )
     hierarchies.adopt(obj, parent)
+
+
+def _encode_owner(owner: object) -> JsonObject:
+    found = encode_object(owner)
+    if not (found.get("metadata") or {}).get("uid"):
+        raise TypeError(
+            f"{type(owner).__qualname__} cannot be an owner without metadata.uid: read it from the API server, as a"
+            " class with a field metadata: crds.ObjectMeta."
+        )
+    return found
 
 
 def _is_same(obj: JsonObject, parent: Mapping[str, Any]) -> bool:

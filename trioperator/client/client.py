@@ -1,9 +1,12 @@
 """The client of handlers and scripts: what it reads, by :class:`Reader`, and what it writes."""
 
+# Classes that declare kinds are objects, too: what comes first decides.
+# mypy: disable-error-code="overload-overlap"
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack, overload
 
 import msgspec
 import trio
@@ -11,8 +14,23 @@ import trio
 from trioperator.backoff import Backoff
 from trioperator.client.adoption import HANDLED, adopt
 from trioperator.client.connection import Connection
-from trioperator.client.kinds import parse_kind, to_dict
-from trioperator.client.reading import Reader, Target, choose_namespace
+from trioperator.client.kinds import explain_nameless, parse_kind, to_dict
+from trioperator.client.locating import Target, choose_namespace
+from trioperator.client.reading import Reader
+from trioperator.client.typed import (
+    ApplyAnyOptions,
+    ApplyOptions,
+    CreateAnyOptions,
+    CreateOptions,
+    Foreign,
+    Kind,
+    PatchAnyOptions,
+    PatchOptions,
+    ReplaceAnyOptions,
+    ReplaceOptions,
+    find_model,
+    make_decoder,
+)
 from trioperator.errors import ConflictError, NotFoundError
 from trioperator.kube.client import JSON_PATCH, MERGE_PATCH, Params, decode_object
 from trioperator.kube.retry import adjust_delay
@@ -32,6 +50,8 @@ _BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 
 class Client(Reader):
     """A client of one API server: objects are dicts, and kinds have the names that decorators and kubectl accept.
+
+    A class that :func:`trioperator.crds.kind` declares names its kind, too: then objects are those of the class.
 
     ::
 
@@ -57,6 +77,12 @@ class Client(Reader):
     See docs/client.md.
     """
 
+    @overload
+    async def create(self, obj: Foreign, *parent: object, **options: Unpack[CreateAnyOptions]) -> JsonObject: ...
+    @overload
+    async def create(self, obj: Kind, **options: Unpack[CreateOptions]) -> Kind: ...
+    @overload
+    async def create(self, obj: object, *parent: object, **options: Unpack[CreateAnyOptions]) -> JsonObject: ...
     async def create(
         self,
         obj: object,
@@ -65,7 +91,7 @@ class Client(Reader):
         namespace: str | None = None,
         subresource: str | None = None,
         dry_run: bool = False,
-    ) -> JsonObject:
+    ) -> Any:
         """Create an object, and return it as created.
 
         ::
@@ -87,11 +113,18 @@ class Client(Reader):
             target = await self._prepare(body, namespace, owner=owner)
             path = target.resource.get_path(target.namespace)
         params = _make_params(target, dry_run=dry_run)
-        return await self._send(target, lambda: target.kube.post(path, body, params=params))
+        created = await self._send(target, lambda: target.kube.post(path, body, params=params))
+        return make_decoder(None if parent else find_model((obj,), subresource=subresource))(created)
 
+    @overload
+    async def replace(self, obj: Foreign, **options: Unpack[ReplaceAnyOptions]) -> JsonObject: ...
+    @overload
+    async def replace(self, obj: Kind, **options: Unpack[ReplaceOptions]) -> Kind: ...
+    @overload
+    async def replace(self, obj: object, **options: Unpack[ReplaceAnyOptions]) -> JsonObject: ...
     async def replace(
         self, obj: object, *, namespace: str | None = None, subresource: str | None = None, dry_run: bool = False
-    ) -> JsonObject:
+    ) -> Any:
         """Replace an object, or its *subresource* such as ``"status"``, and return the new one.
 
         ::
@@ -105,10 +138,21 @@ class Client(Reader):
         """
         body = to_dict(obj)
         target = await self._prepare(body, namespace, owner=None)
+        if not target.name:
+            raise ValueError(f"Only objects with a name can be replaced: set metadata.name{explain_nameless(obj)}.")
         path, params = target.get_path(subresource), _make_params(target, dry_run=dry_run)
         conditional = _is_conditional(body)
-        return await self._send(target, lambda: target.kube.put(path, body, params=params), conditional=conditional)
+        new = await self._send(target, lambda: target.kube.put(path, body, params=params), conditional=conditional)
+        return make_decoder(find_model((obj,), subresource=subresource))(new)
 
+    @overload
+    async def patch(self, target: Foreign, /, *name: str, **options: Unpack[PatchAnyOptions]) -> JsonObject: ...
+    @overload
+    async def patch(self, kind: type[Kind], name: str, /, **options: Unpack[PatchOptions]) -> Kind: ...
+    @overload
+    async def patch(self, obj: Kind, /, **options: Unpack[PatchOptions]) -> Kind: ...
+    @overload
+    async def patch(self, *target: object, **options: Unpack[PatchAnyOptions]) -> JsonObject: ...
     async def patch(
         self,
         *target: object,
@@ -118,7 +162,7 @@ class Client(Reader):
         namespace: str | None = None,
         subresource: str | None = None,
         dry_run: bool = False,
-    ) -> JsonObject:
+    ) -> Any:
         """Patch an object, or its *subresource* such as ``"status"``, and return the new one.
 
         ::
@@ -138,10 +182,17 @@ class Client(Reader):
         ((content_type, patch),) = given
         params = _make_params(found, dry_run=dry_run)
         conditional = _is_conditional(patch) if isinstance(patch, Mapping) else False
-        return await self._patch(
+        new = await self._patch(
             found, patch, content_type, subresource=subresource, params=params, conditional=conditional
         )
+        return make_decoder(find_model(target, subresource=subresource))(new)
 
+    @overload
+    async def apply(self, obj: Foreign, **options: Unpack[ApplyAnyOptions]) -> JsonObject: ...
+    @overload
+    async def apply(self, obj: Kind, **options: Unpack[ApplyOptions]) -> Kind: ...
+    @overload
+    async def apply(self, obj: object, **options: Unpack[ApplyAnyOptions]) -> JsonObject: ...
     async def apply(
         self,
         obj: object,
@@ -152,7 +203,7 @@ class Client(Reader):
         namespace: str | None = None,
         subresource: str | None = None,
         dry_run: bool = False,
-    ) -> JsonObject:
+    ) -> Any:
         """Apply an object server-side: create it, or change those of its fields that differ. Return the new one.
 
         ::
@@ -173,13 +224,14 @@ class Client(Reader):
         body = to_dict(obj)
         metadata = body.get("metadata") or {}
         if not metadata.get("name"):
-            raise ValueError("Only objects with a name can be applied: set metadata.name.")
+            raise ValueError(f"Only objects with a name can be applied: set metadata.name{explain_nameless(obj)}.")
         metadata.pop("managedFields", None)  # as read: the server accepts none
         target = await self._prepare(body, namespace, owner=None if subresource else owner)
         params = {**_make_params(target, field_manager=field_manager, dry_run=dry_run), "force": force}
-        return await self._patch(
+        new = await self._patch(
             target, body, APPLY_PATCH, subresource=subresource, params=params, conditional=_is_conditional(body)
         )
+        return make_decoder(find_model((obj,), subresource=subresource))(new)
 
     async def delete(
         self,

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from trioperator.handling.typed import encode_object
 from trioperator.kits import _clients
 from trioperator.model.custom_kind import find_kind
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource, Selector
 
-__all__ = ["KindName", "TargetName", "parse_kind", "parse_target", "to_dict"]
+__all__ = ["KindName", "TargetName", "explain_nameless", "parse_kind", "parse_target", "to_dict"]
 
 #: A kind that is known as it is, or to be looked up in the cluster.
 KindName: TypeAlias = Resource | Selector
@@ -54,7 +55,12 @@ def parse_target(args: tuple[object, ...]) -> TargetName:
 
 
 def to_dict(obj: object) -> JsonObject:
-    """Return an object as a new dict. Raises TypeError if it is no mapping, and none of a known client library."""
+    """Return an object as a new dict: a mapping, a typed object, or one of a known client library.
+
+    Raises TypeError for anything else.
+    """
+    if find_kind(type(obj)) is not None:
+        return encode_object(obj)
     convert = getattr(obj, "to_dict", None)
     if not isinstance(obj, Mapping) and callable(convert) and hasattr(type(obj), "from_dict"):  # lightkube's
         obj = convert()
@@ -64,6 +70,13 @@ def to_dict(obj: object) -> JsonObject:
     return {key: _copy(value) for key, value in found.items()}
 
 
+def explain_nameless(obj: object) -> str:
+    """Return what to do about an object without a name, where its class cannot have one."""
+    if find_kind(type(obj)) is None or hasattr(obj, "metadata"):
+        return ""
+    return f", as the class {type(obj).__qualname__} has no field metadata: crds.ObjectMeta"
+
+
 def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _copy(item) for key, item in value.items()}
@@ -71,10 +84,10 @@ def _copy(value: Any) -> Any:
 
 
 def _parse_object(obj: object) -> TargetName:
-    fields = _clients.as_owner(obj)
+    fields = _clients.as_owner(obj) if find_kind(type(obj)) is None else encode_object(obj)
     metadata = fields.get("metadata") or {}
     if not metadata.get("name"):
-        raise TypeError("The object has no metadata.name.")
+        raise TypeError(f"The object has no metadata.name{explain_nameless(obj)}.")
     api_version, kind = fields.get("apiVersion"), fields.get("kind")
     named = Selector.parse(api_version, kind) if api_version and kind else _parse_class(type(obj))
     return TargetName(named, metadata["name"], metadata.get("namespace"))

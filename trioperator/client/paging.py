@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from trioperator.kube.objects import RawObject
 from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["Labels", "Listing", "ObjectPages", "make_selectors"]
+
+T = TypeVar("T")
 
 #: A selector as a string, such as ``"app=web,tier!=cache"``, or as a mapping of values that must be equal.
 Labels: TypeAlias = str | Mapping[str, str]
@@ -39,28 +41,43 @@ def _join(selector: Labels) -> str:
     return ",".join(f"{key}={value}" for key, value in selector.items())
 
 
-class ObjectPages:
+class ObjectPages(Generic[T]):
     """An asynchronous iterator over the objects of a list, which is requested page by page.
 
-    *locate* returns where; *limit* is the size of a page, 0 for the whole list. Nothing is open between pages, so that
-    an iteration can be left at any time.
+    *locate* returns where; *limit* is the size of a page, 0 for the whole list; *decode* is applied to each object.
+    Nothing is open between pages, so that an iteration can be left at any time, and goes on after an error of *decode*.
     """
 
-    def __init__(self, locate: Callable[[], Awaitable[Listing]], params: Params, *, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        locate: Callable[[], Awaitable[Listing]],
+        params: Params,
+        *,
+        decode: Callable[[JsonObject], T],
+        limit: int | None = None,
+    ) -> None:
         self._locate = locate
         self._params = params
+        self._decode = decode
         self._limit = limit
         self._objects: deque[RawObject] = deque()
         self._token: str | None = ""
 
-    def restart(self, *, limit: int | None = None) -> ObjectPages:
-        """Return an iterator over the same list from its beginning."""
-        return ObjectPages(self._locate, self._params, limit=limit)
+    def as_dicts(self) -> ObjectPages[JsonObject]:
+        """Return an iterator over the same list from its beginning, whose objects are dicts."""
+        return ObjectPages(self._locate, self._params, decode=lambda obj: obj, limit=self._limit)
 
-    def __aiter__(self) -> ObjectPages:
+    def restart(self, *, limit: int | None = None) -> ObjectPages[T]:
+        """Return an iterator over the same list from its beginning."""
+        return ObjectPages(self._locate, self._params, decode=self._decode, limit=limit)
+
+    def __aiter__(self) -> ObjectPages[T]:
         return self
 
-    async def __anext__(self) -> JsonObject:
+    async def __anext__(self) -> T:
+        return self._decode(await self._take())
+
+    async def _take(self) -> JsonObject:
         while True:
             while not self._objects:
                 if self._token is None:

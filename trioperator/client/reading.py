@@ -1,66 +1,61 @@
 """What the client reads: objects, lists, watches, conditions and logs."""
 
+# Classes that declare kinds are objects, too: what comes first decides.
+# mypy: disable-error-code="overload-overlap"
+
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from typing import Any, TypeAlias, TypeVar, Unpack, overload
 
-from trioperator.client.adoption import find_handled
-from trioperator.client.kinds import KindName, TargetName, parse_kind, parse_target
+from trioperator.client.kinds import parse_kind
+from trioperator.client.locating import Locator, Target, choose_namespace
 from trioperator.client.logs import LogLines
 from trioperator.client.paging import Labels, Listing, ObjectPages, make_selectors
-from trioperator.client.resources import ResourceFinder
+from trioperator.client.typed import (
+    Foreign,
+    GetAnyOptions,
+    GetOptions,
+    IterateOptions,
+    Kind,
+    Lightkube,
+    ListOptions,
+    TypedCondition,
+    WaitOptions,
+    WatchOptions,
+    decode_all,
+    find_model,
+    make_decoder,
+)
 from trioperator.client.waiting import wait_until
 from trioperator.client.watching import ObjectWatch
 from trioperator.errors import ExpiredError, NotFoundError
-from trioperator.kube.client import Client as KubeClient
 from trioperator.kube.client import Params
 from trioperator.kube.objects import RawObject
 from trioperator.model.body import Body
 from trioperator.model.conditions import Condition, describe_condition, is_met
 from trioperator.model.jsontypes import JsonObject
-from trioperator.model.resource import Resource
 
-if TYPE_CHECKING:
-    import httpx
-
-__all__ = ["Connect", "Reader", "Target", "choose_namespace"]
+__all__ = ["Reader"]
 
 T = TypeVar("T")
 
-#: Returns the connected client of one API server; it logs in first, if need be.
-Connect: TypeAlias = Callable[[], Awaitable[KubeClient]]
-
-_POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
+_Watching: TypeAlias = contextlib.AbstractAsyncContextManager[ObjectWatch[T]]
 
 
-class Target(NamedTuple):
-    """One object as requests name it."""
-
-    kube: KubeClient
-    resource: Resource
-    namespace: str | None
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.resource} {self.namespace}/{self.name}" if self.namespace else f"{self.resource} {self.name}"
-
-    def get_path(self, subresource: str | None = None) -> str:
-        """Return the URL path of the object, or of its subresource."""
-        return self.resource.get_path(self.namespace, self.name, subresource)
-
-
-class Reader:
+class Reader(Locator):
     """The reading half of :class:`trioperator.Client`."""
 
-    def __init__(self, connect: Connect, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._connect = connect
-        self._transport = transport
-        self._finder = ResourceFinder()
-
-    async def get(self, *target: object, namespace: str | None = None, subresource: str | None = None) -> JsonObject:
+    @overload
+    async def get(self, target: Foreign, /, *name: str, **options: Unpack[GetAnyOptions]) -> JsonObject: ...
+    @overload
+    async def get(self, kind: type[Kind], name: str, /, **options: Unpack[GetOptions]) -> Kind: ...
+    @overload
+    async def get(self, obj: Kind, /, **options: Unpack[GetOptions]) -> Kind: ...
+    @overload
+    async def get(self, *target: object, **options: Unpack[GetAnyOptions]) -> JsonObject: ...
+    async def get(self, *target: object, namespace: str | None = None, subresource: str | None = None) -> Any:
         """Return one object, or its subresource such as ``"scale"``.
 
         ::
@@ -68,15 +63,17 @@ class Reader:
             deployment = await client.get("apps/v1", "Deployment", "web")
             node = await client.get("nodes", "node-1")
 
-        *target* is a kind and a name, or an object that has both. *namespace* defaults to that of the object, else to
+        *target* is a kind and a name, or an object that has both: with a class of :func:`trioperator.crds.kind` or an
+        object of it, an object of that class is returned. *namespace* defaults to that of the object, else to
         that of the handled object, else to that of the connection.
 
-        Raises NotFoundError if there is no such object or kind, ConfigError if the name of the kind is ambiguous, and
-        other errors of the API server.
+        Raises NotFoundError if there is no such object or kind, ConfigError if the name of the kind is ambiguous,
+        DecodeError if the object does not fit the class, and other errors of the API server.
         """
         found = await self._locate(target, namespace)
         with self._forgetting(found.resource):
-            return await found.kube.get(found.get_path(subresource))
+            obj = await found.kube.get(found.get_path(subresource))
+        return make_decoder(find_model(target, subresource=subresource))(obj)
 
     async def refresh(self, obj: MutableMapping[str, Any] | Body) -> JsonObject:
         """Read an object again, show its newest state in *obj*, and return that.
@@ -88,7 +85,7 @@ class Reader:
         *obj* is a dict, or the ``body`` of a handler, whose ``spec``, ``status`` and so on show the new state, too.
         Raises NotFoundError if it is gone, or another one has its name.
         """
-        found = await self.get(obj)
+        found: JsonObject = await self.get(obj)
         name, uid = found["metadata"]["name"], (obj.get("metadata") or {}).get("uid")
         if uid not in (None, found["metadata"].get("uid")):
             raise NotFoundError(f'"{name}" was replaced by another object', status=404, reason="NotFound")
@@ -99,6 +96,12 @@ class Reader:
             obj.update(found)
         return found
 
+    @overload
+    async def list(self, kind: type[Lightkube], /, **options: Unpack[ListOptions]) -> list[JsonObject]: ...
+    @overload
+    async def list(self, kind: type[Kind], /, **options: Unpack[ListOptions]) -> list[Kind]: ...
+    @overload
+    async def list(self, *kind: object, **options: Unpack[ListOptions]) -> list[JsonObject]: ...
     async def list(
         self,
         *kind: object,
@@ -106,7 +109,7 @@ class Reader:
         all_namespaces: bool = False,
         labels: Labels | None = None,
         fields: Labels | None = None,
-    ) -> list[JsonObject]:
+    ) -> Any:
         """Return all objects of a kind in a namespace, those that match the selectors *labels* and *fields*.
 
         ::
@@ -115,13 +118,23 @@ class Reader:
 
         The list is requested in pages of ``settings.watching.page_size`` objects, and begun anew, without pages, if the
         server forgets it meanwhile. *namespace* is as for :meth:`get`. Use :meth:`iterate` for many objects.
-        """
-        pages = self.iterate(*kind, namespace=namespace, all_namespaces=all_namespaces, labels=labels, fields=fields)
-        try:
-            return [obj async for obj in pages]
-        except ExpiredError:
-            return [obj async for obj in pages.restart(limit=0)]
 
+        Raises DecodeError, with all objects that do not fit, if *kind* is a class that declares one.
+        """
+        listed = self.iterate(*kind, namespace=namespace, all_namespaces=all_namespaces, labels=labels, fields=fields)
+        pages = listed.as_dicts()
+        try:
+            found = [obj async for obj in pages]
+        except ExpiredError:
+            found = [obj async for obj in pages.restart(limit=0)]
+        return decode_all(find_model(kind), found)
+
+    @overload
+    def iterate(self, kind: type[Lightkube], /, **options: Unpack[IterateOptions]) -> ObjectPages[JsonObject]: ...
+    @overload
+    def iterate(self, kind: type[Kind], /, **options: Unpack[IterateOptions]) -> ObjectPages[Kind]: ...
+    @overload
+    def iterate(self, *kind: object, **options: Unpack[IterateOptions]) -> ObjectPages[JsonObject]: ...
     def iterate(
         self,
         *kind: object,
@@ -130,7 +143,7 @@ class Reader:
         labels: Labels | None = None,
         fields: Labels | None = None,
         page_size: int | None = None,
-    ) -> ObjectPages:
+    ) -> Any:
         """Return an asynchronous iterator over objects, which are requested page by page. The rest is as for list().
 
         ::
@@ -139,6 +152,7 @@ class Reader:
                 ...
 
         Raises ExpiredError if the iteration takes so long that the server forgets the list: five minutes, by default.
+        Raises DecodeError for each object that does not fit: ``anext()`` goes on with those that follow.
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields)
 
@@ -146,8 +160,14 @@ class Reader:
             kube, resource = await self._find(parsed)
             return self._listing(kube, resource, choose_namespace(kube, resource, namespace, everywhere=all_namespaces))
 
-        return ObjectPages(locate, params, limit=page_size)
+        return ObjectPages(locate, params, decode=make_decoder(find_model(kind)), limit=page_size)
 
+    @overload
+    def watch(self, kind: type[Lightkube], /, **options: Unpack[WatchOptions]) -> _Watching[JsonObject]: ...
+    @overload
+    def watch(self, kind: type[Kind], /, **options: Unpack[WatchOptions]) -> _Watching[Kind]: ...
+    @overload
+    def watch(self, *kind: object, **options: Unpack[WatchOptions]) -> _Watching[JsonObject]: ...
     @contextlib.asynccontextmanager
     async def watch(
         self,
@@ -157,7 +177,7 @@ class Reader:
         all_namespaces: bool = False,
         labels: Labels | None = None,
         fields: Labels | None = None,
-    ) -> AsyncIterator[ObjectWatch]:
+    ) -> AsyncIterator[ObjectWatch[Any]]:
         """Watch objects of a kind: each that exists now, and all changes from then on.
 
         ::
@@ -169,6 +189,7 @@ class Reader:
         The events are ``ADDED``, ``MODIFIED`` and ``DELETED``. The watch goes on after breaks and expired resource
         versions; states in between may be missed, the newest ones are not. It ends with an error after as many failures
         in a row as ``settings.networking.error_backoffs`` has delays. Selectors and namespaces are as for list().
+        An object that does not fit its class is a DecodeError: ``anext()`` goes on with the events that follow.
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields)
         if name is not None:
@@ -176,19 +197,29 @@ class Reader:
             params["fieldSelector"] = ",".join(filter(None, (params.get("fieldSelector"), chosen)))
         kube, resource = await self._find(parsed)
         where = choose_namespace(kube, resource, namespace, everywhere=all_namespaces)
-        watch = ObjectWatch(self._listing(kube, resource, where), params)
+        watch = ObjectWatch(self._listing(kube, resource, where), params, decode=make_decoder(find_model(kind)))
         try:
             yield watch
         finally:
             await watch.aclose()
 
+    @overload
     async def wait_for(
-        self,
-        *target: object,
-        condition: Condition,
-        namespace: str | None = None,
-        timeout: float | None = None,
-    ) -> JsonObject:
+        self, target: Foreign, /, *name: str, condition: Condition, **options: Unpack[WaitOptions]
+    ) -> JsonObject: ...
+    @overload
+    async def wait_for(
+        self, kind: type[Kind], name: str, /, *, condition: TypedCondition[Kind], **options: Unpack[WaitOptions]
+    ) -> Kind: ...
+    @overload
+    async def wait_for(
+        self, obj: Kind, /, *, condition: TypedCondition[Kind], **options: Unpack[WaitOptions]
+    ) -> Kind: ...
+    @overload
+    async def wait_for(self, *target: object, condition: Condition, **options: Unpack[WaitOptions]) -> JsonObject: ...
+    async def wait_for(
+        self, *target: object, condition: Any, namespace: str | None = None, timeout: float | None = None
+    ) -> Any:
         """Wait until an object exists and meets a condition, and return it.
 
         ::
@@ -199,12 +230,19 @@ class Reader:
         *condition* is the type of a condition in the status, such as ``"Ready"`` or ``"Ready=False"``, which must not
         be older than the object's generation; or a function of the object. *timeout* is in seconds; None: no limit.
 
-        Raises TimeoutError after that, what the function raises, and errors of watches.
+        Raises TimeoutError after that, what the function raises, and errors of watches. An object that does not fit its
+        class is a DecodeError; with the name of a condition, not before it meets that.
         """
+        read = make_decoder(find_model(target))
 
-        def check(found: RawObject | None) -> JsonObject | None:
-            body = None if found is None else found.decode()
-            return body if body is not None and is_met(condition, body) else None
+        def check(found: RawObject | None) -> Any:
+            if found is None:
+                return None
+            body = found.decode()
+            if callable(condition):
+                obj = read(body)
+                return obj if condition(obj) else None
+            return read(body) if is_met(condition, body) else None
 
         what = f"does not meet {describe_condition(condition)}"
         return await self._wait(await self._locate(target, namespace), check, what=what, timeout=timeout)
@@ -294,45 +332,3 @@ class Reader:
         if result is None:
             raise TimeoutError(f"{target} {what} after {timeout:g} seconds.")
         return result
-
-    def _listing(self, kube: KubeClient, resource: Resource, namespace: str | None) -> Listing:
-        """Return where to list a resource; it is looked up again next time if that is not served any more."""
-        return Listing(kube, resource.get_path(namespace), functools.partial(self._finder.forget, resource))
-
-    async def _find(self, kind: KindName) -> tuple[KubeClient, Resource]:
-        kube = await self._connect()
-        return kube, await self._finder.find(kube, kind)
-
-    async def _locate(self, target: tuple[object, ...], namespace: str | None) -> Target:
-        return await self._locate_named(parse_target(target), namespace)
-
-    async def _locate_pod(self, pod: object, namespace: str | None) -> Target:
-        name = TargetName(_POD, pod, None) if isinstance(pod, str) else parse_target((pod,))._replace(kind=_POD)
-        return await self._locate_named(name, namespace)
-
-    async def _locate_named(self, name: TargetName, namespace: str | None) -> Target:
-        kube, resource = await self._find(name.kind)
-        where = choose_namespace(kube, resource, namespace or name.namespace)
-        return Target(kube, resource, where, name.name)
-
-    @contextlib.contextmanager
-    def _forgetting(self, resource: Resource) -> Iterator[None]:
-        """Look the resource up again next time if the server does not serve it any more."""
-        try:
-            yield
-        except NotFoundError as error:
-            if not error.details.get("name"):
-                self._finder.forget(resource)
-            raise
-
-
-def choose_namespace(
-    kube: KubeClient, resource: Resource, namespace: str | None, *, everywhere: bool = False
-) -> str | None:
-    """Return the namespace of requests for a resource; None for what has no namespace, or for all of them."""
-    if everywhere and namespace:
-        raise TypeError("Pass either namespace= or all_namespaces=True, not both.")
-    if everywhere or resource.namespaced is False:
-        return None
-    handled = find_handled() or {}
-    return namespace or (handled.get("metadata") or {}).get("namespace") or kube.default_namespace

@@ -1,21 +1,50 @@
 """The client of sync functions, which run in threads: the same methods, which block."""
 
+# Classes that declare kinds are objects, too: what comes first decides.
+# mypy: disable-error-code="overload-overlap"
+
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 import trio
 
 from trioperator.client.client import Client
 from trioperator.client.connection import SyncConnection
+from trioperator.client.typed import (
+    ApplyAnyOptions,
+    ApplyOptions,
+    CreateAnyOptions,
+    CreateOptions,
+    Foreign,
+    GetAnyOptions,
+    GetOptions,
+    IterateOptions,
+    Kind,
+    Lightkube,
+    ListOptions,
+    PatchAnyOptions,
+    PatchOptions,
+    ReplaceAnyOptions,
+    ReplaceOptions,
+    TypedCondition,
+    WaitOptions,
+    WatchOptions,
+)
+from trioperator.client.watching import ObjectEvent
+from trioperator.model.conditions import Condition
+from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["SyncClient"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_Watching: TypeAlias = contextlib.AbstractContextManager[Iterator[ObjectEvent[T]]]
 
 
 def _blocking(
@@ -52,6 +81,15 @@ def _entering(
             self._call(opened.aclose)
 
     return call
+
+
+def _documented(method: object) -> Callable[[F], F]:
+    """Return a decorator that takes over the name, the arguments and the documentation of a method."""
+
+    def decorate(fn: F) -> F:
+        return functools.update_wrapper(fn, method, assigned=("__doc__", "__annotations__"))  # type: ignore[arg-type,return-value]  # of a function, which it returns
+
+    return decorate
 
 
 class SyncClient:
@@ -93,23 +131,114 @@ class SyncClient:
         """
         return SyncConnection(self._call(self._client._connect), self._client._transport)
 
-    get = _blocking(Client.get)
     refresh = _blocking(Client.refresh)
-    list = _blocking(Client.list)
-    iterate = _iterating(Client.iterate)
-    watch = _entering(Client.watch)
-    wait_for = _blocking(Client.wait_for)
     wait_deleted = _blocking(Client.wait_deleted)
     logs = _blocking(Client.logs)
     follow_logs = _entering(Client.follow_logs)
-    create = _blocking(Client.create)
-    replace = _blocking(Client.replace)
-    patch = _blocking(Client.patch)
-    apply = _blocking(Client.apply)
     delete = _blocking(Client.delete)
     scale = _blocking(Client.scale)
     evict = _blocking(Client.evict)
     request = _blocking(Client.request)
+
+    @overload
+    def get(self, target: Foreign, /, *name: str, **options: Unpack[GetAnyOptions]) -> JsonObject: ...
+    @overload
+    def get(self, kind: type[Kind], name: str, /, **options: Unpack[GetOptions]) -> Kind: ...
+    @overload
+    def get(self, obj: Kind, /, **options: Unpack[GetOptions]) -> Kind: ...
+    @overload
+    def get(self, *target: object, **options: Unpack[GetAnyOptions]) -> JsonObject: ...
+    @_documented(Client.get)
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.get)(self, *args, **kwargs)
+
+    @overload
+    def list(self, kind: type[Lightkube], /, **options: Unpack[ListOptions]) -> list[JsonObject]: ...
+    @overload
+    def list(self, kind: type[Kind], /, **options: Unpack[ListOptions]) -> list[Kind]: ...
+    @overload
+    def list(self, *kind: object, **options: Unpack[ListOptions]) -> list[JsonObject]: ...
+    @_documented(Client.list)
+    def list(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.list)(self, *args, **kwargs)
+
+    @overload
+    def iterate(self, kind: type[Lightkube], /, **options: Unpack[IterateOptions]) -> Iterator[JsonObject]: ...
+    @overload
+    def iterate(self, kind: type[Kind], /, **options: Unpack[IterateOptions]) -> Iterator[Kind]: ...
+    @overload
+    def iterate(self, *kind: object, **options: Unpack[IterateOptions]) -> Iterator[JsonObject]: ...
+    @_documented(Client.iterate)
+    def iterate(self, *args: Any, **kwargs: Any) -> Any:
+        return _iterating(Client.iterate)(self, *args, **kwargs)
+
+    @overload
+    def watch(self, kind: type[Lightkube], /, **options: Unpack[WatchOptions]) -> _Watching[JsonObject]: ...
+    @overload
+    def watch(self, kind: type[Kind], /, **options: Unpack[WatchOptions]) -> _Watching[Kind]: ...
+    @overload
+    def watch(self, *kind: object, **options: Unpack[WatchOptions]) -> _Watching[JsonObject]: ...
+    @_documented(Client.watch)
+    def watch(self, *args: Any, **kwargs: Any) -> Any:
+        return _entering(Client.watch)(self, *args, **kwargs)
+
+    @overload
+    def wait_for(
+        self, target: Foreign, /, *name: str, condition: Condition, **options: Unpack[WaitOptions]
+    ) -> JsonObject: ...
+    @overload
+    def wait_for(
+        self, kind: type[Kind], name: str, /, *, condition: TypedCondition[Kind], **options: Unpack[WaitOptions]
+    ) -> Kind: ...
+    @overload
+    def wait_for(self, obj: Kind, /, *, condition: TypedCondition[Kind], **options: Unpack[WaitOptions]) -> Kind: ...
+    @overload
+    def wait_for(self, *target: object, condition: Condition, **options: Unpack[WaitOptions]) -> JsonObject: ...
+    @_documented(Client.wait_for)
+    def wait_for(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.wait_for)(self, *args, **kwargs)
+
+    @overload
+    def create(self, obj: Foreign, *parent: object, **options: Unpack[CreateAnyOptions]) -> JsonObject: ...
+    @overload
+    def create(self, obj: Kind, **options: Unpack[CreateOptions]) -> Kind: ...
+    @overload
+    def create(self, obj: object, *parent: object, **options: Unpack[CreateAnyOptions]) -> JsonObject: ...
+    @_documented(Client.create)
+    def create(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.create)(self, *args, **kwargs)
+
+    @overload
+    def replace(self, obj: Foreign, **options: Unpack[ReplaceAnyOptions]) -> JsonObject: ...
+    @overload
+    def replace(self, obj: Kind, **options: Unpack[ReplaceOptions]) -> Kind: ...
+    @overload
+    def replace(self, obj: object, **options: Unpack[ReplaceAnyOptions]) -> JsonObject: ...
+    @_documented(Client.replace)
+    def replace(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.replace)(self, *args, **kwargs)
+
+    @overload
+    def apply(self, obj: Foreign, **options: Unpack[ApplyAnyOptions]) -> JsonObject: ...
+    @overload
+    def apply(self, obj: Kind, **options: Unpack[ApplyOptions]) -> Kind: ...
+    @overload
+    def apply(self, obj: object, **options: Unpack[ApplyAnyOptions]) -> JsonObject: ...
+    @_documented(Client.apply)
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.apply)(self, *args, **kwargs)
+
+    @overload
+    def patch(self, target: Foreign, /, *name: str, **options: Unpack[PatchAnyOptions]) -> JsonObject: ...
+    @overload
+    def patch(self, kind: type[Kind], name: str, /, **options: Unpack[PatchOptions]) -> Kind: ...
+    @overload
+    def patch(self, obj: Kind, /, **options: Unpack[PatchOptions]) -> Kind: ...
+    @overload
+    def patch(self, *target: object, **options: Unpack[PatchAnyOptions]) -> JsonObject: ...
+    @_documented(Client.patch)
+    def patch(self, *args: Any, **kwargs: Any) -> Any:
+        return _blocking(Client.patch)(self, *args, **kwargs)
 
 
 class _SyncIterator(Generic[T]):

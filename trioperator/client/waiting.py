@@ -25,7 +25,7 @@ async def wait_until(
     *check* is called with each state of the object, None while it does not exist. Returns None after *timeout* seconds.
     Raises as watches do, and what *check* raises.
     """
-    watch = ObjectWatch(listing, {"fieldSelector": f"metadata.name={name}"})
+    watch = ObjectWatch(listing, {"fieldSelector": f"metadata.name={name}"}, decode=lambda obj: obj)
     checked = False
     try:
         with trio.move_on_after(math.inf if timeout is None else timeout):

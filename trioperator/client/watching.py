@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple
 
 import msgspec
 import trio
@@ -25,47 +25,58 @@ from trioperator.kube.retry import adjust_delay, iterate_backoffs
 from trioperator.kube.watch import RawWatchEvent, Watch, open_watch
 from trioperator.model.jsontypes import JsonObject
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # whose type variables have defaults before Python 3.13
+
+    T = TypeVar("T", default=JsonObject)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 __all__ = ["ObjectEvent", "ObjectWatch"]
 
 # Seconds: a server that ends watches sooner does not serve them.
 _SHORTEST: Final = 1.0
 
 
-class ObjectEvent(NamedTuple):
+class ObjectEvent(NamedTuple, Generic[T]):
     """Something that has happened to an object, which is as it was before its deletion if that is DELETED."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
-    object: JsonObject
+    object: T
 
 
-class ObjectWatch:
+class ObjectWatch(Generic[T]):
     """An asynchronous iterator over the events of objects, which begins with an ADDED event for each that exists.
 
     It goes on when a watch ends or breaks, and never misses that an object is different or gone. After as many failures
     in a row as there are ``settings.networking.error_backoffs``, it raises the last one. Errors such as ForbiddenError
-    are raised at once.
+    are raised at once. It also goes on after an error of *decode*, which is applied to each object.
     """
 
-    def __init__(self, listing: Listing, params: Params) -> None:
+    def __init__(self, listing: Listing, params: Params, *, decode: Callable[[JsonObject], T]) -> None:
         self._kube = listing.kube
         self._path = listing.path
         self._forget = listing.forget
         self._params = params
+        self._decode = decode
         self._known: dict[str, RawObject] = {}
-        self._pending: deque[ObjectEvent] = deque()
+        self._pending: deque[ObjectEvent[JsonObject]] = deque()
         self._version = ""
         self._watch: Watch | None = None
         self._stack = contextlib.AsyncExitStack()
         self._delays: Iterator[float] | None = None
         self._opened_at = 0.0
 
-    def __aiter__(self) -> ObjectWatch:
+    def __aiter__(self) -> ObjectWatch[T]:
         return self
 
-    async def __anext__(self) -> ObjectEvent:
+    async def __anext__(self) -> ObjectEvent[T]:
         while not self._pending:
             await self.advance()
-        return self._pending.popleft()
+        event = self._pending.popleft()
+        return ObjectEvent(event.type, self._decode(event.object))
 
     async def advance(self) -> None:
         """List the objects, or receive some events: no more than one of what an iteration may have to do."""
@@ -100,8 +111,8 @@ class ObjectWatch:
         """The newest states of the objects that exist."""
         return self._known.values()
 
-    def take(self) -> Sequence[ObjectEvent]:
-        """Take the events that were received, and are not iterated over yet."""
+    def take(self) -> Sequence[ObjectEvent[JsonObject]]:
+        """Take the events that were received and are not iterated over yet, with their objects as dicts."""
         events = list(self._pending)
         self._pending.clear()
         return events

@@ -24,10 +24,14 @@ class OwnerRef(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The metadata of an object, for the field ``metadata`` of a class that declares a kind."""
+class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """The metadata of an object, for the field ``metadata`` of a class that declares a kind.
+
+    Fields that are not set are not sent.
+    """
 
     name: str = ""
+    generate_name: str = ""
     namespace: str | None = None
     uid: str = ""
     resource_version: str = ""

@@ -18,8 +18,9 @@ import msgspec
 from trioperator.errors import AdmissionError
 from trioperator.handling.handler import HandlerFn, unwrap
 from trioperator.model.custom_kind import get_kind
+from trioperator.model.jsontypes import JsonObject
 
-__all__ = ["bind_types", "decode", "encode"]
+__all__ = ["bind_types", "decode", "encode", "encode_object"]
 
 T = TypeVar("T")
 
@@ -61,6 +62,47 @@ def encode(value: object) -> Any:
     """Return what a typed object is in JSON, for patches: ``patch.status.update(crds.encode(status))``."""
     dump = getattr(value, "model_dump", None)  # pydantic's
     return dump(mode="json", by_alias=True) if callable(dump) else msgspec.to_builtins(value)
+
+
+def encode_object(obj: object) -> JsonObject:
+    """Return an object of a class that declares a kind as the API server takes it.
+
+    Fields that are None, and are so by default, are left out, as are fields of its classes within.
+    """
+    info = get_kind(type(obj))
+    body = encode(obj)
+    _drop_unset(obj, body)
+    return {"apiVersion": info.api_version, "kind": info.kind, **body}
+
+
+def _drop_unset(value: object, encoded: Any) -> None:
+    """Remove from what a value is in JSON the fields that are None by default."""
+    if _is_declared(type(value)) and isinstance(encoded, dict):
+        for name, key, default in _list_fields(type(value)):
+            item = getattr(value, name, None)
+            if item is None and default is None:
+                encoded.pop(key, None)
+            else:
+                _drop_unset(item, encoded.get(key))
+    elif isinstance(value, Mapping) and isinstance(encoded, dict):
+        for key, item in value.items():
+            _drop_unset(item, encoded.get(key))
+    elif isinstance(value, list | tuple) and isinstance(encoded, list):
+        for item, each in zip(value, encoded, strict=False):
+            _drop_unset(item, each)
+
+
+def _list_fields(cls: Any) -> list[tuple[str, str, Any]]:
+    """Return the name, the name in JSON and the default of each field of a class."""
+    if hasattr(cls, "model_fields"):  # pydantic's
+        return [
+            (name, field.serialization_alias or field.alias or name, field.default)
+            for name, field in cls.model_fields.items()
+        ]
+    if issubclass(cls, msgspec.Struct):
+        return [(field.name, field.encode_name, field.default) for field in msgspec.structs.fields(cls)]
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else cls.__attrs_attrs__
+    return [(field.name, field.name, field.default) for field in fields]
 
 
 def bind_types(fn: HandlerFn, model: type | None) -> HandlerFn:

@@ -1,0 +1,93 @@
+"""Where requests of the client go: connections, paths and namespaces of the kinds and objects that users name."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from trioperator.client.adoption import find_handled
+from trioperator.client.kinds import KindName, TargetName, parse_target
+from trioperator.client.paging import Listing
+from trioperator.client.resources import ResourceFinder
+from trioperator.errors import NotFoundError
+from trioperator.kube.client import Client as KubeClient
+from trioperator.model.resource import Resource
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Connect", "Locator", "Target", "choose_namespace"]
+
+#: Returns the connected client of one API server; it logs in first, if need be.
+Connect: TypeAlias = Callable[[], Awaitable[KubeClient]]
+
+_POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
+
+
+class Target(NamedTuple):
+    """One object as requests name it."""
+
+    kube: KubeClient
+    resource: Resource
+    namespace: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.resource} {self.namespace}/{self.name}" if self.namespace else f"{self.resource} {self.name}"
+
+    def get_path(self, subresource: str | None = None) -> str:
+        """Return the URL path of the object, or of its subresource."""
+        return self.resource.get_path(self.namespace, self.name, subresource)
+
+
+class Locator:
+    """What a client knows of its API server: how to connect, and the kinds that it has looked up."""
+
+    def __init__(self, connect: Connect, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._connect = connect
+        self._transport = transport
+        self._finder = ResourceFinder()
+
+    def _listing(self, kube: KubeClient, resource: Resource, namespace: str | None) -> Listing:
+        """Return where to list a resource; it is looked up again next time if that is not served any more."""
+        return Listing(kube, resource.get_path(namespace), functools.partial(self._finder.forget, resource))
+
+    async def _find(self, kind: KindName) -> tuple[KubeClient, Resource]:
+        kube = await self._connect()
+        return kube, await self._finder.find(kube, kind)
+
+    async def _locate(self, target: tuple[object, ...], namespace: str | None) -> Target:
+        return await self._locate_named(parse_target(target), namespace)
+
+    async def _locate_pod(self, pod: object, namespace: str | None) -> Target:
+        name = TargetName(_POD, pod, None) if isinstance(pod, str) else parse_target((pod,))._replace(kind=_POD)
+        return await self._locate_named(name, namespace)
+
+    async def _locate_named(self, name: TargetName, namespace: str | None) -> Target:
+        kube, resource = await self._find(name.kind)
+        where = choose_namespace(kube, resource, namespace or name.namespace)
+        return Target(kube, resource, where, name.name)
+
+    @contextlib.contextmanager
+    def _forgetting(self, resource: Resource) -> Iterator[None]:
+        """Look the resource up again next time if the server does not serve it any more."""
+        try:
+            yield
+        except NotFoundError as error:
+            if not error.details.get("name"):
+                self._finder.forget(resource)
+            raise
+
+
+def choose_namespace(
+    kube: KubeClient, resource: Resource, namespace: str | None, *, everywhere: bool = False
+) -> str | None:
+    """Return the namespace of requests for a resource; None for what has no namespace, or for all of them."""
+    if everywhere and namespace:
+        raise TypeError("Pass either namespace= or all_namespaces=True, not both.")
+    if everywhere or resource.namespaced is False:
+        return None
+    handled = find_handled() or {}
+    return namespace or (handled.get("metadata") or {}).get("namespace") or kube.default_namespace
