@@ -72,11 +72,21 @@ def test_the_fixtures_work_without_configuration_and_beside_other_plugins(tmp_pa
         async def test_on_a_port(cluster_url):
             async with httpx.AsyncClient(base_url=cluster_url, timeout=60) as client:
                 assert (await client.get("/readyz")).text == "ok"
+
+        def test_modules_are_imported_with_the_bytecode_that_is_installed():
+            import trioperator.apiserver.cluster, package_with_plugin.module
+            assert type(trioperator.apiserver.cluster.__loader__).__name__ == "SourceFileLoader"
+            assert type(package_with_plugin.module.__loader__).__name__ == "AssertionRewritingHook"
     """
     (tmp_path / "test_it.py").write_text(textwrap.dedent(source))
+    (tmp_path / "package_with_plugin").mkdir()
+    (tmp_path / "package_with_plugin" / "module.py").touch()
+    # As pytest does with all packages that have a plugin, unless they are installed as editable.
+    rewrite = "import pytest; pytest.register_assert_rewrite('trioperator.apiserver', 'package_with_plugin')"
+    (tmp_path / "rewriting.py").write_text(rewrite)
     plugin = [] if "trioperator" in _entry_points() else ["-p", "trioperator.testing.plugin"]
-    result = run("-m", "pytest", "-q", *plugin, cwd=tmp_path)
-    assert "5 passed" in result.stdout or "4 passed, 1 skipped" in result.stdout, result.stdout + result.stderr
+    result = run("-m", "pytest", "-q", "-p", "rewriting", *plugin, cwd=tmp_path)
+    assert "6 passed" in result.stdout or "5 passed, 1 skipped" in result.stdout, result.stdout + result.stderr
 
 
 ENDLESS = """

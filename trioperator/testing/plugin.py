@@ -11,18 +11,44 @@ Threads of operators pause mock clocks in all tests, with no fixture (see :mod:`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from trioperator.apiserver import Cluster
     from trioperator.testing.operator_runner import OperatorRunner
 
 __all__ = ["cluster", "deterministic", "pytest_configure", "pytest_runtest_call"]
 
 _RUNNERS: Final[pytest.StashKey[list[OperatorRunner]]] = pytest.StashKey()
+
+
+class _PlainFinder(MetaPathFinder):
+    """Finds the modules of this package for plain imports, with the bytecode that is installed.
+
+    pytest rewrites the assertions in all modules of a package with a plugin, and compiles hundreds of them when tests
+    run for the first time. It takes longer than the tests, and there is nothing in them to rewrite.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, path, target) if fullname.startswith("trioperator.") else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Import the rest of this package without pytest's rewriting of assertions."""
+    finder = _PlainFinder()
+    sys.meta_path.insert(0, finder)
+    early_config.add_cleanup(lambda: sys.meta_path.remove(finder))
 
 
 def pytest_configure() -> None:
