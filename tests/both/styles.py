@@ -1,4 +1,4 @@
-"""One operator in three styles: event handlers with the client, a reconcile handler, and a typed client library.
+"""One operator in four styles: event handlers with the client, a reconcile handler, and two typed client libraries.
 
 An app has a Deployment and a ConfigMap, and the number of replicas in its status.
 """
@@ -9,13 +9,14 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import httpx
 import pytest
 
 import trioperator
 from tests.both.kinds import WIDGETS
 from trioperator import on
 
-__all__ = ["MARK", "NAME", "STYLES", "Declare"]
+__all__ = ["MARK", "NAME", "STYLES", "STYLES_ON_NETWORKS", "Declare"]
 
 #: Declares the handlers of an operator.
 Declare = Callable[[trioperator.OperatorRegistry], None]
@@ -150,14 +151,76 @@ def declare_lightkube(registry: trioperator.OperatorRegistry) -> None:
         on.event(kind, labels=MARK, registry=registry)(repair)
 
 
+def declare_kr8s(registry: trioperator.OperatorRegistry) -> None:
+    """Declare handlers with the objects of kr8s, whose client runs on Trio, and connects by the network only."""
+    from kr8s import ServerError
+    from kr8s.asyncio.objects import ConfigMap, Deployment, new_class
+
+    app = new_class(WIDGETS.kind, f"{WIDGETS.group}/{WIDGETS.version}", plural=WIDGETS.plural)
+
+    @on.startup(registry=registry)
+    async def log_in(memo: trioperator.Memo, client: trioperator.Client, **_: object) -> None:
+        memo.api = await (await client.connection()).for_kr8s()
+
+    @on.cleanup(registry=registry)
+    async def log_out(memo: trioperator.Memo, **_: object) -> None:
+        await memo.api._session.aclose()  # it has no method for that
+
+    def make_typed(parent: Mapping[str, Any], api: Any) -> list[Any]:
+        manifests = make_children(parent["metadata"]["name"], parent["spec"])
+        children = [kind(each, api=api) for kind, each in zip((Deployment, ConfigMap), manifests, strict=True)]
+        trioperator.adopt(children, parent)
+        return children
+
+    async def put(child: Any) -> None:
+        """Create a child, or make it as it should be: there is no server-side apply."""
+        manifest = child.raw.to_dict()
+        try:
+            await child.create()
+        except ServerError as error:
+            if error.response.status_code != httpx.codes.CONFLICT:
+                raise
+            await child.patch(manifest)
+
+    @on.create(_KIND, registry=registry)
+    @on.resume(_KIND, registry=registry)
+    @on.update(_KIND, registry=registry)
+    async def apply(body: trioperator.Body, patch: trioperator.Patch, memo: trioperator.Memo, **_: object) -> None:
+        for child in make_typed(body, memo.api):
+            await put(child)
+        patch.status["replicas"] = body["spec"]["replicas"]
+
+    async def repair(
+        event: trioperator.RawEvent, meta: trioperator.Meta, namespace: str, memo: trioperator.Memo, **_: object
+    ) -> None:
+        (owner,) = meta["ownerReferences"]
+        found = [each async for each in app.list(api=memo.api, namespace=namespace)]
+        for parent in (each for each in found if each.metadata.uid == owner["uid"]):
+            for child in make_typed(parent.to_dict(), memo.api):
+                if differs(event, child.to_dict()):
+                    await put(child)
+
+    for kind in _CHILDREN:
+        on.event(kind, labels=MARK, registry=registry)(repair)
+
+
+def needs(library: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        importlib.util.find_spec(library) is None, reason=f"{library} is not installed (`nox -s clients` has it)"
+    )
+
+
 STYLES: Final = [
     pytest.param(declare_events, id="events"),
     pytest.param(declare_reconcile, id="reconcile"),
+    pytest.param(declare_lightkube, id="lightkube", marks=needs("lightkube")),
+]
+#: Virtual time is for clients that take a transport. kr8s warns of servers that are newer than it is.
+STYLES_ON_NETWORKS: Final = [
+    *STYLES,
     pytest.param(
-        declare_lightkube,
-        id="lightkube",
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec("lightkube") is None, reason="lightkube is not installed (`nox -s clients` has it)"
-        ),
+        declare_kr8s,
+        id="kr8s",
+        marks=[needs("kr8s"), pytest.mark.filterwarnings("ignore:Kubernetes version:UserWarning")],
     ),
 ]

@@ -1,4 +1,4 @@
-"""One scenario with an operator in three styles leads to the same end: in memory, over TCP, on a real control plane."""
+"""One scenario, with an operator in several styles, leads to one end: in memory, over TCP, on a real control plane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.both.conftest import Server
 from tests.both.kinds import WIDGETS, define, manifest
-from tests.both.styles import MARK, NAME, STYLES, Declare
+from tests.both.styles import MARK, NAME, STYLES, STYLES_ON_NETWORKS, Declare
 from trioperator.apiserver import Cluster
 from trioperator.testing import OperatorRunner, crash_at_every_write
 
@@ -25,8 +25,6 @@ EDITS: dict[str, list[tuple[str, object]]] = {
     "deployments": [("/spec/template/spec/containers/0/image", "busybox"), ("/spec/replicas", 7)],
 }
 MEMORY = trioperator.ConnectionInfo(server="http://cluster")
-
-pytestmark = pytest.mark.parametrize("declare", STYLES)
 
 
 def open_user(
@@ -81,6 +79,7 @@ async def check_gone(user: trioperator.Client) -> None:
         await user.wait_deleted(kind, NAME, timeout=120)  # a real garbage collector takes half a minute for new kinds
 
 
+@pytest.mark.parametrize("declare", STYLES_ON_NETWORKS)
 async def test_the_same_end_on_each_server(server: Server, declare: Declare) -> None:
     declare(server.registry)
     async with open_user(server.connection, server.namespace) as user:
@@ -91,6 +90,7 @@ async def test_the_same_end_on_each_server(server: Server, declare: Declare) -> 
         await check_gone(user)
 
 
+@pytest.mark.parametrize("declare", STYLES)
 async def test_the_same_end_in_virtual_time(
     operator: OperatorRunner, cluster: Cluster, autojump_clock: MockClock, declare: Declare
 ) -> None:
@@ -108,6 +108,7 @@ async def test_the_same_end_in_virtual_time(
         await check_gone(user)
 
 
+@pytest.mark.parametrize("declare", STYLES)
 async def test_the_same_end_after_a_crash_at_any_write(autojump_clock: MockClock, declare: Declare) -> None:
     async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
         registry = trioperator.OperatorRegistry()
