@@ -104,14 +104,14 @@ if TYPE_CHECKING:
         login_with_kubeconfig,
         login_with_service_account,
     )
-    from trioperator.web.admission_server import (
+    from trioperator.web.admission_server import WebhookServer
+    from trioperator.web.admission_tunnels import WebhookAutoTunnel, WebhookNgrokTunnel
+    from trioperator.web.admission_variants import (
         WebhookAutoServer,
         WebhookDockerDesktopServer,
         WebhookK3dServer,
         WebhookMinikubeServer,
-        WebhookServer,
     )
-    from trioperator.web.admission_tunnels import WebhookAutoTunnel, WebhookNgrokTunnel
 
 __all__ = [
     "ABSENT",
@@ -270,10 +270,10 @@ _LAZY = {
             "WebhookDockerDesktopServer",
             "WebhookK3dServer",
             "WebhookMinikubeServer",
-            "WebhookServer",
         ),
-        "web.admission_server",
+        "web.admission_variants",
     ),
+    "WebhookServer": "web.admission_server",
     **dict.fromkeys(("WebhookAutoTunnel", "WebhookNgrokTunnel"), "web.admission_tunnels"),
 }
 

@@ -163,7 +163,9 @@ def test_webhooks_are_registered_in_the_manifests_or_by_the_operator(invoke: Inv
             )
         )
     }
-    assert managed["CustomResourceDefinition"] == CRD
+    assert managed["CustomResourceDefinition"]["metadata"] == CRD["metadata"]
+    service = managed["CustomResourceDefinition"]["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+    assert service["port"] == 9443
     assert not managed.keys() & {"ValidatingWebhookConfiguration", "Certificate", "Issuer"}
     assert {"Service", "Role"} <= managed.keys()
     assert "x.y" in str(managed["ClusterRole"])

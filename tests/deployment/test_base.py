@@ -74,13 +74,32 @@ def test_what_the_operator_writes_itself_is_left_to_it() -> None:
     base = make_base(DeploymentOptions(), make_parts(registers=True, converts=True))
     assert kinds(base, "webhooks.yaml") == ["Service"]
     assert [port["port"] for port in base["webhooks.yaml"][0]["spec"]["ports"]] == [443, 9443]
-    assert base["crds.yaml"] == [CRD]
     assert "certificates.yaml" in base
 
 
-@pytest.mark.parametrize("has_authority", [False, True])
-def test_an_operator_with_a_ca_of_its_own_needs_no_certificate(has_authority: bool) -> None:
-    base = make_base(DeploymentOptions(), make_parts(registers=True, has_authority=has_authority))
+def test_objects_are_not_relabelled_before_the_operator_writes_how_they_are_converted() -> None:
+    base = make_base(DeploymentOptions(name="it", namespace="place"), make_parts(converts=True))
+    [definition] = base["crds.yaml"]
+    assert definition["metadata"] == CRD["metadata"]  # nothing for cert-manager
+    assert definition["spec"]["conversion"] == {
+        "strategy": "Webhook",
+        "webhook": {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": {
+                "service": {"namespace": "place", "name": "it-webhooks", "port": 9443, "path": "/convert"}
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize("ca_secret", [None, "place/ca"])
+def test_an_operator_with_a_ca_of_its_own_needs_no_certificate(ca_secret: str | None) -> None:
+    base = make_base(DeploymentOptions(name="it"), make_parts(registers=True, ca_secret=ca_secret))
     pod = base["deployment.yaml"][0]["spec"]["template"]["spec"]
-    assert ("certificates.yaml" in base) is ("volumes" in pod) is not has_authority
+    assert ("certificates.yaml" in base) is ("volumes" in pod) is (ca_secret is None)
     assert {"name": "webhooks", "containerPort": 9443} in pod["containers"][0]["ports"]
+    variables = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert variables["TRIOPERATOR_WEBHOOKS_HOST"] == "it-webhooks.trioperator.svc"
+    assert variables["TRIOPERATOR_WEBHOOKS_PORT"] == "9443"
+    assert variables.get("TRIOPERATOR_WEBHOOKS_CA_SECRET") == ca_secret
+    assert ("TRIOPERATOR_WEBHOOKS_CERTIFICATES" in variables) is (ca_secret is None)

@@ -107,22 +107,26 @@ async def test_an_own_certificate_is_trusted_by_its_own_ca(tmp_path: pathlib.Pat
 
 
 async def test_the_host_is_in_the_url_and_in_the_certificate() -> None:
-    server = trioperator.WebhookServer(addr="127.0.0.1", host="hooks.ns.svc", extra_sans=["extra.test"])
+    server = trioperator.WebhookServer(addr="127.0.0.1", host="hooks.test", extra_sans=["extra.test"])
     async with serving(server) as state:
-        port = state.url.removeprefix("https://hooks.ns.svc:")
-        for name in ("hooks.ns.svc", "127.0.0.1", "extra.test"):
+        port = state.url.removeprefix("https://hooks.test:")
+        for name in ("hooks.test", "127.0.0.1", "extra.test"):
             tcp = await trio.open_tcp_stream("127.0.0.1", int(port))
             named = trio.SSLStream(tcp, state.trust(), server_hostname=name, https_compatible=True)
             await named.do_handshake()
             await trio.aclose_forcefully(named)
 
 
-@pytest.mark.parametrize("variant", ["WebhookK3dServer", "WebhookMinikubeServer", "WebhookDockerDesktopServer"])
-async def test_variants_differ_in_their_hosts(variant: str) -> None:
-    host = {"K3d": "host.k3d.internal", "Min": "host.minikube.internal", "Doc": "host.docker.internal"}[variant[7:10]]
-    async with serving(getattr(trioperator, variant)()) as state:
-        assert state.url.startswith(f"https://{host}:")
-    assert getattr(trioperator, variant)(host="mine.test").url_host == "mine.test"
+async def test_a_host_of_the_cluster_is_a_service_for_the_api_server() -> None:
+    server = trioperator.WebhookServer(addr="127.0.0.1", host="hooks.ns.svc", path="some/hooks")
+    async with serving(server) as state:
+        service = state.addresses[0]["service"]
+        assert "url" not in state.addresses[0]
+        assert service == {"namespace": "ns", "name": "hooks", "port": service["port"], "path": "/some/hooks"}
+        tcp = await trio.open_tcp_stream("127.0.0.1", service["port"])
+        named = trio.SSLStream(tcp, state.trust(), server_hostname="hooks.ns.svc", https_compatible=True)
+        await named.do_handshake()
+        await trio.aclose_forcefully(named)
 
 
 async def test_without_tls_it_serves_plain_http() -> None:

@@ -288,7 +288,7 @@ def _make_parts(
         conversion=registry.conversion_handlers(),
         registers=request.rbac.managed is not None,
         converts=request.rbac.conversions,
-        has_authority=request.rbac.ca_secret is not None,
+        ca_secret=None if request.rbac.ca_secret is None else "/".join(request.rbac.ca_secret),
     )
 
 

@@ -49,8 +49,8 @@ class OperatorParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a deployment needs to know of an operator: its handlers of webhooks, its CRDs, its permissions.
 
     *resources* are the kinds that its handlers may select. ``registers`` is for operators that write their webhook
-    configurations, and ``converts`` for those that write the conversions of CRDs. ``has_authority`` is for operators
-    whose webhook server has a CA of its own, and so needs no certificate.
+    configurations, and ``converts`` for those that write the conversions of CRDs. ``ca_secret`` is for operators whose
+    webhook server has a CA of its own, which it keeps in this Secret, and so needs no certificate.
     """
 
     permissions: Permissions
@@ -60,7 +60,7 @@ class OperatorParts(msgspec.Struct, frozen=True, kw_only=True):
     conversion: tuple[ConversionHandler, ...] = ()
     registers: bool = False
     converts: bool = False
-    has_authority: bool = False
+    ca_secret: str | None = None
 
     @property
     def has_webhooks(self) -> bool:
@@ -80,7 +80,8 @@ def make_base(options: DeploymentOptions, parts: OperatorParts) -> dict[str, lis
             make_deployment(
                 options,
                 serves_webhooks=parts.has_webhooks,
-                mounts_certificate=parts.has_webhooks and not parts.has_authority,
+                mounts_certificate=parts.has_webhooks and parts.ca_secret is None,
+                ca_secret=parts.ca_secret,
             )
         ],
         **_make_webhooks(options, parts),
@@ -99,9 +100,9 @@ def _make_kustomization(files: Mapping[str, object]) -> JsonObject:
 
 
 def _make_definitions(options: DeploymentOptions, parts: OperatorParts) -> list[JsonObject]:
-    if parts.converts:
-        return list(parts.definitions)
-    return add_conversions(options, parts.definitions, parts.conversion, resources=parts.resources)
+    return add_conversions(
+        options, parts.definitions, parts.conversion, resources=parts.resources, managed=parts.converts
+    )
 
 
 def _make_roles(options: DeploymentOptions, permissions: Permissions) -> list[JsonObject]:
@@ -119,5 +120,5 @@ def _make_webhooks(options: DeploymentOptions, parts: OperatorParts) -> dict[str
         webhooks += make_configurations(options, parts.admission, parts.resources)
     return {
         "webhooks.yaml": webhooks,
-        "certificates.yaml": [] if parts.has_authority else make_certificates(options),
+        "certificates.yaml": [] if parts.ca_secret else make_certificates(options),
     }

@@ -172,7 +172,12 @@ def _make_install(options: DeploymentOptions, parts: OperatorParts) -> JsonObjec
     targets = {"name": "TRIOPERATOR_RUN_NAMESPACES", "valueFrom": {"fieldRef": {"fieldPath": _TARGETS}}}
     container["env"].append(targets)
     if parts.has_webhooks:
-        container["env"].append({"name": "CERTIFICATES", "value": _CERTIFICATES})
+        variables = {
+            "CERTIFICATES": _CERTIFICATES,
+            "TRIOPERATOR_WEBHOOKS_PORT": str(WEBHOOK_PORT),
+            "TRIOPERATOR_WEBHOOKS_CERTIFICATES": _CERTIFICATES,
+        }
+        container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
     namespaced, cluster = _split(options, parts.permissions)
     install: JsonObject = {
         "deployments": [{"name": options.name, "label": make_selector(options), "spec": deployment["spec"]}]

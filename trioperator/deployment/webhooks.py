@@ -31,7 +31,7 @@ _CA_DURATION: Final = "87600h"
 
 
 def make_webhook_service(options: DeploymentOptions, *, registers: bool = False) -> JsonObject:
-    """Return the Service that the API server calls; for operators that register URLs, with the port in these."""
+    """Return the Service that the API server calls; for operators that register it, with the port of their server."""
     ports = {"webhooks": 443, **({"webhooks-url": WEBHOOK_PORT} if registers else {})}
     spec = {
         "selector": make_selector(options),
@@ -93,15 +93,17 @@ def add_conversions(
     handlers: Iterable[ConversionHandler],
     *,
     resources: Collection[Resource],
+    managed: bool = False,
 ) -> list[JsonObject]:
     """Return the CRDs, with the conversion webhook in those whose objects the handlers convert.
 
-    Raises UserCodeError if a selector function fails.
+    With *managed*, the operator writes the CA, in place of cert-manager. Until then no object can be converted,
+    but none is relabelled either, which would lose its fields. Raises UserCodeError if a selector function fails.
     """
     selected = [kind for handler in handlers for kind in _select(handler, resources)]
     names = {(kind.group, kind.plural) for kind in selected}
     return [
-        _add_conversion(options, definition) if _get_name(definition) in names else definition
+        _add_conversion(options, definition, managed=managed) if _get_name(definition) in names else definition
         for definition in definitions
     ]
 
@@ -110,10 +112,13 @@ def _get_name(definition: JsonObject) -> tuple[str, str]:
     return definition["spec"]["group"], definition["spec"]["names"]["plural"]
 
 
-def _add_conversion(options: DeploymentOptions, definition: JsonObject) -> JsonObject:
-    converted = copy.deepcopy(definition)
-    converted["metadata"].setdefault("annotations", {}).update(_make_annotations(options))
-    converted["spec"]["conversion"] = build_conversion_strategy(_make_address(options))
+def _add_conversion(options: DeploymentOptions, definition: JsonObject, *, managed: bool) -> JsonObject:
+    converted, address = copy.deepcopy(definition), _make_address(options)
+    if managed:
+        address["service"]["port"] = WEBHOOK_PORT  # that of the server, which the operator writes
+    else:
+        converted["metadata"].setdefault("annotations", {}).update(_make_annotations(options))
+    converted["spec"]["conversion"] = build_conversion_strategy(address)
     return converted
 
 

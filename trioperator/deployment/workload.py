@@ -43,9 +43,17 @@ def make_service_account(options: DeploymentOptions) -> JsonObject:
 
 
 def make_deployment(
-    options: DeploymentOptions, *, serves_webhooks: bool = False, mounts_certificate: bool = False
+    options: DeploymentOptions,
+    *,
+    serves_webhooks: bool = False,
+    mounts_certificate: bool = False,
+    ca_secret: str | None = None,
 ) -> JsonObject:
-    """Return the Deployment; with *mounts_certificate*, the pods have the Secret of the webhooks' certificate."""
+    """Return the Deployment.
+
+    With *mounts_certificate*, the pods have the Secret of the webhooks' certificate; with *ca_secret*, they make one by
+    the CA in this Secret.
+    """
     pod = _make_pod(options)
     [container] = pod["containers"]
     if serves_webhooks:
@@ -53,6 +61,9 @@ def make_deployment(
     if mounts_certificate:
         container["volumeMounts"] = [{"name": _VOLUME, "mountPath": CERTIFICATES, "readOnly": True}]
         pod["volumes"] = [{"name": _VOLUME, "secret": {"secretName": options.webhook_service}}]
+        container["env"] += _make_webhook_environment(options, CERTIFICATES=CERTIFICATES)
+    elif serves_webhooks and ca_secret is not None:
+        container["env"] += _make_webhook_environment(options, CA_SECRET=ca_secret)
     # Without a lease, two pods would handle everything twice.
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     spec = {
@@ -103,6 +114,12 @@ def _make_container(options: DeploymentOptions) -> JsonObject:
             "capabilities": {"drop": ["ALL"]},
         },
     }
+
+
+def _make_webhook_environment(options: DeploymentOptions, **certificate: str) -> list[JsonObject]:
+    """Return the variables by which ``WebhookAutoServer`` serves behind the Service."""
+    values = {"HOST": options.webhook_host, "PORT": str(WEBHOOK_PORT), **certificate}
+    return [{"name": f"TRIOPERATOR_WEBHOOKS_{key}", "value": value} for key, value in values.items()]
 
 
 def _make_probe(path: str) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Webhook servers: an HTTPS endpoint on this machine, and variants for clusters that reach it by another name."""
+"""The webhook server: an HTTPS endpoint on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import trio
 
 from trioperator.core_tasks import keep
-from trioperator.errors import ApiError, ConfigError
-from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
+from trioperator.errors import ConfigError
+from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookClientConfigService, WebhookFn
 from trioperator.logs import get_logger
 from trioperator.web.authority import Authority, load_authority
 from trioperator.web.certificates import build_certificate, join_authorities, make_context, read_files
@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 
     from trioperator.kube.client import Client
 
-__all__ = [
-    "WebhookAutoServer",
-    "WebhookDockerDesktopServer",
-    "WebhookK3dServer",
-    "WebhookMinikubeServer",
-    "WebhookServer",
-    "recognize_cluster",
-]
+__all__ = ["WebhookServer"]
 
 _Files = tuple[bytes | None, ...]
 
@@ -43,6 +36,8 @@ _Files = tuple[bytes | None, ...]
 _NOTICE: Final = 10.0
 # Intervals of checking files after which all replicas have a new certificate.
 _OVERLAP: Final = 5
+# Host names of Services.
+_SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)\.svc")
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -58,7 +53,8 @@ class WebhookServer:
 
     - ``addr``, ``port``: where to listen; default: localhost, and any free port
     - ``path``: path of all webhooks; default: none
-    - ``host``: host name in the URLs of webhooks and in the certificate; default: ``addr``
+    - ``host``: host name in the URLs of webhooks and in the certificate; default: ``addr``. The API server finds
+      ``NAME.NAMESPACE.svc`` as a Service
     - ``certfile``, ``pkeyfile``, ``password``: certificate with its chain, and private key, in PEM
     - ``cafile``, ``cadata``: CA for the webhook configurations; default: the CA of the server's own certificate, or
       with ``certfile`` those that API servers trust
@@ -189,8 +185,16 @@ class WebhookServer:
         return "localhost" if self.addr in (None, "", "0.0.0.0", "::") else str(self.addr)
 
     def _make_client_config(self, endpoint: Endpoint, authority: bytes | None) -> WebhookClientConfig:
-        url = str(dataclasses.replace(endpoint, host=self.url_host)).rstrip("/")
-        config = WebhookClientConfig(url=url if self.insecure else url.replace("http://", "https://", 1))
+        config = WebhookClientConfig()
+        if (service := _SERVICE.fullmatch(self.url_host)) and not self.insecure:
+            # API servers need not have the DNS of the cluster, in which the host names of Services are.
+            where = WebhookClientConfigService(namespace=service[2], name=service[1], port=endpoint.port)
+            if endpoint.path.strip("/"):
+                where["path"] = endpoint.path
+            config["service"] = where
+        else:
+            url = str(dataclasses.replace(endpoint, host=self.url_host)).rstrip("/")
+            config["url"] = url if self.insecure else url.replace("http://", "https://", 1)
         if authority is not None:
             config["caBundle"] = _encode(authority)
         get_logger("trioperator.web.admission").debug("The webhook server listens at %s", endpoint)
@@ -315,62 +319,3 @@ def _encode(authority: bytes) -> str:
 
 def _digest(files: _Files) -> bytes:
     return hashlib.sha256(b"\0".join(hashlib.sha256(part or b"").digest() for part in files)).digest()
-
-
-@dataclasses.dataclass(kw_only=True, eq=False)
-class WebhookK3dServer(WebhookServer):
-    """Webhook server for K3d clusters on this machine, which reach it as ``host.k3d.internal``."""
-
-    DEFAULT_HOST: ClassVar[str | None] = "host.k3d.internal"
-    DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"
-
-
-@dataclasses.dataclass(kw_only=True, eq=False)
-class WebhookMinikubeServer(WebhookServer):
-    """Webhook server for Minikube on this machine, which reaches it as ``host.minikube.internal``."""
-
-    DEFAULT_HOST: ClassVar[str | None] = "host.minikube.internal"
-    DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"
-
-
-@dataclasses.dataclass(kw_only=True, eq=False)
-class WebhookDockerDesktopServer(WebhookServer):
-    """Webhook server for the Kubernetes of Docker Desktop, which reaches it as ``host.docker.internal``."""
-
-    DEFAULT_HOST: ClassVar[str | None] = "host.docker.internal"
-    DEFAULT_ADDR: ClassVar[str] = "0.0.0.0"
-
-
-@dataclasses.dataclass(kw_only=True, eq=False)
-class WebhookAutoServer(WebhookServer):
-    """Webhook server that recognizes K3d, Minikube and Docker Desktop, and else is a plain :class:`WebhookServer`.
-
-    It asks the API server for its version and, if that is allowed, for the nodes. It never opens a tunnel.
-    """
-
-    async def inspect_cluster(self, client: Client) -> None:
-        """Find out by which host name the cluster reaches this machine, unless ``host`` is given."""
-        await super().inspect_cluster(client)
-        kind = None if self.host else await recognize_cluster(client)
-        if kind is not None:
-            self.host = kind.DEFAULT_HOST
-            self.addr = kind.DEFAULT_ADDR if self.addr is None else self.addr
-            get_logger("trioperator.web.admission").info("The cluster is recognized: using %s.", kind.__name__)
-
-
-async def recognize_cluster(client: Client) -> type[WebhookServer] | None:
-    """Return the class of servers for the cluster; None if it is of no known kind."""
-    try:
-        if "k3s" in str((await client.get("/version")).get("gitVersion")):
-            return WebhookK3dServer
-        nodes = (await client.get("/api/v1/nodes", {"limit": 5})).get("items") or []
-    except ApiError as error:
-        get_logger("trioperator.web.admission").debug("The cluster is not recognized: %s", error)
-        return None
-    for node in nodes:
-        metadata = node.get("metadata") or {}
-        if "minikube.k8s.io/name" in (metadata.get("labels") or {}):
-            return WebhookMinikubeServer
-        if metadata.get("name") == "docker-desktop":
-            return WebhookDockerDesktopServer
-    return None

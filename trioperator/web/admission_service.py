@@ -47,13 +47,14 @@ def check_admission(settings: AdmissionSettings, *, what: str = "Admission") -> 
 class Admission:
     """The webhook server of an operator, with its managed configurations and conversions if there are any.
 
-    The server calls ``fn`` for each review: the object itself, or what counts its calls.
+    The ``server``, that of the settings or another one, calls ``fn`` for each review: the object itself, or what counts
+    its calls.
     """
 
     def __init__(self, client: Client, settings: AdmissionSettings, reviewer: Reviewer, converter: Converter) -> None:
         self._client = client
         self.fn: WebhookFn = self
-        self._server = settings.server
+        self.server = settings.server
         self._reviewer = reviewer
         self._converter = converter
         self._address: Mapping[str, Any] = {}
@@ -87,16 +88,16 @@ class Admission:
     async def _serve_reviews(self, started: Callable[[], None]) -> None:
         has_started = False
         async with contextlib.AsyncExitStack() as stack:
-            if hasattr(self._server, "__aenter__"):
-                await stack.enter_async_context(self._server)
-            if hasattr(self._server, "inspect_cluster"):
-                await self._server.inspect_cluster(self._client)
-            if hasattr(self._server, "replace_authority"):
-                self._server.replace_authority = self._replace_authority
-            addresses = self._server(self.fn)
+            if hasattr(self.server, "__aenter__"):
+                await stack.enter_async_context(self.server)
+            if hasattr(self.server, "inspect_cluster"):
+                await self.server.inspect_cluster(self._client)
+            if hasattr(self.server, "replace_authority"):
+                self.server.replace_authority = self._replace_authority
+            addresses = self.server(self.fn)
             if not hasattr(addresses, "__aiter__"):
                 text = "must be an async generator function, or a callable that returns an async iterator"
-                raise ConfigError(f"settings.admission.server {text}, not {self._server!r}.")
+                raise ConfigError(f"settings.admission.server {text}, not {self.server!r}.")
             if hasattr(addresses, "aclose"):
                 await stack.enter_async_context(contextlib.aclosing(addresses))
             async for address in addresses:

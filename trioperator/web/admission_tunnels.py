@@ -14,7 +14,8 @@ import trio
 from trioperator.errors import ConfigError
 from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn, WebhookServerProtocol
 from trioperator.logs import get_logger
-from trioperator.web.admission_server import WebhookServer, recognize_cluster
+from trioperator.web.admission_server import WebhookServer
+from trioperator.web.admission_variants import recognize_cluster
 
 if TYPE_CHECKING:
     from trioperator.kube.client import Client
