@@ -14,13 +14,15 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.coordination.test_peering import peering, peering_crd
-from tests.runtime.conftest import CRD, Bench
+from tests.runtime.conftest import CRD, Bench, widget
 from tests.web.admission import sleeping_server
+from tests.web.conversions import definition
 from tests.web.test_health import get
 from trioperator.apiserver import Cluster
 from trioperator.coordination.leadership import Leadership
 from trioperator.coordination.peering import Peering
 from trioperator.coordination.shards import Shards
+from trioperator.handling.webhook_configuration import build_conversion_strategy
 from trioperator.kube.client import Client
 from trioperator.recorder.recorder import EventRecorder
 from trioperator.runtime.reflector import Reflector
@@ -145,6 +147,19 @@ async def test_a_kind_that_must_not_be_listed_is_shown_and_holds_up_nothing(
         await trio.sleep(50)
         await trio.sleep(2000)
         assert (await probes.ask("livez"))[0] == 200  # the server responds: a restart would not help
+
+
+async def test_a_kind_that_nobody_converts_holds_up_nothing_as_only_ready_pods_are_asked_to_convert_it(
+    bench: Bench, plan: FaultPlan, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.cluster.create(widget("stored"))
+    service = {"namespace": "default", "name": "it-webhooks", "path": "/convert"}
+    conversion = build_conversion_strategy({"service": service})
+    await bench.cluster.apply(definition("v1", "v2", storage="v1", conversion=conversion))
+    async with running(bench, plan, caplog) as probes:
+        status, lines = await probes.ask("readyz")
+        assert status == 200
+        assert "[+]watch widgets.v2.example.com ok, but it cannot be watched (HTTP 500)" in lines
 
 
 async def test_a_standby_is_live_and_ready(

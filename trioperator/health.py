@@ -80,5 +80,9 @@ class Health:
 
 
 def _is_listed(reflector: Reflector) -> bool:
-    """Check whether the operator need not wait for a first list: it is complete, or the server does not allow it."""
-    return reflector.is_synced or reflector.is_refused
+    """Check whether the operator need not wait for a first list: it is complete, or the server does not allow it.
+
+    If objects cannot be converted, it must not wait either: Services pass reviews on to ready pods only, and perhaps
+    this is the one that converts them.
+    """
+    return reflector.is_synced or reflector.is_refused or reflector.is_unconverted

@@ -41,6 +41,8 @@ _TOO_SHORT = 1.0
 _LONG_ENOUGH = 30.0
 # How many objects that cannot be read are remembered, as they are reported once.
 _MAX_REPORTED = 1000
+# In the message of a server that cannot call a conversion webhook.
+_CONVERSION: Final = "conversion webhook for "
 # After so many failures in a row a first list counts as refused, if the server says that there is none to be had; and
 # as unavailable (for minutes), whatever the errors are.
 _REFUSED, _UNAVAILABLE = 3, 10
@@ -99,6 +101,12 @@ class Reflector:
     def is_refused(self) -> bool:
         """Whether the server does not serve the collection, or not to this user."""
         return self.trouble is not None and _is_refusal(self.trouble)
+
+    @property
+    def is_unconverted(self) -> bool:
+        """Whether the server cannot convert the objects, as their conversion webhook does not answer."""
+        trouble = self.trouble
+        return isinstance(trouble, ApiError) and trouble.status == 500 and _CONVERSION in trouble.message
 
     @property
     def period(self) -> float:
