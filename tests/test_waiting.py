@@ -49,6 +49,7 @@ SLEEPS: Final = {
     "trioperator.testing.crashes._Play.run": "the time for what an operator still does after a scenario",
     "trioperator.testing.operator_runner.OperatorRunner.assert_converged": "the time in which nothing must be written",
     "trioperator.testing.operator_runner.OperatorRunner.assert_idempotent": "the same, after a restart",
+    "trioperator.testing.webhooks.MemoryWebhookServer.__call__": "for its cancellation",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
     "trioperator.web.admission_server.WebhookServer._serve": "for its cancellation",

@@ -151,6 +151,8 @@ def build_admission(
     reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo)
     converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
     admission = Admission(client, plan.settings.admission, reviewer, converter)
+    if plan.replace_webhook_server is not None:
+        admission.server = plan.replace_webhook_server(admission.server)
     if instruments is not None:
         ids = [handler.id for handler in handlers]
         admission.fn = instruments.count_reviews(admission, ids, converts=bool(conversions))

@@ -46,4 +46,5 @@ class Plan:
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True
+    replace_webhook_server: Callable[[Any], Any] | None = None  # returns that of tests
     instruments: Callable[..., Instruments] | None = None  # makes those of tests; default: only if something is counted

@@ -92,6 +92,7 @@ class Cluster:
         self._gate = Gate(self._state, users=tokens or {}, authorization=authorization)
         self.ca_certificates: dict[str, str] = {}  # by server URL: PEM in base64, or ""
         webhook_client = WebhookClient(services=services, transports=webhooks)
+        self.webhooks = webhook_client.transports  # by hosts
         self.api = Api(
             self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, webhook_client=webhook_client
         )
@@ -317,7 +318,8 @@ class Cluster:
             name = str(meta.get("name") or "")
             place = self._namespace(kind, namespace or meta.get("namespace"))
             if kind.key(place, name) in self._state.table(kind).objects:
-                results.append(await self.patch(kind.qualified, name, obj, place))
+                version = ".".join(filter(None, (kind.plural, kind.version, kind.group)))  # that of the manifest
+                results.append(await self.patch(version, name, obj, place))
             else:
                 results.append(await self.create(obj, place))
         return results

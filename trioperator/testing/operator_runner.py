@@ -24,6 +24,7 @@ from trioperator.testing.records import Call, LogLine, Records, Write
 from trioperator.testing.sources import Source, fresh_registry, gather_handlers
 from trioperator.testing.verdict import Expectations, describe_stuck, describe_tasks, find_system_tasks
 from trioperator.testing.waiting import eventually
+from trioperator.testing.webhooks import serve_in_virtual_time
 
 __all__ = ["OperatorRunner", "open_runner", "open_unchecked_runner"]
 
@@ -253,7 +254,10 @@ class OperatorRunner:
             options.setdefault("transport", self.cluster.transport())
         if sources or "registry" not in options:
             options["registry"] = gather_handlers(sources, self._registry)
-        return make_plan(**options)
+        plan = make_plan(**options)
+        if "connection" not in given:
+            plan.replace_webhook_server = functools.partial(serve_in_virtual_time, self.cluster)
+        return plan
 
 
 class _Run:

@@ -63,7 +63,7 @@ class WebhookClient:
         transports: Mapping[str, httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         self._services = dict(services or {})
-        self._transports = dict(transports or {})
+        self.transports = dict(transports or {})
         self._clients: dict[tuple[str, str], httpx.AsyncClient] = {}
         self._calls = 0  # at this moment
 
@@ -98,7 +98,7 @@ class WebhookClient:
     def _place(self, config: ClientConfig, shown: str) -> tuple[str, str]:
         """Return the URL to call, and the name that the certificate must have if it is not that of the URL."""
         parts = urlsplit(shown)
-        if not config.service or parts.hostname in self._transports:
+        if not config.service or parts.hostname in self.transports:
             return shown, ""
         known = self._services.get(config.service)
         if known is None:
@@ -112,7 +112,7 @@ class WebhookClient:
     def _client(self, ca_bundle: str, host: str) -> httpx.AsyncClient:
         import httpx
 
-        transport = self._transports.get(host)
+        transport = self.transports.get(host)
         is_local = host in _LOCAL
         key = (host, "") if transport is not None else ("local" if is_local else "", ca_bundle)
         client = self._clients.get(key)

@@ -1,0 +1,59 @@
+"""Webhooks in virtual time: the API server of a test calls its operator in memory, as sockets take real time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import trio
+from trio.testing import MockClock
+
+from trioperator.apiserver import Cluster
+from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
+from trioperator.web.admission_app import AdmissionApp
+from trioperator.web.admission_server import WebhookServer
+from trioperator.web.http1 import Request
+
+__all__ = ["MemoryWebhookServer", "serve_in_virtual_time"]
+
+
+def serve_in_virtual_time(cluster: Cluster, server: Any) -> Any:
+    """Return the webhook server for an operator on the cluster: one in memory in place of a WebhookServer.
+
+    Others are returned as they are, and so are all while time is real.
+    """
+    if not (isinstance(server, WebhookServer) and isinstance(trio.lowlevel.current_clock(), MockClock)):
+        return server
+    host = f"operator{len(cluster.webhooks)}.webhooks.test"
+    made = cluster.webhooks[host] = MemoryWebhookServer(host)
+    return made
+
+
+class MemoryWebhookServer(httpx.AsyncBaseTransport):
+    """Webhook server in memory: a server for the operator, and the way to it for the API server."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._app: AdmissionApp | None = None
+
+    async def __call__(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
+        """Serve reviews by *fn* until cancelled; yield the address."""
+        self._app = AdmissionApp(fn, "")
+        try:
+            yield {"url": f"https://{self._host}"}
+            await trio.sleep_forever()
+        finally:
+            self._app = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a review to the operator. Raises ConnectError while it does not run."""
+        if self._app is None:
+            raise httpx.ConnectError("The operator does not run.")
+        url, body = request.url, await request.aread()
+        query, headers = url.query.decode(), {key.title(): value for key, value in request.headers.items()}
+        asked = Request(method=request.method, path=url.path, query=query, headers=headers, body=body)
+        response = await self._app(asked)
+        return httpx.Response(
+            response.status, content=response.body, headers={"Content-Type": "application/json"}, request=request
+        )
