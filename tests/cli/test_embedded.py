@@ -99,6 +99,33 @@ class TestRunEmbedded:
             trioperator.set_default_registry(before)
         assert operator.before == ["kopfexamples.kopf.dev", "things.kopf.dev"]
 
+    async def test_what_reloads_defines_the_kinds_of_classes_whenever_they_change(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        before = trioperator.get_default_registry()
+        fields: list[list[str]] = []
+
+        async def operate(*, define_kinds: Any, transport: httpx.AsyncBaseTransport, **_: Any) -> None:
+            for names in (["one"], ["one"], ["one", "two"]):
+                trioperator.set_default_registry(trioperator.OperatorRegistry())
+                spec = msgspec.defstruct("Spec", [(name, str) for name in names])
+                crds.kind("kopf.dev/v1")(msgspec.defstruct("Thing", [("spec", spec)]))
+                await define_kinds()
+                async with httpx.AsyncClient(transport=transport, base_url="http://embedded") as client:
+                    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.kopf.dev"
+                    [version] = (await client.get(path)).json()["spec"]["versions"]
+                fields.append(list(version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]))
+
+        try:
+            with trio.fail_after(60):
+                await run_embedded(operate, [], reloads=True)
+        finally:
+            trioperator.set_default_registry(before)
+        assert fields == [["one"], ["one"], ["one", "two"]]
+        applied = "Applied CustomResourceDefinition things.kopf.dev (document 1 of the classes)."
+        assert caplog.messages.count(applied) == 2
+
     async def test_clients_in_the_process_use_it_while_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", "/of/the/user")
         operator = Operator()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import trio
 
@@ -25,6 +27,7 @@ async def run_embedded(
     manifests: Sequence[Manifest],
     *,
     load: Callable[[], object] | None = None,
+    reloads: bool = False,
     port: int = 0,
     controllers: Sequence[str] = (),
     ready_flag: Flag | None = None,
@@ -34,9 +37,11 @@ async def run_embedded(
     *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers: ``$KUBECONFIG`` is set
     by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
     namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created;
-    then *ready_flag* is set. Kinds that classes declare are defined, too, unless the manifests do that. Raises what
-    these functions raise, and ConfigError for manifests that the API server rejects and for controllers that do not
-    exist.
+    then *ready_flag* is set. Kinds that classes declare are defined, too, unless the manifests do that. If *operate*
+    *reloads* the handlers, it gets a function *define_kinds* that defines those of the classes that are loaded.
+
+    Raises what these functions raise, and ConfigError for manifests that the API server rejects and for controllers
+    that do not exist.
     """
     cluster = Cluster(log_limit=0)  # nothing here reads its requests
     ready = trio.Event()
@@ -46,13 +51,16 @@ async def run_embedded(
         url = str(await server.start(_serve, cluster, port))
         with _kubeconfig(cluster, url) as path:
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
+            define_kinds = functools.partial(_define_kinds, cluster, early, {})
+            options: dict[str, Any] = {"define_kinds": define_kinds} if reloads else {}
             if load is not None:
                 load()
-            await apply_manifests(cluster, [*early, *find_declared(early)])
+            await apply_manifests(cluster, early)
+            await define_kinds()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_apply_when, ready, cluster, late, ready_flag, name="manifests")
                 connection = load_connection([path])  # which its handlers can pass on to other clients
-                await operate(transport=cluster.transport(), connection=connection, ready_flag=ready)
+                await operate(transport=cluster.transport(), connection=connection, ready_flag=ready, **options)
                 nursery.cancel_scope.cancel(reason="operator ended")
         server.cancel_scope.cancel(reason="operator ended")
 
@@ -87,6 +95,13 @@ def _kubeconfig(cluster: Cluster, url: str) -> Iterator[str]:
             del os.environ["KUBECONFIG"]
             if before is not None:
                 os.environ["KUBECONFIG"] = before
+
+
+async def _define_kinds(cluster: Cluster, given: Sequence[Manifest], defined: dict[str, Mapping[str, Any]]) -> None:
+    """Apply the CRDs of the kinds that classes declare, unless manifests do that, if they have changed."""
+    changed = [each for each in find_declared(given) if defined.get(each.content["metadata"]["name"]) != each.content]
+    await apply_manifests(cluster, changed)
+    defined.update({each.content["metadata"]["name"]: each.content for each in changed})
 
 
 async def _apply_when(ready: trio.Event, cluster: Cluster, manifests: Sequence[Manifest], flag: Flag | None) -> None:

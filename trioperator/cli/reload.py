@@ -48,17 +48,20 @@ class Reloader:
         self._files, self._modules = options.files, options.modules
         self._paths = tuple(map(os.path.abspath, options.files))
         self._registry = controls.registry
+        self._define_kinds: Callable[[], Awaitable[None]] | None = None
         self._settings = controls.settings
         self._interrupted = trio.Event()
         self._stop_flags = [flag for flag in (controls.stop_flag, self._interrupted) if flag is not None]
         self._kept = frozenset(sys.modules)
         self._path = tuple(sys.path)
 
-    async def run(self, **options: Any) -> None:
+    async def run(self, *, define_kinds: Callable[[], Awaitable[None]] | None = None, **options: Any) -> None:
         """Run operators, with these options in addition, until one ends for another reason than a changed file.
 
-        Errors are logged; then the next change is waited for.
+        Before each, *define_kinds* defines the kinds of its classes. Errors are logged; then the next change is waited
+        for.
         """
+        self._define_kinds = define_kinds
         writing, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it is not as new as it looks for a second
         try:
             with self._receive_signals() as signals:
@@ -130,6 +133,8 @@ class Reloader:
         settings: OperatorSettings = keywords.get("settings") or self._settings or OperatorSettings()
         try:
             with run.scope:
+                if self._define_kinds is not None:
+                    await self._define_kinds()
                 await self._operate(**{**options, "settings": settings.copy(), "stop_flag": run.stopping})
         except Exception as error:  # noqa: BLE001 -- it is reported, and may be corrected
             report_failure(error, _logger)

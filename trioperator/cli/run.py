@@ -357,5 +357,5 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
     from trioperator.cli.manifests import load_manifests
 
     server = options.embedded
-    run = functools.partial(run_embedded, operate, load_manifests(server.manifests), load=load)
+    run = functools.partial(run_embedded, operate, load_manifests(server.manifests), load=load, reloads=options.reload)
     trio.run(functools.partial(run, port=server.port, controllers=server.controllers, ready_flag=controls.ready_flag))
