@@ -29,18 +29,15 @@ def test_a_new_project_is_checked_tested_and_run(
     assert (made.returncode, made.stderr) == (0, "")
     assert "cd my-database" in made.stdout
     root = tmp_path / "my-database"
-    [crd] = load(root / "crds" / "policies.yaml")
-    assert crd["spec"]["scope"] == "Cluster"
-    assert load(root / "deploy" / "crds.yaml") == [crd]
+    [crd] = load(root / "deploy" / "crds.yaml")
+    assert (crd["metadata"]["name"], crd["spec"]["scope"]) == ("policies.db.example.org", "Cluster")
     [deployment] = load(root / "deploy" / "deployment.yaml")[:1]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "my-database"
     assert "--module=my_database.handlers" in container["args"]
 
     environment["PYTHONPATH"] = os.pathsep.join([str(root), environment["PYTHONPATH"]])  # in place of pip install -e
-    checked = run(
-        "check", "-m", "my_database.handlers", "--manifests", root / "crds", PYTHONPATH=environment["PYTHONPATH"]
-    )
+    checked = run("check", "-m", "my_database.handlers", PYTHONPATH=environment["PYTHONPATH"])
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "2 handlers, no problems." in checked.stdout
 
@@ -56,8 +53,7 @@ def test_a_new_project_is_checked_tested_and_run(
     assert tested.returncode == 0, tested.stdout
     assert "3 passed" in tested.stdout
 
-    apply = ("--apply", root / "crds", "--apply", root / "examples")
-    process = start("run", "-m", "my_database.handlers", "--embedded", *apply)
+    process = start("run", "-m", "my_database.handlers", "--embedded", "--apply", root / "examples")
     assert "[example] Greeted world." in read_until(process, "Greeted world.")
     process.send_signal(signal.SIGINT)
     read_rest(process)

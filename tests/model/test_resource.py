@@ -174,6 +174,7 @@ class TestParsing:
 
     def test_its_string_is_what_it_selects(self) -> None:
         assert str(Selector.parse("apps", "v1", "deployments")) == "apps/v1/deployments"
+        assert str(Selector.parse(group="apps", version="v1", plural="deployments")) == "deployments.v1.apps"
         assert str(Selector.parse(category="all")) == "category=all"
         assert str(Selector.parse("kopf.dev", EVERYTHING)) == "kopf.dev/EVERYTHING"
         assert str(Selector.parse(is_kex)) == "is_kex"

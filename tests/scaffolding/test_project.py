@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ast
+import pathlib
 import tomllib
 
 import pytest
 import yaml
 
+import trioperator
+from tests.cli.conftest import restored_modules
 from trioperator.apiserver import Cluster
+from trioperator.cli.loading import load_file
+from trioperator.crds.definitions import collect_definitions
 from trioperator.errors import ConfigError
 from trioperator.scaffolding import ProjectOptions, render_project
 from trioperator.scaffolding.project import derive_kind
+
+__all__ = ["restored_modules"]
 
 
 def test_the_files_have_the_names_of_the_project() -> None:
@@ -22,10 +29,10 @@ def test_the_files_have_the_names_of_the_project() -> None:
         ".gitignore",
         "Dockerfile",
         "README.md",
-        "crds/policies.yaml",
         "examples/policy.yaml",
         "my_database/__init__.py",
         "my_database/handlers.py",
+        "my_database/kinds.py",
         "pyproject.toml",
         "tests/test_handlers.py",
     }
@@ -39,10 +46,22 @@ def test_the_files_have_the_names_of_the_project() -> None:
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
-async def test_the_kind_is_accepted_by_an_api_server_and_so_is_the_example(namespaced: bool) -> None:
+async def test_the_kind_is_accepted_by_an_api_server_and_so_is_the_example(
+    namespaced: bool, tmp_path: pathlib.Path, restored_modules: None
+) -> None:
     files = render_project(ProjectOptions(name="it-is", kind="Box", group="a.example.com", namespaced=namespaced))
+    path = tmp_path / "kinds_of_it_is.py"
+    path.write_text(files["it_is/kinds.py"])
+    before, registry = trioperator.get_default_registry(), trioperator.OperatorRegistry()
+    trioperator.set_default_registry(registry)
+    try:
+        load_file(str(path))
+    finally:
+        trioperator.set_default_registry(before)
+    [definition] = collect_definitions(registry)
+    assert definition["metadata"]["name"] == f"{ProjectOptions(name='it-is', kind='Box').plural}.a.example.com"
     cluster = Cluster()
-    await cluster.apply(yaml.safe_load(files["crds/boxes.yaml"]))
+    await cluster.apply(definition)
     created = await cluster.create(yaml.safe_load(files["examples/box.yaml"]))
     assert ("namespace" in created["metadata"]) is namespaced
 

@@ -50,7 +50,7 @@ def new(name: Name, kind: Kind = None, group: Group = "example.com", namespaced:
     typer.echo(
         f"Made the project {name}, with {count} files. Its README has the next steps:\n\n"
         f"    cd {name}\n    pip install -e '.[dev]'\n"
-        f"    trioperator check -m {options.package}.handlers --manifests crds\n    pytest"
+        f"    trioperator check -m {options.package}.handlers\n    pytest"
     )
 
 
@@ -83,5 +83,5 @@ def _render_deployment(options: ProjectOptions) -> dict[str, str]:
     account = (options.name, options.name)
     rbac = RbacOptions(modules=modules, standalone=True, name=options.name, account=account)
     deployment = DeploymentOptions(name=options.name, namespace=options.name, image=options.name, modules=modules)
-    request = DeploymentRequest(rbac=rbac, deployment=deployment, crds=("crds",))
+    request = DeploymentRequest(rbac=rbac, deployment=deployment)
     return {name: render(objects) for name, objects in make_base(deployment, load_parts(request)).items()}

@@ -172,6 +172,8 @@ class Selector:
                 raise TypeError(f"A resource selector has an empty {key}: omit it to match any.")
 
     def __str__(self) -> str:
+        if self.plural is not None and self.group and self.version:
+            return f"{self.plural}.{self.version}.{self.group}"  # as for kubectl
         where = "/".join(part for part in (self.group, self.version) if part)
         name = next(
             (

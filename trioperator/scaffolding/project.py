@@ -24,9 +24,9 @@ _PATHS: Final = {
     "dockerignore": ".dockerignore",
     "Dockerfile": "Dockerfile",
     "ci.yaml": ".github/workflows/ci.yaml",
-    "crd.yaml": "crds/@@plural@@.yaml",
     "example.yaml": "examples/@@singular@@.yaml",
     "init.py": "@@package@@/__init__.py",
+    "kinds.py": "@@package@@/kinds.py",
     "handlers.py": "@@package@@/handlers.py",
     "test_handlers.py": "tests/test_handlers.py",
 }
@@ -36,7 +36,7 @@ _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,59}")
 _GROUP: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 _MAX_GROUP: Final = 150
 # Modules that a package of this name would hide, or be hidden by.
-_TAKEN: Final = frozenset({"trioperator", "trio", "tests", "crds", "deploy", "examples", *sys.stdlib_module_names})
+_TAKEN: Final = frozenset({"trioperator", "trio", "tests", "deploy", "examples", *sys.stdlib_module_names})
 
 
 class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
             "singular": self.kind.lower(),
             "plural": self.plural,
             "group": self.group,
-            "scope": "Namespaced" if self.namespaced else "Cluster",
+            "scope": "" if self.namespaced else "\n    namespaced=False,",
             "version": __version__,
         }
 
