@@ -19,11 +19,12 @@ class Program:
     def output(self) -> str:
         return self.log.read_text()
 
-    def wait_for(self, text: str, *, seconds: float = 120, count: int = 1) -> str:
+    def wait_for(self, text: str, *, seconds: float = 120, count: int = 1, after: int = 0) -> str:
+        """Wait until the output has a text so many times *after* a position; return the output."""
         deadline = time.monotonic() + seconds
-        while self.output.count(text) < count:
+        while self.output[after:].count(text) < count:
             assert time.monotonic() < deadline, f"{text!r} is not logged in:\n{self.output}"
-            assert self.process.poll() is None or self.output.count(text) >= count, self.output
+            assert self.process.poll() is None or self.output[after:].count(text) >= count, self.output
             time.sleep(0.05)
         return self.output
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -80,7 +80,23 @@ class Deployed:
         self._controlplane.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
         self._controlplane.apply(*self.manifests)
 
-    def start(self) -> Program:
+    def redirect_webhooks(self, port: int) -> None:
+        """Let the Service of webhooks be a port of this machine, as there is no network of Services."""
+        self.webhooks = port
+        for manifest in self.manifests:
+            if manifest["kind"] == "Service":
+                manifest["spec"] = {"type": "ExternalName", "externalName": "localhost"}
+            elif "conversion" in manifest.get("spec", {}):
+                manifest["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"] = port
+
+    def start(
+        self,
+        command: Sequence[str] = (sys.executable, "-m", "trioperator", "run"),
+        *,
+        environ: Mapping[str, str] = os.environ,
+        workdir: pathlib.Path | None = None,
+        log: pathlib.Path | None = None,
+    ) -> Program:
         """Start the operator with the arguments and the environment of its container, as its service account."""
         [container] = self.deployment["spec"]["template"]["spec"]["containers"]
         arguments = [
@@ -90,14 +106,16 @@ class Deployed:
         ]
         variables = {each["name"]: each.get("value", "a-pod") for each in container.get("env", ())}
         variables |= {"WEBHOOKS_PORT": str(self.webhooks), "CERTIFICATES": str(self._folder)}
-        log = self._folder / "log.txt"
+        here = {"TRIOPERATOR_WEBHOOKS_PORT": str(self.webhooks), "TRIOPERATOR_WEBHOOKS_CERTIFICATES": str(self._folder)}
+        variables |= {name: value for name, value in here.items() if name in variables}
+        log = log or self._folder / "log.txt"
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trioperator", "run", *arguments],
+                [*command, *arguments],
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                cwd=self._folder,
-                env={**os.environ, **variables, "KUBECONFIG": str(self._write_kubeconfig())},
+                cwd=workdir or self._folder,
+                env={**environ, **variables, "KUBECONFIG": str(self._write_kubeconfig())},
             )
         return Program(self._process, log)
 
