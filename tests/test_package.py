@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import pathlib
@@ -9,23 +10,68 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import trioperator
 from tests.package import ROOT, find_differences, run_operator
 
+#: Extras for users, not for work on the project.
+EXTRAS: Final = frozenset({"cel", "kopf", "ngrok", "re2", "reload", "testing", "tracing"})
+#: Packages that are imported, and why they are not declared.
+EXCUSED: Final = {
+    "click": "programs that have it may use its options",
+    "sniffio": "Trio depends on it",
+    "typing_extensions": "type checkers have it",
+}
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Return the wheel of the repository."""
+    """Return the wheel of the repository, which is built from the source distribution, as releases are."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={folder}"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    build(ROOT, folder, target="sdist")
+    [source] = folder.glob("*.tar.gz")
+    shutil.unpack_archive(source, folder / "source", filter="data")
+    [root] = (folder / "source").iterdir()
+    build(root, folder, target="wheel")
     [wheel] = folder.glob("*.whl")
     return wheel
+
+
+def build(root: pathlib.Path, folder: pathlib.Path, *, target: str) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", f"--target={target}", f"--directory={folder}"]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+
+
+def find_imports(text: str) -> set[str]:
+    """Return the packages of others that a module imports, at any time."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return found
+
+
+def test_the_package_imports_only_what_it_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [line for name, lines in project["optional-dependencies"].items() if name in EXTRAS for line in lines]
+    declared = {canonicalize_name(Requirement(line).name) for line in (*project["dependencies"], *extras)}
+    homes = importlib.metadata.packages_distributions().items()
+    known = {name for name, found in homes if declared & {canonicalize_name(each) for each in found}}
+    known |= {"trioperator", *sys.stdlib_module_names, *EXCUSED}
+    for path in (ROOT / "trioperator").rglob("*.py"):
+        text = path.read_text()
+        if set(re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)) - known:  # perhaps only in an example
+            assert find_imports(text) - known == set(), path
 
 
 def test_the_wheel_has_all_files_of_the_package_and_nothing_else(wheel: pathlib.Path) -> None:
