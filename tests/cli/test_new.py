@@ -1,10 +1,9 @@
-"""Tests for :mod:`trioperator.cli.new`: the way of a new user, from an empty folder."""
+"""Tests for :mod:`trioperator.cli.new`. The whole way of a new user is in tests/e2e/test_first_project.py."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,19 +11,14 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from tests.cli.test_run import read_rest, read_until
-
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
-Start: TypeAlias = Callable[..., subprocess.Popen[str]]
 
 
 def load(path: pathlib.Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
-def test_a_new_project_is_checked_tested_and_run(
-    run: Run, start: Start, environment: dict[str, str], tmp_path: pathlib.Path
-) -> None:
+def test_a_new_project_is_checked_and_tested(run: Run, environment: dict[str, str], tmp_path: pathlib.Path) -> None:
     made = run("new", "my-database", "--kind", "Policy", "--group", "db.example.org", "--cluster-scoped")
     assert (made.returncode, made.stderr) == (0, "")
     assert "cd my-database" in made.stdout
@@ -52,12 +46,6 @@ def test_a_new_project_is_checked_tested_and_run(
     )
     assert tested.returncode == 0, tested.stdout
     assert "3 passed" in tested.stdout
-
-    process = start("run", "-m", "my_database.handlers", "--embedded", "--apply", root / "examples")
-    assert "[example] Greeted world." in read_until(process, "Greeted world.")
-    process.send_signal(signal.SIGINT)
-    read_rest(process)
-    assert process.returncode == 0
 
 
 def test_nothing_is_overwritten(run: Run, tmp_path: pathlib.Path) -> None:

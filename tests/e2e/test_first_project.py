@@ -37,7 +37,7 @@ _FILE: Final = re.compile(r".*`([\w/.-]+\.\w+)`:$")
 #: What this machine cannot do.
 _SKIPPED: Final = ("docker build ", "docker push ")
 #: There is no registry here: everything is installed already, next to the virtual environment.
-_OFFLINE: Final = "--quiet --no-index --no-deps --no-build-isolation --no-compile --disable-pip-version-check"
+_OFFLINE: Final = "--quiet --no-index --no-deps --no-build-isolation --disable-pip-version-check"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,8 @@ class Shell:
             case ["kubectl", *_]:
                 self._await(command, output)
             case _:
-                found = self._run(command.replace("pip install", f"pip install {_OFFLINE}"))
+                command = command.replace("pip wheel", f"pip wheel {_OFFLINE}")
+                found = self._run(command.replace("pip install", f"pip install --no-compile {_OFFLINE}"))
                 assert found.returncode == 0, f"{command}: {found.stdout}{found.stderr}"
                 assert found.stdout == output or not (output or command.startswith("trioperator crds")), found.stdout
 
