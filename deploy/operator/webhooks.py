@@ -1,23 +1,11 @@
-"""Admission control for the operator of the image, with a certificate that is mounted."""
-
-import os
-import pathlib
+"""Admission control for the operator of the image."""
 
 import trioperator
-
-# Elsewhere than in the pod, for tests.
-CERTIFICATES = pathlib.Path(os.environ.get("CERTIFICATES", "/certificates"))
-PORT = int(os.environ.get("WEBHOOKS_PORT", "9443"))
 
 
 @trioperator.on.startup()
 async def configure(settings: trioperator.OperatorSettings) -> None:
-    settings.admission.server = trioperator.WebhookServer(
-        addr="0.0.0.0",
-        port=PORT,
-        certfile=CERTIFICATES / "tls.crt",
-        pkeyfile=CERTIFICATES / "tls.key",
-    )
+    settings.admission.server = trioperator.WebhookAutoServer()
 
 
 @trioperator.on.validate("kopf.dev", "v1", "kopfexamples", operations=["CREATE", "UPDATE"])
