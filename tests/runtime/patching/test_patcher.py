@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx
+import hypothesis
 import msgspec
 import pytest
 import trio
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import trioperator
@@ -92,8 +95,8 @@ class Harness:
         return [f"{r.method}{' status' if r.subresource else ''}" for r in sent]
 
 
-@pytest.fixture
-async def harness(cluster: Cluster) -> AsyncIterator[Harness]:
+@contextlib.asynccontextmanager
+async def open_harness(cluster: Cluster) -> AsyncIterator[Harness]:
     await cluster.apply([CRD, PLAIN_CRD])
     plan = FaultPlan()
     settings = trioperator.OperatorSettings()
@@ -103,6 +106,12 @@ async def harness(cluster: Cluster) -> AsyncIterator[Harness]:
     async with open_client(lambda: info, settings=settings, transport=admission) as client:
         harness = Harness(cluster, plan, client, settings)
         admission.rejected = harness.rejected
+        yield harness
+
+
+@pytest.fixture
+async def harness(cluster: Cluster) -> AsyncIterator[Harness]:
+    async with open_harness(cluster) as harness:
         yield harness
 
 
@@ -696,3 +705,66 @@ async def test_observers_are_notified_of_the_response_with_what_was_contributed_
     await harness.store(state, NOTE)
     assert notified == [(await harness.get(), {"spec": {"later": 1}})]
     assert harness.pending.get(state) == {"spec": {"later": 1}}
+
+
+# Whatever happens.
+
+PLACES = st.frozensets(st.sampled_from(["spec", "status"]))
+#: A contribution: what it merges into, what its function changes; then one attempt to store it with the others, in
+#: which a patch goes wrong after so many. Before it, somebody else may change the object, and the operator notice that.
+STEPS = st.lists(
+    st.tuples(
+        PLACES,
+        PLACES,
+        st.sampled_from([None, Fault.lose_answer(), Fault.status(503)]),
+        st.integers(0, 2),
+        st.booleans(),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(steps=STEPS, status=st.booleans())
+def test_everything_is_stored_once_and_in_order_whatever_is_lost(steps: Sequence[Any], status: bool) -> None:
+    trio.run(store_steps, steps, status, clock=MockClock(autojump_threshold=0))
+
+
+async def store_steps(steps: Sequence[Any], status: bool) -> None:
+    plural = "widgets" if status else "gadgets"
+    async with open_harness(Cluster(seed=0)) as harness:
+        state = await harness.make(status=status)
+        for number, (merged, changed, fault, skip, is_foreign, is_known) in enumerate(steps):
+            harness.contribute(state, {place: {"merged": number} for place in merged}, log(number, changed))
+            if is_foreign:
+                await harness.cluster.patch(plural, "w", {"spec": {"others": number}})
+            if is_known:
+                state.update(await harness.get(plural))
+            harness.plan.clear()
+            if fault is not None:
+                harness.plan.add(fault, method="PATCH", skip=skip, times=1)
+            with contextlib.suppress(trioperator.errors.TrioperatorError):
+                await harness.store(state, NOTE)
+        harness.plan.clear()
+        await harness.store(state, NOTE)
+        body = await harness.get(plural)
+    for place in ("spec", "status"):
+        found = body.get(place, {})
+        assert found.get("log", []) == [number for number, step in enumerate(steps) if place in step[1]]
+        assert found.get("merged") == max(
+            (number for number, step in enumerate(steps) if place in step[0]), default=None
+        )
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert not harness.pending.get(state)
+
+
+def log(number: int, places: frozenset[str]) -> Any:
+    """Return a function that adds a number to a list in each of these places."""
+
+    def fn(body: dict[str, Any]) -> None:
+        for place in places:
+            body.setdefault(place, {}).setdefault("log", []).append(number)
+
+    return fn
