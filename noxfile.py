@@ -116,7 +116,8 @@ def docs(session: nox.Session) -> None:
     session.install("-e", ".[docs]")
     builder = session.posargs[0] if session.posargs else "html"
     strict = ["--fail-on-warning", "--keep-going", "--fresh-env", "--quiet"]
-    session.run("sphinx-build", *strict, f"--builder={builder}", "--conf-dir=docs/site", ".", "build/site")
+    target = "build/site" if builder == "html" else f"build/{builder}"
+    session.run("sphinx-build", *strict, f"--builder={builder}", "--conf-dir=docs/site", ".", target)
 
 
 @nox.session
