@@ -130,6 +130,32 @@ async def test_messages_of_object_loggers_are_posted_by_default(
     ]
 
 
+async def test_what_a_filter_of_the_standard_library_drops_is_not_posted(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    objects = logging.getLogger("trioperator.objects")
+
+    def without_successes(record: logging.LogRecord) -> bool:
+        return "succeeded" not in record.getMessage()
+
+    @on.startup(registry=bench.registry)
+    async def configure(**_: Any) -> None:
+        objects.addFilter(without_successes)
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(logger: trioperator.Logger, **_: Any) -> None:
+        logger.info("kept")
+
+    try:
+        async with bench.running():
+            await bench.cluster.create(widget())
+            await settle(10)
+    finally:
+        objects.removeFilter(without_successes)
+    assert [event["message"] for event in await bench.cluster.list("events")] == ["kept"]
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "messages"),
     [

@@ -48,3 +48,30 @@ async def test_a_combined_storage_that_fails_while_a_handler_may_be_interrupted_
         storage.armed = False
         await settle(60)
     assert sizes
+
+
+async def test_an_operator_moves_to_another_storage_without_handling_objects_again(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    called: list[str] = []
+    in_status = trioperator.StatusDiffBaseStorage(field="status.lastHandled")
+    in_annotations = trioperator.AnnotationsDiffBaseStorage()
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: object) -> None:
+        called.append("create")
+
+    @on.update("widgets", registry=bench.registry)
+    async def update(**_: object) -> None:
+        called.append("update")
+
+    await bench.cluster.create(widget(size=1))
+    for storage in (in_annotations, trioperator.MultiDiffBaseStorage([in_status, in_annotations]), in_status):
+        bench.settings.persistence.diffbase_storage = storage
+        async with bench.running():
+            await settle(1)
+            if storage is not in_status:
+                await bench.cluster.patch("widgets", "w", {"metadata": {"labels": {"moved": str(len(called))}}})
+            await settle(1)
+    assert called == ["create", "update", "update"]
+    assert "lastHandled" in (await bench.cluster.get("widgets", "w"))["status"]
