@@ -20,6 +20,7 @@ from trioperator.handling.admission_options import (
     ConvertOptions,
     MutateOptions,
     ValidateOptions,
+    find_version,
     parse_admission_options,
     parse_conversion_options,
 )
@@ -693,6 +694,8 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     Of the metadata, only labels and annotations may change. An error fails the request that needs the conversion.
     Other versions are reached by the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects
     are also converted from ``v1`` to ``v3``. Declare both directions.
+    With a class that declares a version of the kind as the selector, the function may take and return objects of the
+    classes of both versions: ``def up(body: OldWidget) -> Widget`` (docs/conversion.md).
 
     - ``from_``, ``to``: versions such as ``"v1"``; both are required
     - ``id``: name in logs; default: the function's qualified name
@@ -706,7 +709,9 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     restrictions = parse_conversion_options("on.convert", selector, known)
 
     def register(fn: F) -> F:
-        _registry(known).append(ConversionHandler(**_identity(fn, known, restrictions), **restrictions))
+        model = find_version(_registry(known), selector, known["from_"], fn=fn)
+        identity = _identity(fn, known, {"model": model})
+        _registry(known).append(ConversionHandler(**identity, **restrictions, model=model))
         return fn
 
     return register

@@ -129,7 +129,7 @@ def test_conversions_of_a_kind_that_a_class_declares_are_for_all_versions() -> N
     set_kind(Widget, info)
     handler = convert(Widget, from_="v1", to="v2")
     assert str(handler.selector) == "example.com/widgets"
-    assert (handler.selector.version, handler.model) == (None, None)
+    assert (handler.selector.version, handler.model) == (None, Widget)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trioperator
+from trioperator import crds
 from trioperator.handling.conversion import ConversionHandler, build_converted, find_chain
+from trioperator.handling.registry import OperatorRegistry
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch
 from trioperator.model.resource import Selector
@@ -113,3 +117,59 @@ def test_labels_can_be_removed() -> None:
 def test_what_is_no_object_is_rejected(result: Any, match: str) -> None:
     with pytest.raises(TypeError, match=match):
         build_converted(widget(), result, Patch(), "example.com/v2")
+
+
+UNUSED = OperatorRegistry()
+
+
+class NewSpec(msgspec.Struct):
+    width: int
+    depth: int | None = None
+
+
+@crds.kind("example.com/v2", kind="Widget", storage=True, registry=UNUSED)
+class NewWidget(msgspec.Struct):
+    spec: NewSpec
+    metadata: crds.ObjectMeta = crds.ObjectMeta()
+    status: dict[str, int] | None = None
+
+
+@crds.kind("example.com/v1", kind="Widget", registry=UNUSED)
+class OldWidget(msgspec.Struct):
+    spec: dict[str, int]
+
+
+def test_a_typed_result_is_the_object_with_the_metadata_that_it_had() -> None:
+    result = NewWidget(NewSpec(3), status={"y": 2})
+    after, dropped = build_converted(widget(status={"x": 1}), result, Patch(), "example.com/v2")
+    assert after == {**widget(), "apiVersion": "example.com/v2", "spec": {"width": 3}, "status": {"y": 2}}
+    assert dropped == []
+
+
+def test_a_typed_result_may_change_labels_and_annotations() -> None:
+    metadata = crds.ObjectMeta(name="other", labels={"c": "d"}, annotations={"e": "f"})
+    patch = Patch({"metadata": {"labels": {"g": "h"}}})
+    after, dropped = build_converted(widget(), NewWidget(NewSpec(3), metadata), patch, "example.com/v2")
+    assert after["metadata"] == {
+        **widget()["metadata"],
+        "labels": {"c": "d", "g": "h"},
+        "annotations": {"e": "f"},
+    }
+    assert dropped == ["name"]
+
+
+def test_a_typed_result_of_another_version_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"it is a OldWidget, which is example.com/v1: return example.com/v2"):
+        build_converted(widget(), OldWidget({}), Patch(), "example.com/v2")
+
+
+def test_typed_conversions_need_the_class_of_the_version() -> None:
+    async def up(body: NewWidget) -> None: ...
+
+    async def untyped(body: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"no class declares widgets.v3.example.com: declare it first"):
+        trioperator.on.convert(NewWidget, from_="v3", to="v2", registry=UNUSED)(up)
+    trioperator.on.convert(NewWidget, from_="v3", to="v2", registry=OperatorRegistry())(untyped)
+    with pytest.raises(TypeError, match=r"up has body: NewWidget, but the kind has OldWidget there"):
+        trioperator.on.convert(NewWidget, from_="v1", to="v2", registry=UNUSED)(up)

@@ -157,6 +157,99 @@ async def test_an_object_that_does_not_fit_is_reported_on_it_and_not_retried(
     await eventually(lambda: calls == [5])
 
 
+async def test_sub_handlers_are_typed(cluster: Cluster, operator: OperatorRunner, autojump_clock: object) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def deepest(body: Database) -> None:
+        seen.append(("deepest", body.spec.size))
+
+    @trioperator.on.create(Database)
+    async def create(spec: DatabaseSpec, **_: Any) -> None:
+        for tag in spec.tags:
+
+            @trioperator.subhandler(id=tag)
+            async def declared(spec: DatabaseSpec, tag: str = tag, **_: Any) -> None:
+                seen.append((tag, spec.size))
+                await trioperator.execute(fns=[deepest])
+
+        def registered(spec: DatabaseSpec) -> None:
+            seen.append(("registered", spec.size))
+
+        trioperator.register(registered, id="c")
+
+    await operator.start()
+    await cluster.create(make(size=3, tags=["a", "b"]))
+    await eventually(lambda: len(seen) == 5)
+    assert sorted(seen) == [("a", 3), ("b", 3), ("deepest", 3), ("deepest", 3), ("registered", 3)]
+
+
+def test_filters_take_views_as_objects_that_do_not_fit_are_filtered_too() -> None:
+    def is_big(spec: DatabaseSpec, **_: Any) -> bool:
+        return spec.size > 5
+
+    def is_tagged(value: Any, body: Database | None) -> bool:
+        return body is not None and value
+
+    async def handle(spec: DatabaseSpec) -> None: ...
+
+    for filters in ({"when": is_big}, {"when": trioperator.not_(is_big)}, {"labels": {"a": is_tagged}}):
+        with pytest.raises(TypeError, match=r"(when|labels)=... with typed arguments, .* spec: trioperator.Spec"):
+            trioperator.on.create(Database, registry=UNUSED, **filters)(handle)
+    with pytest.raises(TypeError, match=r"initial_delay=... with typed arguments"):
+        trioperator.daemon(Database, registry=UNUSED, initial_delay=is_big)(handle)
+
+
+async def test_sub_handlers_filters_take_views_too(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: object
+) -> None:
+    errors: list[str] = []
+
+    @trioperator.on.create(Database)
+    async def create() -> None:
+        def when(spec: DatabaseSpec, **_: Any) -> bool:
+            return True
+
+        async def handle() -> None: ...
+
+        with pytest.raises(TypeError, match=r"when=... with typed arguments"):
+            trioperator.register(handle, id="a", when=when)
+        errors.append("a")
+
+    await operator.start()
+    await cluster.create(make(size=3))
+    await eventually(lambda: errors == ["a"])
+
+
+async def test_children_that_are_returned_or_yielded_may_be_typed(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: object
+) -> None:
+    @trioperator.on.reconcile("configmaps", owns=[Database])
+    async def returned(name: str) -> Any:
+        return Database(metadata=crds.ObjectMeta(name=f"{name}-1"), spec=DatabaseSpec(1))
+
+    @trioperator.on.reconcile("secrets", owns=[Database])
+    def yielded(name: str) -> Any:
+        yield Database(metadata=crds.ObjectMeta(name=f"{name}-2"), spec=DatabaseSpec(2))
+
+    @trioperator.on.reconcile(Database, owns=["services"])
+    def typed(spec: DatabaseSpec, name: str) -> Any:
+        yield {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+
+    await operator.start()
+    for kind in ("ConfigMap", "Secret"):
+        await cluster.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "default"}})
+    for name, size in (("x-1", 1), ("x-2", 2)):
+        await cluster.wait_for("databases", name, lambda obj, size=size: obj["spec"]["size"] == size, "default")
+        await cluster.wait_for("services", name, lambda obj: True, "default")
+
+
+def test_the_old_state_has_no_typed_form() -> None:
+    async def update(old: Database | None, spec: DatabaseSpec) -> None: ...
+
+    with pytest.raises(TypeError, match=r"update has a typed old, .*: use trioperator.crds.decode"):
+        trioperator.on.update(Database, registry=UNUSED)(update)
+
+
 def test_stacked_decorators_count_as_one_handler() -> None:
     registry = OperatorRegistry()
 

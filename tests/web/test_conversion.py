@@ -14,6 +14,7 @@ import trio
 import trioperator
 from tests.web.admission import operating, sleeping_server
 from tests.web.conversions import Hooks, add_handlers, converting, definition, make_conversion, widget
+from trioperator import crds
 from trioperator.apiserver import Cluster
 from trioperator.errors import ReviewError
 from trioperator.handling.webhook_configuration import WebhookFn
@@ -21,6 +22,29 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 Ask = Callable[..., Any]
 PATH = "/apis/example.com/{}/namespaces/default/widgets"
+
+
+UNUSED = trioperator.OperatorRegistry()
+
+
+class Old(msgspec.Struct):
+    size: str
+
+
+class New(msgspec.Struct):
+    width: int
+    height: int
+
+
+@crds.kind("example.com/v1", kind="Widget", registry=UNUSED)
+class OldWidget(msgspec.Struct):
+    spec: Old
+
+
+@crds.kind("example.com/v2", kind="Widget", storage=True, registry=UNUSED)
+class Widget(msgspec.Struct):
+    spec: New
+    metadata: crds.ObjectMeta = crds.ObjectMeta()
 
 
 @pytest.fixture
@@ -62,6 +86,31 @@ async def test_objects_of_all_versions_are_converted_in_both_directions_and_in_t
             response = await ask(make_conversion(*objects, to=to))
             assert response["result"] == {"status": "Success"}
             assert response["convertedObjects"] == [sized(f"w{number}", to, **spec) for number in range(3)]
+
+
+async def test_typed_handlers_get_and_return_objects_of_the_classes_of_both_versions(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    def up(body: OldWidget) -> Widget:
+        width, _, height = body.spec.size.partition("x")
+        return Widget(New(int(width), int(height)), crds.ObjectMeta(labels={"up": "yes"}))
+
+    async def down(spec: New, to: str) -> OldWidget:
+        assert to == "v1"
+        return OldWidget(Old(f"{spec.width}x{spec.height}"))
+
+    registry.add_kind(OldWidget)
+    trioperator.on.convert(Widget, from_="v1", to="v2", registry=registry)(up)
+    trioperator.on.convert(Widget, from_="v2", to="v1", registry=registry)(down)
+    async with asking(cluster, registry, "v1", "v2") as ask:
+        new = sized("a", "v2", width=3, height=4)
+        labels = {"labels": {"up": "yes"}}
+        response = await ask(make_conversion(sized("a", size="3x4")))
+        assert response["convertedObjects"] == [{**new, "metadata": {**new["metadata"], **labels}}]
+        response = await ask(make_conversion(new, to="v1"))
+        assert response["convertedObjects"] == [sized("a", size="3x4")]
+        response = await ask(make_conversion(sized("bad", "v2", width="3", height=4), to="v1"))
+        assert "It is not a valid Widget.spec.width: Expected `int`, got `str`." in response["result"]["message"]
 
 
 async def test_a_step_gets_all_arguments(

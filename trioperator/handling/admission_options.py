@@ -6,11 +6,21 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal, Required
 
 from trioperator.handling.admission import DEFAULT_TIMEOUT, OPERATIONS, Operation
+from trioperator.handling.handler import HandlerFn
 from trioperator.handling.options import EventOptions, IdentityOptions, SelectorOptions
-from trioperator.model.custom_kind import find_kind
+from trioperator.handling.registry import OperatorRegistry
+from trioperator.handling.typed import wants_types
+from trioperator.model.custom_kind import find_kind, get_kind
 from trioperator.model.resource import Selector
 
-__all__ = ["ConvertOptions", "MutateOptions", "ValidateOptions", "parse_admission_options", "parse_conversion_options"]
+__all__ = [
+    "ConvertOptions",
+    "MutateOptions",
+    "ValidateOptions",
+    "find_version",
+    "parse_admission_options",
+    "parse_conversion_options",
+]
 
 
 class ValidateOptions(EventOptions, total=False):
@@ -88,6 +98,27 @@ def _parse_operations(name: str, options: Mapping[str, Any]) -> frozenset[str]:
         if operation not in OPERATIONS and operation != "*":
             raise ValueError(f"{name} has the operation {operation!r}: known ones are {', '.join(sorted(OPERATIONS))}.")
     return frozenset() if "*" in wanted else frozenset(wanted)
+
+
+def find_version(registry: OperatorRegistry, selector: tuple[Any, ...], version: str, *, fn: HandlerFn) -> type | None:
+    """Return the class of the version that objects are converted from, where a class selects the kind.
+
+    Raises TypeError if there is none, and the function has arguments of classes.
+    """
+    info = find_kind(selector[0]) if len(selector) == 1 else None
+    if info is None:
+        return None
+    if info.version == version:
+        found: type = selector[0]
+        return found
+    key = (info.group, info.plural, version)
+    model = next((cls for cls in registry.kinds() if get_kind(cls).key == key), None)
+    if model is None and wants_types(fn):
+        raise TypeError(
+            f"on.convert has from_={version!r} and a function with typed arguments, but no class declares"
+            f" {info.plural}.{version}.{info.group}: declare it first."
+        )
+    return model
 
 
 def parse_conversion_options(name: str, selector: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:

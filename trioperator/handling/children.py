@@ -13,6 +13,7 @@ import msgspec
 
 from trioperator.errors import TemporaryError
 from trioperator.handling.handler import HandlerFn, is_async, signature_of, unwrap
+from trioperator.model.custom_kind import find_kind
 from trioperator.model.resource import Selector
 
 __all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "parse_mappers", "parse_owned"]
@@ -22,7 +23,7 @@ Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete", "rolling"]
 
 # Arguments of mappers that are more than metadata.
 _BODIES: Final = frozenset({"body", "spec", "status"})
-_FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment') or an Owned"
+_FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment'), a class of crds.kind() or an Owned"
 
 
 class Requeue(TemporaryError):
@@ -118,19 +119,20 @@ class Owned:
 
     def __init__(
         self,
-        *kind: str,
+        *kind: str | type,
         bodies: bool = False,
         strategy: Strategy = "in_place",
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        if not kind or not all(isinstance(part, str) for part in kind):
+        selector = _parse_kind(kind)
+        if selector is None:
             raise TypeError(f"{kind!r} names no kind of children: pass {_FORMS}.")
         _check_strategy(strategy)
         self.labels = dict(labels or {})
         if not all(isinstance(part, str) for pair in self.labels.items() for part in pair):
             raise TypeError(f"labels={labels!r} must be names and values of labels, all of them strings.")
         self.strategy = strategy
-        self.selector = Selector.parse(*kind)
+        self.selector = selector
         self.bodies = bodies
 
     def __str__(self) -> str:
@@ -234,7 +236,7 @@ def parse_owned(name: str, owns: Any) -> tuple[Owned, ...]:
 def _parse_owned(name: str, kind: Any) -> Owned:
     if isinstance(kind, Owned):
         return kind
-    if isinstance(kind, str):
+    if isinstance(kind, str) or find_kind(kind) is not None:
         return Owned(kind)
     if isinstance(kind, tuple | list):
         return Owned(*kind)
@@ -250,11 +252,19 @@ def parse_mappers(name: str, watches: Any) -> tuple[Mapper, ...]:
     for kind, fn in watches.items():
         if not callable(fn) or is_async(fn) or isinstance(fn, type):
             raise TypeError(f"{name} has {fn!r} in watches=: a mapper of {kind!r} must be a sync function.")
-    return tuple(Mapper(_parse_kind(name, kind), fn) for kind, fn in watches.items())
+    return tuple(Mapper(_parse_watched(name, kind), fn) for kind, fn in watches.items())
 
 
-def _parse_kind(name: str, kind: Any) -> Selector:
-    parts = (kind,) if isinstance(kind, str) else kind
-    if not isinstance(parts, tuple) or not parts or not all(isinstance(part, str) for part in parts):
+def _parse_watched(name: str, kind: Any) -> Selector:
+    selector = _parse_kind(kind if isinstance(kind, tuple) else (kind,))
+    if selector is None:
         raise TypeError(f"{name} has {kind!r} in watches=: a kind is 'secrets' or ('apps/v1', 'Deployment').")
-    return Selector.parse(*parts)
+    return selector
+
+
+def _parse_kind(parts: tuple[Any, ...]) -> Selector | None:
+    """Return the kind that strings or a class name; None for anything else."""
+    info = find_kind(parts[0]) if len(parts) == 1 else None
+    if info is not None:
+        return Selector(group=info.group, version=info.version, plural=info.plural)
+    return Selector.parse(*parts) if parts and all(isinstance(part, str) for part in parts) else None

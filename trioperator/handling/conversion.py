@@ -12,6 +12,8 @@ import msgspec
 from trioperator.handling.admission import Headers, SSLPeer
 from trioperator.handling.cause import INDEX_KWARGS, ObjectCause
 from trioperator.handling.handler import ErrorsMode, ResourceHandler
+from trioperator.handling.typed import encode_object
+from trioperator.model.custom_kind import find_kind, get_kind
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.patch import Patch, apply_merge, is_mapping
 
@@ -21,6 +23,8 @@ CONVERSION_KWARGS = INDEX_KWARGS | {"from_", "headers", "sslpeer", "to"}
 
 # All that conversions may change of the metadata.
 _CONVERTED: Final = ("labels", "annotations")
+# The metadata of typed objects that are the same in JSON when they are the same.
+_COMPLETE: Final = ("name", "namespace", "uid", *_CONVERTED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +89,8 @@ def build_converted(
     The object is the *result*, or the one *before* if that is None, with the patch applied. Of its metadata, only
     labels and annotations may change. Raises TypeError if it is not a JSON object, and what functions of the patch do.
     """
+    if find_kind(type(result)) is not None:
+        result = _encode_result(result, api_version)
     if not (result is None or is_mapping(result)):
         raise TypeError(f"it is of the type {type(result).__qualname__}: return the converted object, or None")
     metadata = before["metadata"]
@@ -102,6 +108,16 @@ def build_converted(
     kept.update({key: _check_strings(key, changed[key]) for key in _CONVERTED if changed.get(key)})
     rest = {key: value for key, value in after.items() if key not in ("apiVersion", "kind")}
     return {"apiVersion": api_version, "kind": before["kind"], "metadata": kept, **rest}, dropped
+
+
+def _encode_result(result: object, api_version: str) -> JsonObject:
+    """Return a typed object that a handler has returned. Metadata that classes may not have in full are left out."""
+    info = get_kind(type(result))
+    if info.api_version != api_version:
+        raise TypeError(f"it is a {type(result).__qualname__}, which is {info.api_version}: return {api_version}")
+    found = encode_object(result)
+    metadata = found.pop("metadata", None) or {}
+    return {**found, "metadata": {key: metadata[key] for key in _COMPLETE if key in metadata}}
 
 
 def _encode_view(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from trioperator.handling import guard
 from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler, signature_of
+from trioperator.handling.typed import wants_types
 from trioperator.model.fields import resolve
 
 __all__ = [
@@ -123,6 +124,18 @@ def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
         wanted.append(("initial_delay", handler.initial_delay))
     for option, value in wanted:
         yield from ((option, fn) for fn in _parts(value))
+
+
+def check_untyped(handler: ResourceHandler) -> None:
+    """Raise TypeError for functions that want typed arguments: a filter that fails would hold up the whole object."""
+    if handler.model is None:
+        return
+    for option, fn in callbacks(handler):
+        if wants_types(fn):
+            raise TypeError(
+                f"{handler} has {option}=... with typed arguments, which handlers alone can have: objects that do not"
+                " fit must be filtered, too. Take the view, such as spec: trioperator.Spec."
+            )
 
 
 def _parts(value: Any) -> Iterator[Callback]:

@@ -194,8 +194,8 @@ class ReconcileOptions(ChangeOptions, total=False):
     objects that are to be reconciled. ``resync`` is the longest time between two calls, in seconds.
     """
 
-    owns: Iterable[str | tuple[str, ...] | Owned] | None
-    watches: Mapping[str | tuple[str, ...], Callable[..., Any]] | None
+    owns: Iterable[str | tuple[str, ...] | type | Owned] | None
+    watches: Mapping[str | tuple[str, ...] | type, Callable[..., Any]] | None
     resync: float | None
 
 

@@ -26,7 +26,7 @@ from trioperator.handling.cause import (
     ObjectCause,
 )
 from trioperator.handling.conversion import CONVERSION_KWARGS, ConversionHandler
-from trioperator.handling.filters import callbacks, field_paths, matches, prematches
+from trioperator.handling.filters import callbacks, check_untyped, field_paths, matches, prematches
 from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
@@ -130,7 +130,9 @@ class OperatorRegistry:
         return iter(self._handlers)
 
     def append(self, handler: Handler) -> None:
-        """Append a handler."""
+        """Append a handler. Raises TypeError for filters with typed arguments."""
+        if isinstance(handler, ResourceHandler):
+            check_untyped(handler)
         self._handlers.append(handler)
 
     def add_kind(self, cls: type) -> None:

@@ -16,7 +16,7 @@ import trio
 
 from trioperator.errors import UnfinishedSubhandlersError
 from trioperator.handling.cause import ATTEMPT_KWARGS, ChangeCause
-from trioperator.handling.filters import callbacks
+from trioperator.handling.filters import callbacks, check_untyped
 from trioperator.handling.handler import (
     ChangeHandler,
     HandlerFn,
@@ -27,6 +27,7 @@ from trioperator.handling.handler import (
 )
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.registry import OperatorRegistry, select_change_handlers
+from trioperator.handling.typed import bind_types
 
 __all__ = ["Subhandlers", "current_subhandlers", "execute", "running_subhandlers"]
 
@@ -62,7 +63,8 @@ class Subhandlers:
         """Return a sub-handler for a function. Raises ConfigError if it requires arguments that do not exist."""
         check_function("A sub-handler", fn)
         handler = ChangeHandler(
-            fn=fn,
+            fn=bind_types(fn, self.parent.model),
+            model=self.parent.model,
             id=f"{self.parent.id}/{derive_id(fn) if id is None else id}",
             selector=self.parent.selector,
             needs_change=self.parent.needs_change,
@@ -70,6 +72,7 @@ class Subhandlers:
         )
         known = ATTEMPT_KWARGS | self._cause.kwargs.keys()
         check_signature(handler, known)
+        check_untyped(handler)
         for option, callback in callbacks(handler):
             check_callback(handler, option, callback, known - ATTEMPT_KWARGS)
         return handler

@@ -20,11 +20,13 @@ from trioperator.handling.handler import HandlerFn, unwrap
 from trioperator.model.custom_kind import get_kind
 from trioperator.model.jsontypes import JsonObject
 
-__all__ = ["bind_types", "decode", "encode", "encode_object"]
+__all__ = ["bind_types", "decode", "encode", "encode_object", "wants_types"]
 
 T = TypeVar("T")
 
 _SECTIONS: Final = ("spec", "status")
+# What they show may be older than the class: to decode that is up to the function.
+_UNTYPED: Final = ("old", "new")
 _BOUND: Final = "__trioperator_bound__"
 _NONE: Final = type(None)
 
@@ -151,6 +153,9 @@ class _Wanted(msgspec.Struct, frozen=True):
 def _find_wanted(fn: HandlerFn, model: type) -> dict[str, _Wanted]:
     """Return the arguments that a handler wants typed, by the classes that they are annotated with."""
     given = getattr(unwrap(fn), "__annotations__", {})
+    for name in given.keys() & set(_UNTYPED):
+        if any(map(_is_declared, _flatten(_resolve(fn, given[name], {})))):
+            raise TypeError(f"{_name(fn)} has a typed {name}, which has no typed form: use trioperator.crds.decode().")
     if not given.keys() & {"body", *_SECTIONS}:
         return {}
     kind = get_kind(model).kind
@@ -180,6 +185,14 @@ def _resolve(fn: HandlerFn, annotation: Any, known: Mapping[str, Any]) -> Any:
         return annotation
 
 
+def wants_types(fn: HandlerFn) -> bool:
+    """Return whether a function has arguments of classes."""
+    given = getattr(unwrap(fn), "__annotations__", {})
+    return any(
+        map(_is_declared, (cls for name in ("body", *_SECTIONS) for cls in _flatten(_resolve(fn, given.get(name), {}))))
+    )
+
+
 def _flatten(annotation: Any) -> list[Any]:
     """Return the members of a union, or the annotation itself, without what Annotated adds."""
     origin = typing.get_origin(annotation)
@@ -206,6 +219,10 @@ def _check_foreign(fn: HandlerFn, name: str, classes: list[Any], own: Any) -> No
     if len(foreign) == 1 and len([cls for cls in classes if cls is not _NONE]) == 1:
         shown = " | ".join(getattr(cls, "__qualname__", str(cls)) for cls in _flatten(own) if cls is not _NONE)
         raise TypeError(
-            f"{getattr(unwrap(fn), '__qualname__', fn)} has {name}: {foreign[0].__qualname__}, but the kind has"
+            f"{_name(fn)} has {name}: {foreign[0].__qualname__}, but the kind has"
             f" {shown if own is not None else f'no {name}'} there."
         )
+
+
+def _name(fn: HandlerFn) -> str:
+    return str(getattr(unwrap(fn), "__qualname__", fn))
