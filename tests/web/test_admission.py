@@ -15,11 +15,22 @@ import trio
 
 import trioperator
 from tests.web.admission import make_review, operating, sleeping_server, widget
+from trioperator import crds
 from trioperator.apiserver import Cluster
 from trioperator.errors import ReviewError
 from trioperator.handling.webhook_configuration import WebhookFn
 
 Ask = Callable[..., Any]
+
+
+class Spec(msgspec.Struct):
+    size: int
+
+
+@crds.kind("example.com/v1", registry=trioperator.OperatorRegistry())
+class Widget(msgspec.Struct):
+    spec: Spec
+    metadata: crds.ObjectMeta = crds.ObjectMeta()
 
 
 @pytest.fixture
@@ -74,6 +85,24 @@ async def test_a_handler_gets_all_arguments(
     assert tuple(kwargs["diff"]) == (("change", ("spec", "size"), 1, 2),)
     assert (kwargs["name"], kwargs["namespace"], kwargs["resource"].plural) == ("w", "default", "widgets")
     assert (kwargs["retry"], dict(kwargs["sizes"])) == (0, {})
+
+
+async def test_typed_handlers_get_objects_and_deny_what_does_not_fit(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    seen: list[Any] = []
+
+    @trioperator.on.validate(Widget, registry=registry)
+    async def check(body: Widget, spec: Spec) -> None:
+        seen.append((body.metadata.name, body.spec, spec.size))
+
+    async with asking(cluster, registry) as ask:
+        assert (await ask(make_review(new=widget("w", size=1))))["allowed"]
+        assert (await ask(make_review("DELETE", old=widget("gone", size=2))))["allowed"]
+        denied = await ask(make_review(new=widget("w", size="big")))
+    assert seen == [("w", Spec(1), 1), ("gone", Spec(2), 2)]
+    assert (denied["allowed"], denied["status"]["code"]) == (False, 422)
+    assert "It is not a valid Widget.spec.size: Expected `int`, got `str`." in denied["status"]["message"]
 
 
 async def test_without_a_client_certificate_its_argument_is_an_empty_mapping(
