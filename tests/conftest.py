@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -14,6 +15,10 @@ from tests.controlplane import EXAMPLES, HOW, ControlPlane
 # How long an example takes is no property: machines are busy at times.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# Shells let processes in the background ignore Ctrl-C, and theirs do, too: tests send it to such processes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
