@@ -126,7 +126,8 @@ def main() -> int:
     if sys.argv[1:2] == ["instructions"]:
         return instructions.main(sys.argv[2:])
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that everything is taken down
+    # Everything is taken down, and what is measured so far is printed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = Results(scale=options.objects)
     with contextlib.ExitStack() as stack:
         temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trioperator-bench-")))
