@@ -30,8 +30,9 @@ async def fn(**_):
     await kopf.execute(fns={"sub": sub})
     seen.append("loop" if asyncio.get_running_loop() is loop else "another loop")
 
-@kopf.on.create("configmaps", timeout=0.05)
-async def slow(**_):
+@kopf.daemon("configmaps", cancellation_timeout=60)
+async def deaf(**_):
+    seen.append("deaf")
     try:
         await asyncio.sleep(1000)
     except asyncio.CancelledError:
@@ -40,6 +41,7 @@ async def slow(**_):
 
 @kopf.daemon("configmaps")
 async def daemon(stopped, **_):
+    seen.append("waiting")
     await asyncio.wait_for(stopped.wait(), 100)
     seen.append("stopped")
 
@@ -81,14 +83,14 @@ async def check_flags(stop, ready):
     cluster = Cluster(seed=0)
     seen.clear()
     task = asyncio.create_task(kopf.operator(stop_flag=stop, ready_flag=ready, **options()))
-    await until(lambda: "loop" in seen and "cancelled" in seen)
+    await until(lambda: {"loop", "deaf", "waiting"} <= set(seen))
     assert ready.is_set() if hasattr(ready, "is_set") else ready.done()
     if hasattr(stop, "set"):
         stop.set()
     else:
         stop.set_result(None)
     await task
-    assert "sub" in seen and seen[-2:] == ["stopped", "cleaned"], seen
+    assert "sub" in seen and sorted(seen[-3:-1]) == ["cancelled", "stopped"] and seen[-1] == "cleaned", seen
 """,
     "cancellation": """
 async def check():
