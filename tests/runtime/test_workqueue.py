@@ -85,6 +85,26 @@ async def test_no_more_items_are_reconciled_at_once_than_the_limit(limit: int, a
         assert max(reconciler.times) - began == pytest.approx(math.ceil(20 / limit) - 1)
 
 
+@pytest.mark.parametrize(("seconds", "at_least"), [(0.0, 6), (0.01, 99)])
+async def test_a_worker_lets_others_run_though_its_reconciles_wait_for_nothing(
+    seconds: float, at_least: int, autojump_clock: MockClock
+) -> None:
+    class Busy(Reconciler):
+        async def reconcile(self, item: Item) -> Result:
+            self.names.append(item.name)
+            autojump_clock.jump(seconds)
+            return DONE
+
+    reconciler, turns = Busy(), 0
+    async with open_workqueue(reconciler, limit=1) as queue:
+        for number in range(100):
+            queue.add(Item(f"{number}"))
+        while len(reconciler.names) < 100:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+    assert turns >= at_least
+
+
 async def test_without_a_limit_all_items_are_reconciled_at_once(autojump_clock: MockClock) -> None:
     reconciler = Reconciler()
     async with open_workqueue(reconciler, limit=None) as queue:

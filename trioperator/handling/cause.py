@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trioperator.handling.handler import Activity, Reason, ResourceHandler
 from trioperator.handling.indexing import Indices
-from trioperator.model.body import Body
+from trioperator.model.body import Annotations, Body, Labels, Meta, Spec, Status
 from trioperator.model.diff import Diff, diff, reduce_diff
 from trioperator.model.fields import FieldPath, resolve
 from trioperator.model.patch import Patch
@@ -116,22 +116,21 @@ class ObjectCause:
         return {**self.kwargs, "patch": patch, **self.indices}
 
     def _make_kwargs(self) -> dict[str, Any]:
-        body = self.body
-        meta = body.meta
+        body, metadata = self.body, self.body._raw.get("metadata") or {}
         return {
             "resource": self.resource,
             "patch": Patch(),  # for filters; each handler gets its own
             "memo": self.get_memo(),
             "logger": self.logger,
             "body": body,
-            "spec": body.spec,
-            "meta": meta,
-            "status": body.status,
-            "uid": meta.uid,
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "labels": meta.labels,
-            "annotations": meta.annotations,
+            "spec": Spec(body, ("spec",)),
+            "meta": Meta(body, ("metadata",)),
+            "status": Status(body, ("status",)),
+            "uid": metadata.get("uid"),
+            "name": metadata.get("name"),
+            "namespace": metadata.get("namespace"),
+            "labels": Labels(body, ("metadata", "labels")),
+            "annotations": Annotations(body, ("metadata", "annotations")),
         }
 
 

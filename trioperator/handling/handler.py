@@ -228,7 +228,8 @@ class ActivityHandler(Handler):
 class ResourceHandler(Handler):
     """Handler that is called for objects of the selected kinds that match the filters.
 
-    ``model`` is the class that declares the selected kind, if it was selected by that.
+    ``model`` is the class that declares the selected kind, if it was selected by that. Without filters, it matches all
+    objects.
     """
 
     selector: Selector
@@ -238,11 +239,12 @@ class ResourceHandler(Handler):
     when: Callable[..., bool] | None = None
     field: FieldPath | None = None
     value: Any = None
+    has_filters: bool = dataclasses.field(init=False)
 
-    @property
-    def has_filters(self) -> bool:
-        """Whether the handler has any filters."""
-        return bool(self.labels or self.annotations or self.when is not None or self.field)
+    def __post_init__(self) -> None:
+        Handler.__post_init__(self)  # not super(): a dataclass with slots is not the class that is defined here
+        filtered = self.labels or self.annotations or self.when is not None or self.field
+        object.__setattr__(self, "has_filters", bool(filtered))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

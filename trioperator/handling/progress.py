@@ -242,6 +242,8 @@ class StatusProgressStorage(ProgressStorage):
             remove(patch, self.touch_field)
 
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
+        if self.field[0] not in essence and self.touch_field[0] not in essence:
+            return essence  # nearly always: the status is no part of essences
         cleared = without(without(essence, self.field), self.touch_field)
         return cast(BodyEssence, cleared)
 

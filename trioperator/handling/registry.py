@@ -87,6 +87,11 @@ class KindHandlers(msgspec.Struct, frozen=True):
         return bool(self.indices or self.events or self.changes or self.spawning or self.reconciles)
 
     @property
+    def finalizes_all(self) -> bool:
+        """Whether all objects need the finalizer, until they are deleted."""
+        return any(not handler.has_filters for handler in self.mandatory_deletes)
+
+    @property
     def needs_own_writes(self) -> bool:
         """Whether any handler gets the watch events of the operator's own writes."""
         return bool(self.indices or self.events)
@@ -286,17 +291,26 @@ def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeH
 
 def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
     """Return those of *handlers* that match a detected change, in their order, each function once for an id."""
-    return _deduplicated(h for h in handlers if _matches_reason(h, cause) and matches(h, cause))
+    return _deduplicated(
+        [h for h in handlers if _matches_reason(h, cause) and (not h.has_filters or matches(h, cause))]
+    )
 
 
 def prematches_any(handlers: KindHandlers, cause: ChangeCause) -> bool:
     """Return whether any change handler prematches the object, so that it might be called for some change."""
-    return any(prematches(h, cause) for h in handlers.changes)
+    return _any_prematches(handlers.changes, cause)
 
 
 def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
     """Return whether the object needs the finalizer, for mandatory delete handlers."""
-    return any(prematches(h, cause) for h in handlers.mandatory_deletes)
+    return _any_prematches(handlers.mandatory_deletes, cause)
+
+
+def _any_prematches(handlers: tuple[ChangeHandler, ...], cause: ChangeCause) -> bool:
+    for handler in handlers:  # noqa: SIM110 -- any() takes several times longer, and this is asked of each state
+        if not handler.has_filters or prematches(handler, cause):
+            return True
+    return False
 
 
 def _find_shared_ids(handlers: Iterable[AdmissionHandler]) -> Iterator[tuple[Handler, ConfigError]]:

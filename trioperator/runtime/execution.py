@@ -137,7 +137,7 @@ class Execution:
     """Calls of handlers for one state of an object, those of sub-handlers included.
 
     *seen* is the configuration that the handlers see. Without a *saver* the object is gone, and nothing is stored.
-    The *nursery* is around all calls, for the threads of sub-handlers, whose parents may be cancelled.
+    The *nursery* is the worker's, for the threads of sub-handlers, whose parents may be cancelled.
     """
 
     def __init__(

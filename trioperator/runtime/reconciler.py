@@ -231,6 +231,8 @@ class Reconciler:
         blocked = bool(handlers.spawning) and self._daemons.match(state)
         if not handlers.changes:
             return await self._reconcile_daemons(state, blocked=blocked)
+        if handlers.mandatory_deletes and await self._add_finalizer(state):  # a tenth of the time of a creation
+            return self._next(state)
         change = self._causes.detect_change(state, self._progress.recall)
         if change.current:
             self._progress.confirm(state)
@@ -282,6 +284,13 @@ class Reconciler:
             return False
         return True
 
+    async def _add_finalizer(self, state: ObjectState) -> bool:
+        """Add the finalizer where all objects need it, whatever has happened to them. Returns whether it was so."""
+        assert state.body is not None
+        if has_finalizer(state.body, self._finalizer) or not state.cache.kind.handlers.finalizes_all:
+            return False
+        return await self._adjust_finalizer(state, state.make_logger(local=False), blocked=True, finalized=False)
+
     async def _remove_finalizer(self, state: ObjectState, records: Patch, logger: Logger) -> None:
         logger.debug("Removing the finalizer, thus allowing the actual deletion.")
         await self._patcher.store(state, records, logger, lambda body: remove_finalizer(body, self._finalizer))
@@ -322,14 +331,17 @@ class Reconciler:
         progress = self._progress.begin(state, cause, selected)
         if cause.logger.isEnabledFor(logging.DEBUG):
             _report_begin(cause, [progress.states[handler.id] for handler in selected])
+        nursery = _find_nursery()
+        saver = Saver(self._progress, self._pending, state=state, nursery=nursery, logger=cause.logger)
         try:
-            async with trio.open_nursery() as nursery:
-                with Saver(self._progress, self._pending, state=state, nursery=nursery, logger=cause.logger) as saver:
-                    execution = Execution(self._executor, state, nursery=nursery, saver=saver, seen=change.encoded)
-                    await execution.run(selected, cause, self._lifecycle)
+            with saver:
+                execution = Execution(self._executor, state, nursery=nursery, saver=saver, seen=change.encoded)
+                await execution.run(selected, cause, self._lifecycle)
+            await saver.wait()
         except BaseException:  # cancelled: which handlers have ended has to be stored
             limit = min(_LAST_SAVE, self._settings.process.grace * _LAST_SAVE_SHARE)
             with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
+                await saver.wait()
                 await self._progress.save(state, cause.logger)
             raise
         return await self._after_handling(state, change, selected)
@@ -392,14 +404,21 @@ class Reconciler:
             selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
             progress = self._progress.begin(state, cause, selected)
             progress.plan_save(None)
-            async with trio.open_nursery() as nursery:
-                await Execution(self._executor, state, nursery=nursery).run(selected, cause, self._lifecycle)
+            execution = Execution(self._executor, state, nursery=_find_nursery())
+            await execution.run(selected, cause, self._lifecycle)
             wait = progress.wait(selected, now=wall_now())
             if wait is not None:
                 return RequeueAt(trio.current_time() + wait)
         if handlers.changes:
             logger.debug("Deleted, really deleted, and we are notified.")
         return DONE
+
+
+def _find_nursery() -> trio.Nursery:
+    """Return the nursery of the current task, a worker: what it starts ends with the work queue at the latest."""
+    nursery = trio.lowlevel.current_task().parent_nursery
+    assert nursery is not None
+    return nursery
 
 
 def _report_begin(cause: ChangeCause, states: Iterable[HandlerState]) -> None:

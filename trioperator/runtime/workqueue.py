@@ -39,6 +39,9 @@ T_contra = TypeVar("T_contra", contravariant=True)
 _FRESH_IN_A_ROW = 4
 # After so many reconciles in a row that ended with a newer state, the object rests for so many seconds.
 _LOOP_LIMIT, _LOOP_BACKOFF = 10, 1.0
+# After so many reconciles in a row, or one that has taken so many seconds, a worker lets other tasks run: they may have
+# waited for nothing.
+_BATCH, _LONG = 16, 0.005
 # The requeue heap is not searched for stale entries below this size.
 _FEW = 256
 
@@ -197,8 +200,10 @@ class WorkQueue(Generic[T]):
 
     async def _work(self, entry: _Entry[T] | None) -> None:
         """Reconcile *entry*, and then what is queued, until nothing is."""
+        batch, now = 0, trio.current_time()
         try:
             while (entry := entry or self._next()) is not None:
+                began = now
                 entry.lane = entry.due = None
                 entry.processing = True
                 result: Result = DONE
@@ -211,7 +216,10 @@ class WorkQueue(Generic[T]):
                 finally:
                     entry.processing = False
                 self._settle(entry, result)
-                entry = None
+                entry, batch, now = None, batch + 1, trio.current_time()
+                if (batch == _BATCH or now - began > _LONG) and (self._fresh or self._initial):
+                    await trio.lowlevel.checkpoint()
+                    batch, now = 0, trio.current_time()
         finally:
             self._running -= 1
 

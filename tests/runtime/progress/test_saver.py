@@ -38,6 +38,8 @@ async def open_saver(harness: Harness, object: ObjectState) -> AsyncIterator[Sav
     async with trio.open_nursery() as nursery:
         with Saver(harness.progress, harness.pending, state=object, nursery=nursery, logger=LOGGER) as saver:
             yield saver
+        await saver.wait()
+        assert not nursery.child_tasks
 
 
 def saver_tasks(saver: Saver) -> int:

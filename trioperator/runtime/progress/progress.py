@@ -61,9 +61,11 @@ class Progress:
     def begin(self, state: ObjectState, cause: ChangeCause, selected: Sequence[ChangeHandler]) -> CauseProgress:
         """Begin the progress of a cause, from what is known of its handlers: in memory, else on the object."""
         before, last_handled = self._unfinished.get(state), self.last_handled(state)
+        recorded, states = False, dict[str, HandlerState]()
         if before is None:
             _warn_of_shared_ids(selected, cause.logger)
-            states, seen = self._records.fetch(state, cause.body)
+            recorded = self._records.may_exist(cause.body)
+            states, seen = self._records.fetch(state, cause.body) if recorded else (states, None)
             last_handled.resume(seen)
         else:
             states = before.states
@@ -73,7 +75,7 @@ class Progress:
                 if cause.reason is not Reason.RESUME:  # what was taken back was still seen
                     last_handled.supersede()
         taken = states_for_cause(selected, states, reason=cause.reason, now=wall_now())
-        progress = CauseProgress(cause.reason, _with_subhandlers(taken, states), before=before)
+        progress = CauseProgress(cause.reason, _with_subhandlers(taken, states), before=before, recorded=recorded)
         self._unfinished[state] = progress
         return progress
 
@@ -109,6 +111,8 @@ class Progress:
         """Remove the stored states of handlers, by a patch."""
         assert state.body is not None
         progress = self._unfinished.get(state)
+        if progress is not None and not progress.recorded:
+            return
         states: Mapping[str, HandlerState] = {} if progress is None else progress.states
         self._records.purge(state, states, body=Body(state.body), patch=records)
 

@@ -46,21 +46,19 @@ class Records:
         prefix = _prefix_of(progress)
         self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
 
+    def may_exist(self, body: Body) -> bool:
+        """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
+        return not self._is_own or self._progress.has_records(body=body)
+
     def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
         """Read the states of handlers, and the configuration that the first one to succeed has seen."""
         states: dict[str, HandlerState] = {}
-        if not self._has_records(body):
-            return states, None
         for handler in state.cache.kind.handlers.changes:
             states.update(self._fetch_with_subhandlers(state, handler.id, body))
         seen = None
         if self._seen is not None and any(state.success for state in states.values()):
             seen = self._fetch_seen(self._seen, state, body)
         return states, seen
-
-    def _has_records(self, body: Body) -> bool:
-        """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
-        return not self._is_own or self._progress.has_records(body=body)
 
     def _fetch_seen(self, storage: DiffBaseStorage, state: ObjectState, body: Body) -> bytes | None:
         fields = state.cache.kind.digested_fields
@@ -112,7 +110,7 @@ class Records:
 
     def purge(self, state: ObjectState, states: Mapping[str, HandlerState], *, body: Body, patch: Patch) -> None:
         """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
-        if not patch and not self._has_records(body):
+        if not patch and not self.may_exist(body):
             return
         ids = [handler.id for handler in state.cache.kind.handlers.changes]
         stored = [found for key in ids for found in self._fetch_with_subhandlers(state, key, body).values()]

@@ -17,9 +17,10 @@ class CauseProgress:
     """States of the handlers of a cause, until all of them have ended.
 
     ``save_at`` is set while states are ahead of the stored ones: they are to be stored by then, on Trio's clock.
+    ``recorded`` is whether anything may be stored on the object.
     """
 
-    __slots__ = ("_interruptions", "purpose", "save_at", "states")
+    __slots__ = ("_interruptions", "purpose", "recorded", "save_at", "states")
 
     def __init__(
         self,
@@ -27,9 +28,11 @@ class CauseProgress:
         states: Mapping[str, HandlerState] | None = None,
         *,
         before: CauseProgress | None = None,
+        recorded: bool = True,
     ) -> None:
         self.purpose = purpose
         self.states: dict[str, HandlerState] = dict(states or {})
+        self.recorded: bool = recorded if before is None else before.recorded
         self.save_at: float | None = None if before is None else before.save_at
         self._interruptions: dict[str, int] = {} if before is None else before._interruptions
 
@@ -56,6 +59,8 @@ class CauseProgress:
     def plan_save(self, time: float | None) -> None:
         """Set by when the states are to be stored, on Trio's clock; None: they are stored."""
         self.save_at = time
+        if time is None:
+            self.recorded = True
 
     def interruptions(self, handler_id: str) -> int:
         """Return how often in a row the handler was interrupted because its object had changed."""
