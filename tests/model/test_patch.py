@@ -14,6 +14,7 @@ from trioperator.model.body import Body
 from trioperator.model.patch import (
     Patch,
     apply_merge,
+    is_result,
     json_patch,
     merge_as_json_patch,
     merge_patches,
@@ -287,3 +288,32 @@ class TestJsonPatches:
         ]
         assert with_version_test([op], {"metadata": {}}) == [op]
         assert with_version_test([op], {}) == [op]
+
+
+class TestResults:
+    @given(objects, objects)
+    def test_an_object_is_the_result_of_a_patch_in_whatever_version(
+        self, before: dict[str, Any], patch: dict[str, Any]
+    ) -> None:
+        before["metadata"] = {"name": "x", "resourceVersion": "1", "annotations": {"a": "1"}}
+        patch["metadata"] = {"annotations": {"b": "2"}}
+        after = apply_merge(before, patch)
+        after["metadata"] |= {"resourceVersion": "2", "managedFields": [{"manager": "x"}]}
+        assert is_result(after, before, patch)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"spec": {"size": 2}},
+            {"metadata": {"labels": {"app": "x"}}},
+            {"metadata": {"deletionTimestamp": "now"}},
+            {"metadata": {"annotations": {"b": "another"}}},
+            {"metadata": {"annotations": {"b": None}}},
+            {"metadata": {"generation": 2}},
+        ],
+        ids=str,
+    )
+    def test_it_is_not_where_anything_else_has_changed(self, changed: dict[str, Any]) -> None:
+        before = {"metadata": {"name": "x", "resourceVersion": "1"}, "spec": {"size": 1}}
+        patch = {"metadata": {"annotations": {"b": "2"}}}
+        assert not is_result(apply_merge(apply_merge(before, patch), changed), before, patch)

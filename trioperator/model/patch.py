@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -15,6 +15,7 @@ __all__ = [
     "PatchFn",
     "apply_merge",
     "is_mapping",
+    "is_result",
     "json_patch",
     "merge_as_json_patch",
     "merge_patches",
@@ -22,6 +23,9 @@ __all__ = [
     "split_status",
     "with_version_test",
 ]
+
+# Fields of the metadata that differ after each write.
+_SERVER_FIELDS: Final = frozenset({"managedFields", "resourceVersion"})
 
 PatchFn: TypeAlias = Callable[[dict[str, Any]], object]
 
@@ -186,6 +190,16 @@ def apply_merge(target: Any, patch: Any) -> Any:
         else:
             merged[key] = apply_merge(merged.get(key), value)
     return merged
+
+
+def is_result(after: Mapping[str, Any], before: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
+    """Return whether an object is what a merge patch makes of it, but for what the server alone writes."""
+    return _drop_server_fields(after) == _drop_server_fields(apply_merge(before, patch))
+
+
+def _drop_server_fields(body: Mapping[str, Any]) -> JsonObject:
+    metadata = {key: value for key, value in body["metadata"].items() if key not in _SERVER_FIELDS}
+    return {**body, "metadata": metadata}
 
 
 def merge_patches(
