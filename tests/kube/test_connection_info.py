@@ -20,6 +20,14 @@ def test_a_path_and_data_for_the_same_thing_are_rejected(what: str) -> None:
         ConnectionInfo(server="https://x", **{f"{what}_path": "/x", f"{what}_data": PEM})  # type: ignore[arg-type]
 
 
+def test_paths_may_be_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "token").write_text("t0ken")
+    info = ConnectionInfo(server="https://x", token_file=Path("~/token"), ca_path="~/ca.crt", certificate_path="/a~b")
+    assert info.authorization() == "Bearer t0ken"
+    assert info.paths == (f"{tmp_path}/token", f"{tmp_path}/ca.crt", "/a~b")
+
+
 def test_a_key_without_a_certificate_is_rejected_and_vice_versa() -> None:
     with pytest.raises(ConfigError, match=r"without its certificate"):
         ConnectionInfo(server="https://x", private_key_data=PEM)

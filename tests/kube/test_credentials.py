@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import pathlib
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from trio.testing import MockClock
 from tests.kube.conftest import Memory, ok
 from trioperator.clock import wall_now
 from trioperator.errors import ConfigError
+from trioperator.kube import httpx_adapter
 from trioperator.kube.client import open_client
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.credentials import Credentials, is_expired, prepare_credentials
@@ -85,3 +88,57 @@ async def test_expirations_without_a_time_zone_are_in_utc(autojump_clock: MockCl
         expiration = wall_now() + datetime.timedelta(seconds=seconds)
         info = ConnectionInfo(server="http://x", expiration=expiration.replace(tzinfo=None) if naive else expiration)
         assert is_expired(info) is expired
+
+
+@pytest.fixture
+def logins(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a ``~/.netrc`` for an API server and a proxy."""
+    path = tmp_path / "netrc"
+    path.write_text("machine cluster login me password s3cret\nmachine proxy login p@xy password 5ecret\n")
+    path.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(path))
+
+
+def authorization_of(info: ConnectionInfo, *, trust_env: bool = False) -> bytes | None:
+    credentials = prepare_credentials(info, None, transport=Memory([ok()]), trust_env=trust_env)
+    assert credentials.info is info
+    return dict(credentials.headers).get(b"Authorization")
+
+
+@pytest.mark.usefixtures("logins")
+def test_the_login_of_the_netrc_file_is_used_where_the_environment_is_trusted() -> None:
+    expected = b"Basic " + base64.b64encode(b"me:s3cret")
+    assert authorization_of(ConnectionInfo(server="https://cluster", trust_env=True)) == expected
+    assert authorization_of(ConnectionInfo(server="https://cluster"), trust_env=True) == expected
+    assert authorization_of(ConnectionInfo(server="https://cluster")) is None
+    assert authorization_of(ConnectionInfo(server="https://other", trust_env=True)) is None
+
+
+@pytest.mark.usefixtures("logins")
+@pytest.mark.parametrize("fields", CREDENTIALS)
+def test_credentials_of_a_connection_precede_the_netrc_file(fields: dict[str, Any]) -> None:
+    plain = authorization_of(ConnectionInfo(server="https://cluster", **fields))
+    assert plain is not None
+    assert authorization_of(ConnectionInfo(server="https://cluster", trust_env=True, **fields)) == plain
+
+
+@pytest.mark.usefixtures("logins")
+@pytest.mark.parametrize(
+    ("proxy", "used"),
+    [
+        ("http://proxy:3128/x", "http://p%40xy:5ecret@proxy:3128/x"),
+        ("http://a:b@proxy:3128", "http://a:b@proxy:3128"),
+        ("http://other:3128", "http://other:3128"),
+        ("http://[proxy", "http://[proxy"),
+    ],
+)
+def test_a_proxy_of_the_environment_has_the_login_of_the_netrc_file(
+    monkeypatch: pytest.MonkeyPatch, proxy: str, used: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    opened: list[str] = []
+    monkeypatch.setattr(httpx_adapter, "open_proxy_transport", lambda info, url: opened.append(url))
+    prepare_credentials(
+        ConnectionInfo(server="https://10.0.0.1", trust_env=True), None, transport=None, trust_env=False
+    )
+    assert opened == [used]

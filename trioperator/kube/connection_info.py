@@ -23,6 +23,7 @@ from trioperator.model.urls import mask_userinfo
 __all__ = ["ConnectionInfo", "ServerUrl", "decode_pem", "parse_server_url", "read_secret"]
 
 _SECRETS: Final = frozenset({"password", "token", "private_key_data", "certificate_data", "ca_data", "proxy_url"})
+_PATHS: Final = ("token_file", "ca_path", "certificate_path", "private_key_path")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -30,11 +31,12 @@ class ConnectionInfo:
     """Address and credentials of an API server.
 
     ``*_data`` is PEM or base64-encoded PEM, as a string or bytes; pass either the path or the data of a certificate
-    or key, not both. ``token_file`` is read again every minute and takes precedence over ``token``, which is used
-    while the file cannot be read. ``scheme`` is the scheme of the ``Authorization`` header: ``Bearer`` by default for
-    a token, ``Basic`` for a username. It is sent only over TLS, or to a loopback address. With ``trust_env`` the usual
-    environment variables may name a proxy. ``priority`` is for choosing among several connections. At ``expiration``
-    (UTC if naive) the connection is loaded again. Raises ConfigError if fields contradict each other.
+    or key, not both. Paths may begin with ``~``. ``token_file`` is read again every minute and takes precedence over
+    ``token``, which is used while the file cannot be read. ``scheme`` is the scheme of the ``Authorization`` header:
+    ``Bearer`` by default for a token, ``Basic`` for a username. It is sent only over TLS, or to a loopback address.
+    With ``trust_env`` the usual environment variables may name a proxy, and ``~/.netrc`` may have its login, and that
+    of a connection without a token or username. ``priority`` is for choosing among several connections. At
+    ``expiration`` (UTC if naive) the connection is loaded again. Raises ConfigError if fields contradict each other.
     """
 
     server: str
@@ -59,6 +61,10 @@ class ConnectionInfo:
     trust_env: bool = False
 
     def __post_init__(self) -> None:
+        for name in _PATHS:
+            path = getattr(self, name)
+            if path is not None and os.fspath(path).startswith("~"):
+                object.__setattr__(self, name, os.path.expanduser(path))
         for what, path, data in (
             ("ca", self.ca_path, self.ca_data),
             ("certificate", self.certificate_path, self.certificate_data),
@@ -85,8 +91,7 @@ class ConnectionInfo:
     @property
     def paths(self) -> tuple[str | os.PathLike[str], ...]:
         """The files that the connection is read from, which may change at any time."""
-        paths = (self.token_file, self.ca_path, self.certificate_path, self.private_key_path)
-        return tuple(path for path in paths if path is not None)
+        return tuple(path for name in _PATHS if (path := getattr(self, name)) is not None)
 
     def authorization(self) -> str | None:
         """Return the value of the ``Authorization`` header, a secret. Raises ConfigError if a file is unreadable."""

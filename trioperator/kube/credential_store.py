@@ -241,7 +241,8 @@ class CredentialStore:
         """Read the files of a connection in a thread, unless there is nothing to read. Raises ConfigError."""
         trust_env = self._settings.networking.trust_env
         prepare = functools.partial(prepare_credentials, info, previous, transport=self._transport, trust_env=trust_env)
-        if not info.paths and (self._transport is not None or not info.server.startswith("https:")):
+        has_files = bool(info.paths) or info.trust_env or trust_env
+        if not has_files and (self._transport is not None or not info.server.startswith("https:")):
             return prepare()
         with trio.move_on_after(_READ_TIMEOUT):
             return await run_in_thread(prepare, limiter=self._thread)

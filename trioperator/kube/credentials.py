@@ -5,8 +5,10 @@ Files are read here, so call it in a thread. Secrets are never logged.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import trio
 
@@ -15,6 +17,7 @@ from trioperator.clock import wall_now
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator.kube.connection_pool import ConnectionPool, Origin
+from trioperator.kube.netrc_file import find_login
 from trioperator.kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
 from trioperator.kube.transport import Headers, Transport
 
@@ -89,7 +92,7 @@ def prepare_credentials(
     With an httpx *transport* all requests go through it. Raises ConfigError if the connection is invalid.
     """
     headers = [(b"User-Agent", b"trioperator/" + __version__.encode())]
-    authorization = info.authorization()
+    authorization = _add_login(info, trust_env=trust_env).authorization()
     if authorization is not None and transport is None:
         _check_security(info, trust_env=trust_env)
     if authorization is not None:
@@ -107,6 +110,14 @@ def prepare_credentials(
         else:
             opened = _open_transport(info, tls, trust_env=trust_env)
     return Credentials(info, transport=opened, headers=headers, tls=tls, base=base)
+
+
+def _add_login(info: ConnectionInfo, *, trust_env: bool) -> ConnectionInfo:
+    """Return the connection with the login of ``~/.netrc``, if that may be used, and the connection has none."""
+    if not (info.trust_env or trust_env) or (info.token, info.token_file, info.username, info.scheme) != (None,) * 4:
+        return info
+    login = find_login(parse_server_url(info.server).host)
+    return info if login is None else dataclasses.replace(info, username=login[0], password=login[1])
 
 
 def _has_same_route(one: ConnectionInfo, other: ConnectionInfo) -> bool:
@@ -160,4 +171,17 @@ def _find_proxy(scheme: str, host: str) -> str | None:
     proxies = getproxies()
     if proxy_bypass(host):
         return None
-    return proxies.get(scheme) or proxies.get("all")
+    proxy = proxies.get(scheme) or proxies.get("all")
+    return proxy and _add_proxy_login(proxy)
+
+
+def _add_proxy_login(url: str) -> str:
+    """Return the URL of a proxy with its login of ``~/.netrc``, unless it has one itself."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # reported by whom the URL is for
+        return url
+    if parts.username is not None or not parts.hostname or (login := find_login(parts.hostname)) is None:
+        return url
+    userinfo = ":".join(quote(part, safe="") for part in login)
+    return urlunsplit(parts._replace(netloc=f"{userinfo}@{parts.netloc}"))

@@ -199,7 +199,7 @@ class NetworkingSettings(Section):
     - ``error_backoffs`` (default 1, 1, 2, 3, 5, 8, 13, 21): delays before retries of a request
     - ``enforce_retry_after`` (default False): whether ``Retry-After`` also shortens delays
     - ``response_limit`` (bytes, default 256 MiB): limit for the size of a response, watches excepted
-    - ``trust_env`` (default False): whether ``HTTP_PROXY`` and similar variables are used
+    - ``trust_env`` (default False): whether ``HTTP_PROXY`` and similar variables and ``~/.netrc`` are used
     """
 
     _path: ClassVar[str] = "settings.networking"
@@ -223,7 +223,8 @@ class NetworkingSettings(Section):
     error; pages of lists are made smaller instead."""
 
     trust_env: bool = setting(False, BOOLEAN)
-    """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables; default: False."""
+    """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables, and logins from ``~/.netrc``;
+    default: False."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
