@@ -143,6 +143,36 @@ async def test_options_change_only_a_copy_of_the_settings(bench: Bench, autojump
     assert given[0].persistence.progress_storage is storage
 
 
+async def test_startup_handlers_can_keep_the_default_storages_beside_others(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.startup(registry=bench.registry)
+    def configure(settings: trioperator.OperatorSettings, **_: object) -> None:
+        stored = settings.persistence
+        stored.diffbase_storage = trioperator.MultiDiffBaseStorage(
+            [trioperator.StatusDiffBaseStorage(field="status.diff-base"), stored.diffbase_storage]
+        )
+        stored.progress_storage = trioperator.MultiProgressStorage(
+            [trioperator.StatusProgressStorage(field="status.steps"), stored.progress_storage]
+        )
+
+    @trioperator.on.create("widgets", id="late", registry=bench.registry)
+    def late(retry: int, **_: object) -> None:
+        if not retry:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    async with bench.running():
+        await bench.cluster.create(widget("w"))
+        await settle(1)
+        waiting = await bench.cluster.get("widgets", "w")
+        assert '"retries":1' in waiting["metadata"]["annotations"]["trioperator.dev/late"]
+        assert waiting["status"]["steps"]["late"]["retries"] == 1
+        await settle(10)
+        handled = await bench.cluster.get("widgets", "w")
+        text = handled["metadata"]["annotations"]["trioperator.dev/last-handled-configuration"]
+        assert handled["status"]["diff-base"] == text.strip()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -83,7 +83,7 @@ from trioperator.model.diff import Diff, DiffItem, DiffOperation
 from trioperator.model.fields import FieldPath, FieldSpec
 from trioperator.model.jsontypes import RawBody, RawEvent, RawEventType
 from trioperator.model.memo import Memo
-from trioperator.model.patch import Patch
+from trioperator.model.patch import Patch, PatchFn
 from trioperator.model.references import (
     ObjectReference,
     OwnerReference,
@@ -170,6 +170,7 @@ __all__ = [
     "Owned",
     "OwnerReference",
     "Patch",
+    "PatchFn",
     "PausedError",
     "PermanentError",
     "ProgressRecord",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 import trio
 
 from trioperator.errors import ConfigError
+from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
+from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.logs import bound_contextvars
@@ -191,6 +193,16 @@ def _set_coordination(
     return settings
 
 
+def _set_storages(settings: OperatorSettings) -> OperatorSettings:
+    """Return the settings with the default storages, where none are set: startup handlers may combine them."""
+    persistence = settings.persistence
+    if persistence.progress_storage is None:
+        persistence.progress_storage = SmartProgressStorage()
+    if persistence.diffbase_storage is None:
+        persistence.diffbase_storage = AnnotationsDiffBaseStorage()
+    return settings
+
+
 def _join(namespaces: Collection[NamespacePattern], namespace: NamespacePattern | None) -> Collection[NamespacePattern]:
     if namespace is None:
         return namespaces
@@ -263,7 +275,7 @@ def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
     return Plan(
         registry=get_default_registry() if registry is None else registry,
-        settings=_set_coordination(settings, **coordination),
+        settings=_set_storages(_set_coordination(settings, **coordination)),
         memo=Memo() if memo is None else memo,
         scope=_make_scope(clusterwide=rest.pop("clusterwide", False), namespaces=namespaces),
         identity=rest.pop("identity", None) or make_identity(),
