@@ -361,7 +361,8 @@ class _Operator:
         await serve_probes(self._plan.liveness_endpoint, self._probe, task_status=task_status)
 
     async def _probe(self) -> dict[str, Any]:
-        results = await self._run_activity(Activity.PROBE)
+        found = await self._run_activity(Activity.PROBE)
+        results = {name: result for name, result in found.items() if result is not None}  # None is no result
         problems = self._problems
         return {"problems": problems, **results} if problems else results
 

@@ -362,6 +362,9 @@ async def test_probes_are_the_response_of_the_liveness_endpoint(kex: Cluster, ca
     def get_random_value(**kwargs: Any) -> int:
         return random.randint(0, 1_000_000)
 
+    @kopf.on.probe(id="nothing")
+    async def check_silently(**kwargs: Any) -> None: ...
+
     @kopf.on.create("kopfexamples")
     async def create_fn(**_: Any) -> None: ...
 
@@ -371,3 +374,4 @@ async def test_probes_are_the_response_of_the_liveness_endpoint(kex: Cluster, ca
         content = (await client.get(url)).json()
     assert datetime.datetime.fromisoformat(content["now"]).tzinfo is not None
     assert 0 <= content["random"] <= 1_000_000
+    assert content.keys() == {"now", "random"}

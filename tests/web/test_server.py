@@ -174,6 +174,17 @@ async def test_an_error_of_the_application_is_logged_and_returned_as_http_500(
     assert "Running on" not in capfd.readouterr().err
 
 
+async def test_requests_are_logged_where_the_level_of_the_logger_says_so(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="hypercorn.access"):
+        endpoint: Endpoint = await nursery.start(serve_app, App(), ANYWHERE)
+        async with httpx.AsyncClient(base_url=str(endpoint), timeout=60) as client:
+            await client.get("/x")
+    (message,) = (record.getMessage() for record in caplog.records if record.name == "hypercorn.access")
+    assert '"GET /x' in message
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_ends_at_most_its_connection(name: str) -> None:
     async with serving(lifetime=0.5) as endpoint:
