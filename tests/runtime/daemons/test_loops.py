@@ -125,6 +125,20 @@ async def test_an_initial_delay_postpones_the_first_call(bench: Bench, autojump_
     assert ticks.times == [25, 35, 45]
 
 
+@pytest.mark.parametrize(("delay", "idle", "expected"), [(60, 100, [100, 110, 120]), (60, 40, [60, 70, 80])])
+async def test_an_initial_delay_and_an_idle_time_pass_at_once(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks, delay: float, idle: float, expected: list[float]
+) -> None:
+    @trioperator.timer("widgets", initial_delay=delay, idle=idle, interval=10, registry=bench.registry)
+    async def tick(**_: Any) -> None:
+        ticks.note()
+
+    async with bench.running():
+        await ticks.create(bench)
+        await settle(expected[-1] + 5)
+    assert ticks.times == expected
+
+
 # ------------------------------------------------------------------------------------------- idling
 
 
