@@ -116,11 +116,22 @@ class Class:
 
 @pytest.mark.parametrize(
     "selector",
-    [handler, async_fn, two_arguments, one_argument, one_argument_and_more, Class, lambda resource, **_: True],
+    [handler, async_fn, two_arguments, one_argument, one_argument_and_more, Class, lambda any_index, **_: True],
 )
 def test_a_handler_is_not_taken_for_a_selector(selector: Any) -> None:
     with reject(TypeError, f"@x got {selector.__qualname__} as a selector"):
         parse_selection("@x", (selector,), {})
+
+
+def by_annotation(kind: Resource, **_: Any) -> bool:
+    return kind.plural == "widgets"
+
+
+@pytest.mark.parametrize("fn", [by_annotation, lambda resource, **_: resource.plural == "widgets"])
+def test_a_selector_may_take_any_keyword_arguments_as_all_functions_in_kopf_do(fn: Any) -> None:
+    selection = parse_selection("@x", (fn,), {})
+    assert selection["selector"].matches(WIDGETS)
+    assert not selection["selector"].matches(GADGETS)
 
 
 def test_a_selector_may_bind_values_as_defaults() -> None:

@@ -327,8 +327,9 @@ def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
         signature = inspect.signature(fn)
         signature.bind(None)
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-        first = next(iter(signature.parameters))
-        suits = not (takes_all or is_async(fn) or isinstance(fn, type) or first in _HANDLER_KWARGS)
+        first = next(iter(signature.parameters.values()))
+        ambiguous = takes_all and first.name != "resource" and "Resource" not in str(first.annotation)
+        suits = not (ambiguous or is_async(fn) or isinstance(fn, type) or first.name in _HANDLER_KWARGS)
     except TypeError:
         suits = False
     except ValueError:  # no readable signature
