@@ -275,6 +275,13 @@ def test_a_section_can_be_replaced_only_by_one_of_its_class() -> None:
         settings.watching = QueueingSettings()  # type: ignore[assignment]
 
 
+def test_none_resets_the_number_of_workers() -> None:
+    settings = OperatorSettings()
+    settings.execution.max_workers = 7
+    settings.execution.max_workers = None  # type: ignore[assignment]  # as operators for Kopf do
+    assert settings.execution.max_workers == 64
+
+
 def test_the_size_of_an_executor_becomes_max_workers() -> None:
     settings = OperatorSettings()
     with concurrent.futures.ThreadPoolExecutor(7) as executor:

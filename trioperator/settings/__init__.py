@@ -53,6 +53,7 @@ __all__ = [
     "WatchingSettings",
 ]
 
+_MAX_WORKERS: Final = 64
 _FIBONACCI: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 
 
@@ -169,8 +170,8 @@ class ExecutionSettings(Section):
     """Number of attempts of a startup or cleanup handler without ``retries=`` and ``timeout=``; default: 10 (Kopf: no
     limit). None: no limit."""
 
-    max_workers: int = setting(64, COUNT)
-    """Number of threads for sync handlers; default: 64."""
+    max_workers: int = setting(_MAX_WORKERS, COUNT)
+    """Number of threads for sync handlers; default: 64. Assigning None, Kopf's default, resets it."""
 
     blocking_limit: float | None = setting(1.0, TIMEOUT.or_none())
     """Seconds for which a function may block the event loop before it is reported in the log, with its stack; default:
@@ -184,6 +185,8 @@ class ExecutionSettings(Section):
     """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size; the threads are Trio's."""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "max_workers" and value is None:  # Kopf's default
+            value = _MAX_WORKERS
         # Not super(): a dataclass with slots is not the class in whose body the method was defined.
         Section.__setattr__(self, name, value)
         if name == "executor" and value is not None:
