@@ -1,7 +1,7 @@
 """The package as users get it: ``python -m tests.package DIST`` installs the wheel in DIST where nothing else is.
 
 The wheel has all files of the package and nothing else, it needs no packages but those that it declares, and an
-operator runs with it without the repository.
+operator runs with it without the repository. All that the image needs is locked, and there are wheels of it.
 """
 
 from __future__ import annotations
@@ -68,6 +68,15 @@ def run_operator(
     return result.stdout
 
 
+def check_lock(pip: Sequence[str], machine: str) -> None:
+    """Resolve what the image installs, as it does: with hashes, and from wheels only. Raises CalledProcessError."""
+    platforms = [f"--platform={each}_{machine}" for each in ("manylinux2014", "manylinux_2_28", "manylinux_2_34")]
+    image = ["--python-version=3.13", "--only-binary=:all:", *platforms, "--target=unused"]
+    for name in ("requirements", "build-requirements"):
+        source = ["--require-hashes", f"--requirement={ROOT}/deploy/{name}.txt"]
+        subprocess.run([*pip, "install", "--dry-run", "--ignore-installed", *image, *source], check=True)
+
+
 def main(dist: str) -> None:
     """Install the wheel in a new environment, and run an operator with it. Raises AssertionError."""
     [wheel] = pathlib.Path(dist).glob("*.whl")
@@ -79,6 +88,8 @@ def main(dist: str) -> None:
         pip = [str(folder / "venv/bin/python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", str(wheel.resolve())], cwd=folder, env=environ, check=True)
         subprocess.run([*pip, "check"], cwd=folder, env=environ, check=True)
+        for machine in ("x86_64", "aarch64"):
+            check_lock(pip, machine)
         log = run_operator([folder / "venv/bin/trioperator"], folder, environ)
         assert f"Handled one with {folder}/venv/lib" in log, log
         help = subprocess.run([folder / "venv/bin/trioperator", "--help"], capture_output=True, text=True, check=True)

@@ -11,15 +11,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 import trio
 import yaml
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
 import trioperator
@@ -345,44 +342,7 @@ def test_the_chart_refuses_replicas_without_a_lease_and_grants_the_leases_of_sha
     assert len(roles[0]) == 3
 
 
-# The image.
-
-
-def read_lock(name: str) -> dict[str, tuple[str, int]]:
-    """Read the versions of a lock file, and how many hashes each has."""
-    text = (ROOT / "deploy" / f"{name}.txt").read_text().replace("\\\n", "")
-    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
-    found = [re.fullmatch(r"([a-z0-9-]+)==(\S+)((?:\s+--hash=sha256:[0-9a-f]{64})+)\s*", line) for line in lines]
-    assert all(found), lines
-    return {match[1]: (match[2], match[3].count("--hash")) for match in found if match}
-
-
-def read_direct(name: str) -> set[str]:
-    """Read which of the locked packages the project itself requires, by the annotations."""
-    entries = re.split(r"^(?=[a-z])", (ROOT / "deploy" / f"{name}.txt").read_text(), flags=re.MULTILINE)
-    return {entry.partition("==")[0] for entry in entries if "trioperator (pyproject.toml)" in entry}
-
-
-@pytest.mark.parametrize("name", ["requirements", "build-requirements"])
-def test_the_lock_fits_the_dependencies_of_the_project(name: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = project["project"]["dependencies"] if name == "requirements" else project["build-system"]["requires"]
-    requirements = [Requirement(text) for text in wanted]
-    lock = read_lock(name)
-    for requirement in requirements:
-        version, _ = lock[canonicalize_name(requirement.name)]
-        assert requirement.specifier.contains(version), f"{requirement} is locked as {version}: run `nox -s lock`"
-    if name == "requirements":
-        names = {str(canonicalize_name(requirement.name)) for requirement in requirements}
-        assert read_direct(name) == names, "run `nox -s lock`"
-
-
-def test_the_image_installs_what_is_locked_and_nothing_else() -> None:
-    text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", "")
-    installs = [part.strip() for part in re.split(r"&&|\n", text) if "-m pip" in part]
-    assert len(installs) == 4
-    for install in installs:
-        assert ("--require-hashes" in install and "--only-binary" in install) or "--no-index" in install, install
+# Monitoring.
 
 
 def test_the_dashboard_shows_documented_metrics_only_and_most_of_them() -> None:

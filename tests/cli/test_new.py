@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from tests.dockerfile import Dockerfile, parse_arguments
+
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -29,6 +31,9 @@ def test_a_new_project_is_checked_and_tested(run: Run, environment: dict[str, st
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "my-database"
     assert "--module=my_database.handlers" in container["args"]
+    image = Dockerfile.parse((root / "Dockerfile").read_text()).final
+    assert image.read_list("ENTRYPOINT") == ["/venv/bin/trioperator", "run"]
+    assert parse_arguments(image.read_list("CMD")) == parse_arguments(container["args"])
 
     environment["PYTHONPATH"] = os.pathsep.join([str(root), environment["PYTHONPATH"]])  # in place of pip install -e
     checked = run("check", "-m", "my_database.handlers", PYTHONPATH=environment["PYTHONPATH"])

@@ -11,6 +11,7 @@ import yaml
 
 import trioperator
 from tests.cli.conftest import restored_modules
+from tests.dockerfile import Dockerfile, is_ignored
 from trioperator.apiserver import Cluster
 from trioperator.cli.loading import load_file
 from trioperator.crds.definitions import collect_definitions
@@ -43,6 +44,21 @@ def test_the_files_have_the_names_of_the_project() -> None:
         elif path.endswith(".yaml"):
             assert yaml.safe_load(text)
     assert tomllib.loads(files["pyproject.toml"])["project"]["name"] == "my-database"
+
+
+def test_what_the_image_is_built_from_exists_and_all_else_is_ignored() -> None:
+    project = render_project(ProjectOptions(name="my-database", kind="Policy"))
+    files = {*project, "trioperator-1.0-py3-none-any.whl"}
+    sources = Dockerfile.parse(project["Dockerfile"]).sources
+    needed = {path for path in files for source in sources if pathlib.PurePath(path.partition("/")[0]).match(source)}
+    assert {path.partition("/")[0] for path in needed} == {
+        "README.md",
+        "my_database",
+        "pyproject.toml",
+        "trioperator-1.0-py3-none-any.whl",
+    }
+    assert {path for path in files if not is_ignored(path, project[".dockerignore"])} == needed
+    assert is_ignored("my_database/__pycache__/kinds.pyc", project[".dockerignore"])
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
