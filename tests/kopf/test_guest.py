@@ -115,11 +115,30 @@ async def check():
         raise AssertionError("It has started.")
 """,
 }
+GIVEN_LOOP = """
+import os, signal
+loop = asyncio.new_event_loop()
+
+@kopf.on.startup()
+async def start(**_):
+    await current_loop.get().start(create)
+
+@kopf.timer("configmaps", interval=0.01)
+async def stop(**_):
+    if {"loop", "waiting"} <= set(seen):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+kopf.run(loop=loop, **options())
+assert "another loop" not in seen and seen[-1] == "cleaned", seen
+assert "trio_asyncio" not in sys.modules, "asyncio stays as it is"
+loop.close()
+print("fine")
+"""
 
 
-def run_program(home: pathlib.Path, check: str) -> None:
+def run_program(home: pathlib.Path, check: str, *, last: str = "asyncio.run(main())") -> None:
     program = home / "program.py"
-    program.write_text(f"{PROGRAM}{check}\nasyncio.run(main())\n")
+    program.write_text(f"{PROGRAM}{check}\n{last}\n")
     command, env = [sys.executable, str(program)], environment(home)
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "fine\n", done.stdout + done.stderr
@@ -131,3 +150,7 @@ def test_an_operator_runs_in_the_loop_that_awaits_it_and_takes_its_flags(tmp_pat
 
 def test_cancellation_and_errors_pass_between_the_loops(tmp_path: pathlib.Path) -> None:
     run_program(tmp_path, CHECKS["cancellation"])
+
+
+def test_run_takes_the_asyncio_loop_that_handlers_run_in(tmp_path: pathlib.Path) -> None:
+    run_program(tmp_path, GIVEN_LOOP, last="")

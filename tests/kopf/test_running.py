@@ -153,7 +153,7 @@ async def create_fn(name, namespace, logger, **_):
     assert "aiohttp: 1" in log
 
 
-@pytest.mark.parametrize("name", ["loop", "vault", "indexers", "insights"])
+@pytest.mark.parametrize("name", ["vault", "indexers", "insights", "memories"])
 async def test_options_that_make_no_sense_on_trio_are_refused(name: str) -> None:
     with pytest.raises(TypeError, match=f"The option {name}= does not exist here"):
         await running.operator(**{name: object()})
@@ -165,7 +165,7 @@ import trioperator.kopf
 trioperator.kopf.install()
 import kopf
 try:
-    kopf.run(loop=None, vault=None, registry=kopf.OperatorRegistry(), liveness_endpoint="nonsense")
+    kopf.run(loop=None, vault=None, memories=None, registry=kopf.OperatorRegistry(), liveness_endpoint="nonsense")
 except kopf.PermanentError:
     pass
 """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
@@ -12,10 +13,13 @@ from trioperator.kopf.bridge import is_in_asyncio, load, open_loop
 from trioperator.kopf.settings import OperatorSettings
 from trioperator.shutdown import unwrap_group
 
+if TYPE_CHECKING:
+    import asyncio
+
 __all__ = ["operator", "run", "run_tasks", "spawn_tasks"]
 
 # Options of Kopf's functions that make no sense here.
-_FOREIGN = ("loop", "vault", "indexers", "insights", "_command")
+_FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
 
 
 async def operator(**options: Any) -> None:
@@ -49,10 +53,23 @@ async def _run_on_asyncio(options: dict[str, Any]) -> None:
 
 
 def run(**options: Any) -> None:
-    """Run an operator as a program. Options and errors are those of :func:`operator`."""
+    """Run an operator as a program. Options and errors are those of :func:`operator`.
 
+    *loop* is an asyncio loop to run it in, such as uvloop's: as if it awaited :func:`operator`.
+    """
+    loop = options.pop("loop", None)
+    if loop is not None:
+        _run_in_loop(loop, options)
+        return
     load()
     trio.run(functools.partial(operator, **options))
+
+
+def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> None:
+    import asyncio
+
+    with contextlib.suppress(asyncio.CancelledError):  # as in Kopf: its task was cancelled by somebody else's code
+        loop.run_until_complete(operator(**options))
 
 
 def spawn_tasks(*_: object, **__: object) -> NoReturn:
