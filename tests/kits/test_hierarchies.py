@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from trioperator.kits.hierarchies import (
     unlabel,
 )
 from trioperator.model.body import Body
+from trioperator.model.patch import apply_merge
 
 OWNER: dict[str, Any] = {
     "apiVersion": "kopf.dev/v1",
@@ -134,11 +136,13 @@ class TestOwnerReferences:
         remove_owner_reference(obj, OWNER)
         assert [ref["uid"] for ref in obj["metadata"]["ownerReferences"]] == ["u-2"]
 
-    def test_removing_the_last_one_removes_the_list(self) -> None:
+    def test_removing_the_last_one_leaves_an_empty_list_so_that_merge_patches_remove_it_too(self) -> None:
         obj: dict[str, Any] = {"kind": "Job"}
         append_owner_reference(obj, OWNER)
+        stored = copy.deepcopy(obj)
         remove_owner_reference(obj, OWNER)
-        assert obj == {"kind": "Job", "metadata": {}}
+        assert obj == {"kind": "Job", "metadata": {"ownerReferences": []}}
+        assert apply_merge(stored, obj) == obj
 
     def test_removing_one_that_does_not_exist_changes_nothing(self) -> None:
         obj: dict[str, Any] = {"kind": "Job"}
@@ -280,7 +284,12 @@ class TestAdoption:
         adopt(obj, OWNER, nested="spec.template")
         disown(obj, OWNER, nested="spec.template")
         assert obj == {
-            "metadata": {"labels": {"own": "label"}, "generateName": "kopf-example-1-", "namespace": "default"},
+            "metadata": {
+                "labels": {"own": "label"},
+                "ownerReferences": [],
+                "generateName": "kopf-example-1-",
+                "namespace": "default",
+            },
             "spec": {"template": {"metadata": {}}},
         }
 

@@ -92,6 +92,8 @@ def append_owner_reference(
 def remove_owner_reference(objs: KubeObjects, owner: Owner | None = None) -> None:
     """Undo :func:`append_owner_reference`; references to other owners are kept.
 
+    The last one leaves an empty list: a merge patch with the object removes it in the cluster, too.
+
     Raises ValueError for an owner without a uid, which is not in the cluster yet.
     """
     uid = (_parent(owner).get("metadata") or {}).get("uid")
@@ -102,7 +104,7 @@ def remove_owner_reference(objs: KubeObjects, owner: Owner | None = None) -> Non
         references = _clients.get(metadata, "ownerReferences") or ()
         kept = [other for other in references if _clients.get(other, "uid") != uid]
         if len(kept) < len(references):
-            _clients.put(metadata, "ownerReferences", kept or None)
+            _clients.put(metadata, "ownerReferences", kept)
 
 
 def label(
