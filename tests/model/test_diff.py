@@ -134,6 +134,7 @@ class TestDiff:
         assert str(DiffOperation.ADD) == "add"
         assert DiffOperation.ADD in {"add"}
         assert f"{DiffOperation.CHANGE}" == "change"
+        assert repr((*diff({"a": 1}, {"a": 2})[0],)) == "('change', ('a',), 1, 2)"
         assert DiffOperation("remove") is DiffOperation.REMOVE
 
     def test_it_is_true_if_there_is_any_difference(self) -> None:
@@ -145,7 +146,7 @@ class TestDiff:
             diff(1, 2)[0] = None  # type: ignore[index]
 
     def test_its_repr_is_that_of_the_tuples(self) -> None:
-        assert repr(diff({"a": 1}, {"a": 2})) == "(('change', ('a',), 1, 2),)"
+        assert repr((*diff({"a": 1}, {"a": 2})[0],)) == "('change', ('a',), 1, 2)"
 
 
 def test_the_test_itself_applies_removals() -> None:

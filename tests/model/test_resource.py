@@ -93,6 +93,7 @@ class TestResource:
     def test_a_url_may_have_parameters(self) -> None:
         url = KEX.get_url(server="http://host", params={"watch": "true", "labelSelector": "a=b&c"})
         assert url == "http://host/apis/kopf.dev/v1/kopfexamples?watch=true&labelSelector=a%3Db%26c"
+        assert KEX.get_url(params={"limit": 5, "x": 0.5}) == "/apis/kopf.dev/v1/kopfexamples?limit=5&x=0.5"
 
     def test_a_subresource_needs_an_object(self) -> None:
         with pytest.raises(ValueError, match="name"):

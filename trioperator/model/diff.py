@@ -22,6 +22,9 @@ class DiffOperation(enum.StrEnum):
     CHANGE = "change"
     REMOVE = "remove"
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
 
 class DiffItem(NamedTuple):
     """One difference: a field, with its old and new value."""
@@ -32,7 +35,7 @@ class DiffItem(NamedTuple):
     new: Any
 
     def __repr__(self) -> str:
-        return repr((str(self.operation), self.field, self.old, self.new))
+        return repr(tuple(self))
 
     @property
     def op(self) -> DiffOperation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -92,10 +92,10 @@ class Resource:
         namespace: str | None = None,
         name: str | None = None,
         subresource: str | None = None,
-        params: dict[str, str] | None = None,
+        params: Mapping[str, str | float] | None = None,
     ) -> str:
-        """Return the URL of a collection, an object or a subresource."""
-        query = "&".join(f"{quote(key)}={quote(value)}" for key, value in (params or {}).items())
+        """Return the URL of a collection, an object or a subresource; *params* may be numbers, too."""
+        query = "&".join(f"{quote(key)}={quote(str(value))}" for key, value in (params or {}).items())
         path = self.get_path(namespace=namespace, name=name, subresource=subresource)
         return f"{(server or '').rstrip('/')}{path}{f'?{query}' if query else ''}"
 
