@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import ssl
 
@@ -59,6 +60,24 @@ def test_a_key_of_another_certificate_is_rejected() -> None:
     one, other = build_certificate(["localhost"]), build_certificate(["localhost"])
     with pytest.raises(ConfigError, match="cannot be loaded"):
         make_context(one[0], other[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+def test_no_writable_directory_is_needed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The containers of the manifests have none: their root file system is read-only, and no volume is mounted."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    chain, key, _ = build_certificate(["localhost"])
+    assert isinstance(make_context(chain, key), ssl.SSLContext)
+
+
+def test_where_no_file_can_be_written_the_error_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("os.memfd_create", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    chain, key, _ = build_certificate(["localhost"])
+    with pytest.raises(ConfigError, match=r"takes a temporary file: No such file .* set TMPDIR"):
+        make_context(chain, key)
 
 
 async def test_files_are_read(tmp_path: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from trioperator.errors import ConfigError
 from trioperator.kube.connection_info import ConnectionInfo, decode_pem
 
-__all__ = ["TlsConfig", "build_ssl_context", "read_tls_config"]
+__all__ = ["TlsConfig", "build_ssl_context", "open_private_file", "read_tls_config"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -87,7 +87,7 @@ def build_ssl_context(config: TlsConfig, *, server_name: str | None = None) -> s
 def _load_certificate(context: ssl.SSLContext, certificate: str, private_key: str | None) -> None:
     """Load a client certificate by way of a file: OpenSSL loads it from files only."""
     try:
-        with _private_file(f"{certificate}\n{private_key or ''}\n".encode("ascii")) as path:
+        with open_private_file(f"{certificate}\n{private_key or ''}\n".encode("ascii")) as path:
             context.load_cert_chain(path, password=_refuse_password)
     except (ssl.SSLError, ValueError) as exc:
         reason = exc.reason if isinstance(exc, ssl.SSLError) and exc.reason else exc
@@ -100,8 +100,11 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, private_key: st
 
 
 @contextlib.contextmanager
-def _private_file(content: bytes) -> Iterator[str]:
-    """Yield the path of a file that nobody else can read: in memory if possible, else a temporary one."""
+def open_private_file(content: bytes) -> Iterator[str]:
+    """Yield the path of a file that only this user can read, in memory if possible, else in a temporary directory.
+
+    Raises OSError if there is no directory to write to.
+    """
     try:
         handle = os.memfd_create("trioperator") if hasattr(os, "memfd_create") else -1
     except OSError:  # an old kernel, or a sandbox

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import re
 import ssl
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from trioperator.errors import ConfigError
+from trioperator.kube.tls_config import open_private_file
 
 if TYPE_CHECKING:
     import trustme
@@ -22,7 +21,6 @@ __all__ = [
     "build_certificate",
     "check_authority",
     "join_authorities",
-    "load_chain",
     "make_context",
     "read_files",
 ]
@@ -102,25 +100,17 @@ def make_context(chain: bytes, key: bytes | None, password: str | None = None) -
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    load_chain(context, chain, key, password=password)
-    return context
-
-
-def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes | None, *, password: str | None = None) -> None:
-    """Load a certificate chain and its key into a TLS context, which only reads files."""
-    with _temporary_file(chain if key is None else chain + b"\n" + key) as path:
-        try:
+    try:
+        with open_private_file(chain if key is None else chain + b"\n" + key) as path:
             context.load_cert_chain(path, password=password or (lambda: ""))
-        except (ssl.SSLError, OSError) as error:
-            raise ConfigError(f"The certificate and the private key cannot be loaded: {error}") from error
-
-
-@contextlib.contextmanager
-def _temporary_file(content: bytes) -> Iterator[str]:
-    with tempfile.NamedTemporaryFile(prefix="trioperator-") as file:  # which only this user may read
-        file.write(content)
-        file.flush()
-        yield file.name
+    except ssl.SSLError as error:
+        raise ConfigError(f"The certificate and the private key cannot be loaded: {error}") from error
+    except OSError as error:
+        raise ConfigError(
+            f"The certificate cannot be loaded, as this takes a temporary file: {error.strerror or error}. Mount a"
+            f" writable directory at /tmp, or set TMPDIR to one."
+        ) from error
+    return context
 
 
 async def read_files(paths: Iterable[str | None]) -> tuple[bytes | None, ...]:
