@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import pathlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -125,6 +126,27 @@ async def test_a_server_may_be_a_context_manager(
     async with operating(cluster, registry, server=server):
         assert server.steps == ["enter", "serve"]
     assert server.steps == ["enter", "serve", "exit"]
+
+
+async def test_what_a_context_manager_returns_is_the_server(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    served: list[WebhookFn] = []
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        served.append(fn)
+        yield {"url": "https://nowhere.test"}
+        await trio.sleep_forever()
+
+    @contextlib.asynccontextmanager
+    async def make_server() -> AsyncIterator[object]:
+        yield serve
+
+    @trioperator.on.validate("widgets", registry=registry)
+    def check(**_: Any) -> None: ...
+
+    async with operating(cluster, registry, server=make_server()):
+        assert len(served) == 1
 
 
 @pytest.mark.parametrize(

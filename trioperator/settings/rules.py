@@ -145,7 +145,7 @@ DIGESTED_FIELDS = Rule(
 )
 WEBHOOK_SERVER = Rule(
     "a webhook server such as WebhookServer(), or an async generator function",
-    lambda value: callable(value) and not isinstance(value, type),
+    lambda value: (callable(value) or hasattr(value, "__aenter__")) and not isinstance(value, type),
 )
 
 

@@ -86,18 +86,19 @@ class Admission:
         return await self._reviewer(request, webhook=webhook, headers=headers, sslpeer=sslpeer)
 
     async def _serve_reviews(self, started: Callable[[], None]) -> None:
-        has_started = False
+        has_started, server = False, self.server
         async with contextlib.AsyncExitStack() as stack:
-            if hasattr(self.server, "__aenter__"):
-                await stack.enter_async_context(self.server)
-            if hasattr(self.server, "inspect_cluster"):
-                await self.server.inspect_cluster(self._client)
-            if hasattr(self.server, "replace_authority"):
-                self.server.replace_authority = self._replace_authority
-            addresses = self.server(self.fn)
+            if hasattr(server, "__aenter__"):
+                entered = await stack.enter_async_context(server)
+                server = server if entered is None else entered  # it may be a factory of servers, as in Kopf
+            if hasattr(server, "inspect_cluster"):
+                await server.inspect_cluster(self._client)
+            if hasattr(server, "replace_authority"):
+                server.replace_authority = self._replace_authority
+            addresses = server(self.fn)
             if not hasattr(addresses, "__aiter__"):
                 text = "must be an async generator function, or a callable that returns an async iterator"
-                raise ConfigError(f"settings.admission.server {text}, not {self.server!r}.")
+                raise ConfigError(f"settings.admission.server {text}, not {server!r}.")
             if hasattr(addresses, "aclose"):
                 await stack.enter_async_context(contextlib.aclosing(addresses))
             async for address in addresses:
