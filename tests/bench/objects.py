@@ -33,6 +33,7 @@ FURTHER: Final = [f"further{number}s" for number in range(1, int(os.environ.get(
 NAMESPACE = "trioperator-bench"
 COLLECTION = f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/{PLURAL}"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_TIMED_OUT: Final = 504  # the server gives up a deletion of thousands, of which it has done a part
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -118,7 +119,8 @@ def clear_objects(kubeconfig: pathlib.Path) -> None:
     """Delete all objects at once, whatever finalizers they have. No operator must be running."""
     connection = Connection(load_target(kubeconfig))
     if count_objects(connection):
-        connection.call("DELETE", COLLECTION)
+        while connection.request("DELETE", COLLECTION)[0] == _TIMED_OUT:
+            pass
     for item in connection.call("GET", COLLECTION)["items"]:
         path = f"{COLLECTION}/{item['metadata']['name']}"
         connection.request("PATCH", path, body=b'{"metadata":{"finalizers":null}}', content_type=MERGE_PATCH)
