@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -38,10 +39,16 @@ with install():  # not an import statement: type checkers would take it for the 
 Scenario = Callable[[OperatorRunner, Cluster], Awaitable[None]]
 
 SCENARIOS: Final[dict[str, Scenario]] = {}
+REAL_TIME: Final[set[str]] = set()
 
 
 def scenario(fn: Scenario) -> Scenario:
     SCENARIOS[fn.__name__] = fn
+    return fn
+
+
+def in_real_time(fn: Scenario) -> Scenario:
+    REAL_TIME.add(fn.__name__)
     return fn
 
 
@@ -429,40 +436,97 @@ async def handlers_of_both_kinds(operator: OperatorRunner, cluster: Cluster) -> 
     assert operator.calls.select(handler="partial")[0].result == "x"
 
 
-@scenario
-async def admission(operator: OperatorRunner, cluster: Cluster) -> None:
-    @kopf.on.startup()
-    async def configure(settings: Any, **_: Any) -> None:
-        settings.admission.server = serve
-
-    async def serve(fn: Any) -> Any:
-        reviews.append(fn)
-        yield {"url": "https://localhost/"}
-        await trio.sleep_forever()
-
-    @kopf.on.validate("configmaps")
-    async def check(name: str, warnings: list[str], **_: Any) -> None:
-        await asyncio.sleep(1)
-        warnings.append("checked in asyncio")
-        if name == "bad":
-            raise kopf.AdmissionError("not this name", code=418)
-
-    reviews: list[Any] = []
-    operator.expect_failures("check")
-    await operator.start()
+def review_of(name: str) -> dict[str, Any]:
     request = {
         "uid": "1",
         "operation": "CREATE",
         "resource": {"group": "", "version": "v1", "resource": "configmaps"},
         "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
         "userInfo": {},
-        "object": config_map("bad"),
+        "object": config_map(name),
         "oldObject": None,
     }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    response = (await reviews[0](review))["response"]
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def serve_with(operator: OperatorRunner, server: Any) -> None:
+    """Run an operator whose webhooks are served by an asyncio server."""
+
+    @kopf.on.startup()
+    async def configure(settings: Any, **_: Any) -> None:
+        settings.admission.server = server
+
+    @kopf.on.validate("configmaps", id="check")
+    async def check(name: str, headers: Any, warnings: list[str], **_: Any) -> None:
+        await asyncio.sleep(0.1)
+        warnings.append(f"checked in asyncio for {headers.get('User-Agent')}")
+        if name == "bad":
+            raise kopf.AdmissionError("not this name", code=418)
+
+    operator.expect_failures("check")
+    await operator.start(settings=kopf.OperatorSettings())
+
+
+@scenario
+async def admission(operator: OperatorRunner, cluster: Cluster) -> None:
+    responses: list[Any] = []
+    steps: list[str] = []
+
+    class Server:
+        async def __aenter__(self) -> Any:
+            await asyncio.sleep(0.1)
+            steps.append("enter")
+            return self
+
+        async def __aexit__(self, *_: Any) -> None:
+            await asyncio.sleep(0.1)
+            steps.append("exit")
+
+        async def __call__(self, fn: Any) -> Any:
+            await asyncio.sleep(0.1)
+            try:
+                yield {"url": "https://localhost/"}
+                task = asyncio.create_task(fn(review_of("bad"), webhook="check", headers={"User-Agent": "me"}))
+                responses.append((await task)["response"])
+                yield {"url": "https://localhost/moved"}
+                await asyncio.Event().wait()
+            finally:
+                steps.append("end")
+
+    await serve_with(operator, Server())
+    await eventually(lambda: responses)
+    [response] = responses
     assert (response["allowed"], response["status"]["code"]) == (False, 418), response
-    assert response["warnings"] == ["checked in asyncio"]
+    assert response["warnings"] == ["checked in asyncio for me"]
+    await operator.stop()
+    assert steps == ["enter", "end", "exit"]
+
+
+@scenario
+@in_real_time  # as real sockets are waited for
+async def a_tunnel_before_a_webhook_server(operator: OperatorRunner, cluster: Cluster) -> None:
+    addresses: list[Any] = []
+
+    class Tunnel(kopf.WebhookServer):  # type: ignore[misc]
+        async def __call__(self, fn: Any) -> Any:
+            async for address in super().__call__(fn):
+                await asyncio.sleep(0.1)
+                addresses.append(address)
+                yield {**address, "url": "https://tunnel.example.com"}
+
+    await serve_with(operator, Tunnel(insecure=True, port=0))
+    url = addresses[0]["url"]
+    async with httpx.AsyncClient(timeout=60) as client:
+        response = await client.post(f"{url}/check", json=review_of("bad"), headers={"User-Agent": "me"})
+    assert response.json()["response"]["status"]["code"] == 418
+    assert response.json()["response"]["warnings"] == ["checked in asyncio for me"]
+    await operator.stop()
+    try:
+        async with httpx.AsyncClient() as client:
+            await client.get(url)
+    except httpx.ConnectError:
+        return
+    raise AssertionError("The server is still listening.")
 
 
 @scenario
@@ -505,7 +569,8 @@ def main() -> None:
     results: dict[str, str | None] = {}
     for name in sys.argv[1:] or SCENARIOS:
         try:
-            trio.run(_run, SCENARIOS[name], clock=MockClock(autojump_threshold=0))
+            clock = None if name in REAL_TIME else MockClock(autojump_threshold=0)
+            trio.run(_run, SCENARIOS[name], clock=clock)
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the test shows it
             results[name] = "".join(traceback.format_exception(error))
         else:

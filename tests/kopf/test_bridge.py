@@ -19,7 +19,9 @@ from trioperator.handling.handler import derive_id, is_async, signature_of
 from trioperator.handling.registry import OperatorRegistry, handler_identity
 from trioperator.kopf import bridge
 
-NAMES = re.findall(r"@scenario\nasync def (\w+)", (pathlib.Path(__file__).parent / "scenarios.py").read_text())
+NAMES = re.findall(
+    r"@scenario\n(?:@.*\n)?async def (\w+)", (pathlib.Path(__file__).parent / "scenarios.py").read_text()
+)
 
 
 @functools.cache

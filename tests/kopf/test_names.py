@@ -65,7 +65,7 @@ def test_all_settings_of_kopf_exist_or_are_refused_with_a_reason(public: dict[st
 
 def test_names_without_a_difference_are_the_same_objects() -> None:
     kopf = make_modules()["kopf"]
-    for name in ("TemporaryError", "Spec", "Memo", "adopt", "event", "WebhookServer", "login_via_client", "PRESENT"):
+    for name in ("TemporaryError", "Spec", "Memo", "adopt", "event", "WebhookFn", "login_via_client", "PRESENT"):
         assert getattr(kopf, name) is getattr(trioperator, name)
 
 

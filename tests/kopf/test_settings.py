@@ -24,7 +24,7 @@ def test_what_others_see_is_named_as_by_kopf() -> None:
 
 def test_all_else_is_as_it_is_by_default() -> None:
     ours, native = OperatorSettings(), NativeSettings()
-    for name in ("execution", "networking", "leadership", "admission", "scanning"):
+    for name in ("execution", "networking", "leadership", "scanning"):
         assert getattr(ours, name) == getattr(native, name)
 
 

@@ -100,8 +100,17 @@ def make_modules() -> Mapping[str, types.ModuleType]:
     top = modules["kopf"]
     _fill(top, {**_own_names(), "on": modules["kopf.on"], **{n: getattr(modules["kopf.on"], n) for n in _TOP_LEVEL}})
     top.__all__ = sorted({*trioperator.__all__, *vars(top)} - _HIDDEN - set(dir(types.ModuleType("x"))))  # type: ignore[attr-defined]
-    top.__getattr__ = functools.partial(getattr, trioperator)  # type: ignore[method-assign]
+    top.__getattr__ = _find  # type: ignore[method-assign]
     return modules
+
+
+def _find(name: str) -> Any:
+    """Return a name of ``kopf`` that only some operators need, or that is the same as in trioperator."""
+    if not name.startswith("Webhook"):
+        return getattr(trioperator, name)
+    from trioperator.kopf import servers
+
+    return getattr(servers, name) if name in servers.NAMES else getattr(trioperator, name)
 
 
 _TOP_LEVEL: Final = ("daemon", "index", "register", "subhandler", "timer")

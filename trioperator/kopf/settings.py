@@ -81,6 +81,18 @@ class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
     _instead: ClassVar[str] = "the end of a daemon is noticed at once."
 
 
+class _AdmissionSettings(settings.AdmissionSettings):
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "server" and value is not None:
+            from trioperator.kopf.servers import adapt_server  # most operators have no webhooks
+
+            settings.AdmissionSettings.__setattr__(self, name, value)  # raises ConfigError for a wrong one
+            value = adapt_server(value)
+        settings.AdmissionSettings.__setattr__(self, name, value)
+
+
 class _WatchingSettings(_Tolerant, settings.WatchingSettings):
     __slots__ = ()
     _without_effect: ClassVar[Mapping[str, Any]] = {"initial_streaming": False}
@@ -157,5 +169,6 @@ class OperatorSettings(settings.OperatorSettings):
     peering: settings.PeeringSettings = _section("peering", _PeeringSettings)
     watching: settings.WatchingSettings = _section("watching", _WatchingSettings)
     queueing: settings.QueueingSettings = _section("queueing", _QueueingSettings)
+    admission: settings.AdmissionSettings = _section("admission", _AdmissionSettings)
     persistence: settings.PersistenceSettings = _section("persistence", _PersistenceSettings)
     background: settings.BackgroundSettings = _section("background", _BackgroundSettings)

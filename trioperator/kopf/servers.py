@@ -1,0 +1,129 @@
+"""Webhook servers on asyncio, for operators that were written for Kopf, and Kopf's servers, which these may call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import trio
+
+import trioperator
+from trioperator.kopf.bridge import current_loop, is_in_asyncio
+
+__all__ = [
+    "NAMES",
+    "WebhookAutoServer",
+    "WebhookAutoTunnel",
+    "WebhookDockerDesktopServer",
+    "WebhookK3dServer",
+    "WebhookMinikubeServer",
+    "WebhookNgrokTunnel",
+    "WebhookServer",
+    "adapt_server",
+]
+
+#: The servers that operators can derive theirs from, or call.
+NAMES: Final = frozenset(
+    {
+        "WebhookAutoServer",
+        "WebhookAutoTunnel",
+        "WebhookDockerDesktopServer",
+        "WebhookK3dServer",
+        "WebhookMinikubeServer",
+        "WebhookNgrokTunnel",
+        "WebhookServer",
+    }
+)
+# Seconds that the end of a server's context manager may take, whatever else has been cancelled.
+_EXIT_TIMEOUT: Final = 5.0
+
+
+def adapt_server(server: Any) -> Any:
+    """Return the server for Trio of an asyncio server; None and the servers of this package as they are."""
+    if server is None or type(server).__module__.partition(".")[0] == "trioperator":
+        return server
+    return _ManagedServer(server) if hasattr(server, "__aenter__") else _Server(server)
+
+
+class _Server:
+    """A server on asyncio, to be called on Trio."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def __repr__(self) -> str:
+        return repr(self.server)
+
+    async def inspect_cluster(self, client: Any) -> None:
+        """Let a server that is derived from one of this package inspect the cluster."""
+        if hasattr(self.server, "inspect_cluster"):
+            await self.server.inspect_cluster(client)
+
+    async def __call__(self, fn: Any) -> AsyncIterator[Mapping[str, Any]]:
+        """Serve reviews by *fn*; yield the addresses."""
+        loop = current_loop.get()
+
+        async def review(request: Any, **hints: Any) -> Any:
+            return await loop.start(functools.partial(fn, request, **hints))
+
+        addresses = aiter(self.server(review))
+        try:
+            while (address := await loop.run(functools.partial(anext, addresses, None))) is not None:
+                yield address
+        except GeneratorExit:
+            await loop.run(addresses.aclose)
+            raise
+
+
+class _ManagedServer(_Server):
+    """A server on asyncio that is also a context manager."""
+
+    async def __aenter__(self) -> Any:
+        entered = await current_loop.get().run(self.server.__aenter__)
+        return self if entered is None or entered is self.server else adapt_server(entered)
+
+    async def __aexit__(self, *error: Any) -> Any:
+        with trio.move_on_after(_EXIT_TIMEOUT, shield=True):
+            return await current_loop.get().run(functools.partial(self.server.__aexit__, *error))
+        return None
+
+
+def _for_both(name: str) -> Any:
+    """Return the class of a server that can be called on Trio and on asyncio."""
+    cls: Any = getattr(trioperator, name)
+
+    def call(self: Any, fn: Any) -> AsyncIterator[Mapping[str, Any]]:
+        """Serve reviews by *fn*; yield the addresses."""
+        return _iterate(functools.partial(cls.__call__, self), fn) if is_in_asyncio() else cls.__call__(self, fn)
+
+    return type(name, (cls,), {"__call__": call, "__doc__": cls.__doc__, "__module__": __name__})
+
+
+async def _iterate(serve: Any, fn: Any) -> AsyncIterator[Mapping[str, Any]]:
+    """Call a server of this package on asyncio, for an asyncio function."""
+    loop = current_loop.get()
+
+    async def review(request: Any, **hints: Any) -> Any:
+        return await loop.run(functools.partial(fn, request, **hints))
+
+    addresses = serve(review)
+    try:
+        while (address := await loop.start(functools.partial(_anext, addresses))) is not None:
+            yield address
+    except GeneratorExit:
+        await loop.start(addresses.aclose)
+        raise
+
+
+async def _anext(addresses: Any) -> Any:
+    return await anext(addresses, None)
+
+
+WebhookAutoServer: Any = _for_both("WebhookAutoServer")
+WebhookAutoTunnel: Any = _for_both("WebhookAutoTunnel")
+WebhookDockerDesktopServer: Any = _for_both("WebhookDockerDesktopServer")
+WebhookK3dServer: Any = _for_both("WebhookK3dServer")
+WebhookMinikubeServer: Any = _for_both("WebhookMinikubeServer")
+WebhookNgrokTunnel: Any = _for_both("WebhookNgrokTunnel")
+WebhookServer: Any = _for_both("WebhookServer")
