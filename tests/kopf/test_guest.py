@@ -114,6 +114,39 @@ async def check():
     else:
         raise AssertionError("It has started.")
 """,
+    "server": """
+async def check():
+    fns = []
+    class Server(kopf.WebhookServer):
+        async def __aenter__(self):
+            await asyncio.sleep(0)
+        async def __aexit__(self, *_):
+            await asyncio.sleep(0.01)
+            seen.append("exited")
+        async def __call__(self, fn):
+            fns.append(fn)
+            async for address in super().__call__(fn):
+                yield address
+    @kopf.on.startup()
+    async def configure(settings, **_):
+        settings.admission.server = Server(insecure=True)
+    @kopf.on.validate("configmaps")
+    async def check(warnings, **_):
+        await asyncio.sleep(0.01)
+        warnings.append("checked")
+    ready = asyncio.Event()
+    task = asyncio.create_task(kopf.operator(ready_flag=ready, **options()))
+    await until(lambda: ready.is_set() or task.done())
+    request = {"uid": "1", "operation": "CREATE", "object": {}, "userInfo": {}}
+    request["resource"] = {"group": "", "version": "v1", "resource": "configmaps"}
+    request["kind"] = {"group": "", "version": "v1", "kind": "ConfigMap"}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    seen.append((await fns[0](review))["response"]["warnings"])
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled(), task
+    assert seen == [["checked"], "exited", "cleaned"], seen
+""",
 }
 GIVEN_LOOP = """
 import os, signal
@@ -154,3 +187,7 @@ def test_cancellation_and_errors_pass_between_the_loops(tmp_path: pathlib.Path) 
 
 def test_run_takes_the_asyncio_loop_that_handlers_run_in(tmp_path: pathlib.Path) -> None:
     run_program(tmp_path, GIVEN_LOOP, last="")
+
+
+def test_custom_webhook_servers_run_in_the_loop(tmp_path: pathlib.Path) -> None:
+    run_program(tmp_path, CHECKS["server"])

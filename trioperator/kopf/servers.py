@@ -64,8 +64,12 @@ class _Server:
         """Serve reviews by *fn*; yield the addresses."""
         loop = current_loop.get()
 
+        async def call(request: Any, **hints: Any) -> Any:
+            current_loop.set(loop)  # in the context of this call: that of an asyncio task may be anything
+            return await fn(request, **hints)
+
         async def review(request: Any, **hints: Any) -> Any:
-            return await loop.start(functools.partial(fn, request, **hints))
+            return await loop.start(functools.partial(call, request, **hints))
 
         addresses = aiter(self.server(review))
         try:
