@@ -158,7 +158,8 @@ async def start(**_):
 
 @kopf.timer("configmaps", interval=0.01)
 async def stop(**_):
-    if {"loop", "waiting"} <= set(seen):
+    if {"loop", "waiting"} <= set(seen) and "signalled" not in seen:  # a second signal would not wait for the end
+        seen.append("signalled")
         os.kill(os.getpid(), signal.SIGTERM)
 
 kopf.run(loop=loop, **options())
