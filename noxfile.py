@@ -34,6 +34,12 @@ def show_pyenv_pythons() -> None:
 show_pyenv_pythons()
 
 
+def install_for_tests(session: nox.Session, *others: str) -> None:
+    """Install the package, and compile it: tests start hundreds of processes, which may not write what they compile."""
+    session.install("-e", ".[test]", *others, env={"UV_COMPILE_BYTECODE": "1"})
+    session.run("python", "-m", "compileall", "-q", "trioperator")
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Is it formatted and free of the usual mistakes?"""
@@ -81,7 +87,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """Does it do what the tests say? Unit, property, virtual-time and process tests."""
-    session.install("-e", ".[test]")
+    install_for_tests(session)
     # Sockets, threads and processes take part: what fails is asked once more, and the summary tells ("1 rerun").
     default = ["tests", "--ignore=tests/examples", "-m", "not e2e", "--reruns=1", "-raR"]
     session.run("python", "-m", "pytest", *(session.posargs or default))
@@ -91,7 +97,7 @@ def tests(session: nox.Session) -> None:
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
     libraries = ["aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube"]
-    session.install("-e", ".[test]", *libraries, "fastapi", "quart-trio")
+    install_for_tests(session, *libraries, "fastapi", "quart-trio")
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
@@ -100,14 +106,14 @@ def clients(session: nox.Session) -> None:
         "tests/kopf",
         "tests/test_embedding.py",
     ]
-    session.run("python", "-m", "pytest", *tests, *session.posargs)
+    session.run("python", "-m", "pytest", *tests, "--reruns=1", "-raR", *session.posargs)
 
 
 @nox.session
 def examples(session: nox.Session) -> None:
     """Do the examples show what their pages say?"""
-    session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "tests/examples", *session.posargs)
+    install_for_tests(session)
+    session.run("python", "-m", "pytest", "tests/examples", "--reruns=1", "-raR", *session.posargs)
 
 
 @nox.session
@@ -128,7 +134,7 @@ def e2e(session: nox.Session) -> None:
             "set KUBEBUILDER_ASSETS to the folder with etcd, kube-apiserver, kube-controller-manager and kubectl"
             " (`setup-envtest use -p path` downloads them)"
         )
-    session.install("-e", ".[test]")
+    install_for_tests(session)
     # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
     session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", "-raR", *session.posargs)
 
