@@ -6,13 +6,16 @@ import contextlib
 import logging
 import signal
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.coordination.test_peering import peering, peering_crd
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -481,3 +484,70 @@ async def test_an_operator_that_fails_stops_handlers_and_daemons_in_order(
         async with bench.running(ready_flag=Broken()):
             await trio.sleep_forever()
     assert ended == ["daemon", "handler", "cleanup"]
+
+
+class CountedWatch(httpx.AsyncByteStream):
+    """Stream of a watch that is counted until it is closed."""
+
+    def __init__(self, inner: httpx.AsyncByteStream, transport: CountingTransport) -> None:
+        self._inner = inner
+        self._transport = transport
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._inner)
+
+    async def aclose(self) -> None:
+        self._transport.watches -= 1
+        await self._inner.aclose()
+
+
+class CountingTransport(httpx.AsyncBaseTransport):
+    """Transport that counts the watches of widgets that are open."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.watches = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        if request.url.path.endswith("/widgets") and "watch" in request.url.params:
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            self.watches += 1
+            response.stream = CountedWatch(response.stream, self)
+        return response
+
+
+async def test_a_pause_is_logged_when_no_more_objects_come_in(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None: ...
+
+    await bench.cluster.apply(peering_crd())
+    await bench.cluster.create(peering())
+    transport = CountingTransport(bench.cluster.transport())
+    open_watches: list[int] = []
+
+    class Watching(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "Pausing operations" in record.getMessage():
+                open_watches.append(transport.watches)
+
+    caplog.set_level(logging.INFO)
+    logger, handler = logging.getLogger("trioperator.supervisor"), Watching()
+    logger.addHandler(handler)
+    try:
+        async with bench.running(transport=transport):
+            assert transport.watches == 1
+            async with bench.running(settings=preferred()):
+                await settle(1)
+    finally:
+        logger.removeHandler(handler)
+    assert open_watches == [0]
+
+
+def preferred() -> trioperator.OperatorSettings:
+    """Return the settings of an operator that others pause for."""
+    settings = trioperator.OperatorSettings()
+    settings.peering.priority = 10
+    return settings

@@ -266,6 +266,8 @@ class _Operator:
                     self._announce(task_status)
                 await self._activate(watches)
                 intake.cancel_scope.cancel(reason="the operator is stopping or paused")
+            if self._pauses.reasons and not self._stop.requested.is_set():
+                self._pauses.report()  # only now, as no more objects come in
         except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
             only = unwrap_group(error)
             is_temporary = restarting and isinstance(only, ApiError | ConnectionLostError)
@@ -286,7 +288,6 @@ class _Operator:
             if self._sharding is not None:
                 self._sharding.begin()
             await self._pauses.wait_paused()
-            self._pauses.report()
             nursery.cancel_scope.cancel(reason="the operator is paused")
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
