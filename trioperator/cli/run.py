@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-import gc
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Final, TypeAlias
 
@@ -296,8 +295,7 @@ def run_operator(options: RunOptions, controls: CLIControls) -> int:
         log_refkey=logs.refkey,
     )
     try:
-        with _collecting_rarely():
-            _run(options, controls)
+        _run(options, controls)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         return report_failure(error, get_logger("trioperator.cli"))
     return SUCCESS
@@ -310,21 +308,6 @@ def load_and_show(options: RunOptions) -> None:
 
     load_all(options.files, options.modules)
     show_summary(options)
-
-
-# Handling an object allocates some hundred containers, nearly all of which are released without the garbage collector.
-_ALLOCATIONS: Final = 10_000
-
-
-@contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """Let the garbage collector run less often: with Python's 700 allocations it takes a tenth of the CPU time."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(max(_ALLOCATIONS, thresholds[0]) if thresholds[0] else 0, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def _run(options: RunOptions, controls: CLIControls) -> None:
