@@ -56,7 +56,7 @@ def fn(**_: Any) -> None: ...
 
 def decorate(name: str, *selector: Any, **options: Any) -> Any:
     """Use a decorator with its required options."""
-    if name in RESOURCES and not selector and not set(options) & set(Selector.__dataclass_fields__):
+    if name in RESOURCES and not selector and not set(options) & set(Selector.__struct_fields__):
         selector = ("widgets",)
     if name == "field":
         options.setdefault("field", "spec.f")

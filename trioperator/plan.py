@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import trio
 
 from trioperator.handling.lifecycles import Lifecycle
@@ -25,8 +25,7 @@ __all__ = ["Flag", "Plan"]
 Flag: TypeAlias = trio.Event | threading.Event
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class Plan:
+class Plan(msgspec.Struct, kw_only=True, eq=False):
     """Parts and options of an operator."""
 
     registry: OperatorRegistry

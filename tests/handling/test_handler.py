@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -302,7 +301,7 @@ def test_a_filter_with_unknown_required_arguments_is_rejected_by_name() -> None:
 
 
 def test_handlers_are_immutable() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         handler().id = "other"  # type: ignore[misc]
 
 

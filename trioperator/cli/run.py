@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, TypeAlias
 
 import typer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from trioperator.cli.controls import CLIControls
 from trioperator.logs import LogFormat
@@ -17,8 +18,7 @@ __all__ = ["CoordinationOptions", "EmbeddedOptions", "LogOptions", "RunOptions",
 _DEV_PRIORITY: Final = 666
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the logs; ``format`` is the name of a :class:`LogFormat`."""
 
     verbose: bool = False
@@ -29,8 +29,7 @@ class LogOptions:
     refkey: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedOptions:
+class EmbeddedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the embedded API server: its port (0: any), the manifests to apply, the controllers to run."""
 
     port: int = 0
@@ -38,8 +37,7 @@ class EmbeddedOptions:
     controllers: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinationOptions:
+class CoordinationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of peering, leader election and shards; ``lease`` is ``[NAMESPACE/]NAME``, if there is an election."""
 
     standalone: bool = False
@@ -50,8 +48,7 @@ class CoordinationOptions:
     shards: int = 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator run``."""
 
     files: tuple[str, ...] = ()

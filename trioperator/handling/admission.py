@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from trioperator.errors import AdmissionError, PermanentError, TemporaryError
 from trioperator.handling.cause import INDEX_KWARGS, ObjectCause
@@ -63,8 +64,7 @@ class WebhookType(enum.StrEnum):
     MUTATING = "mutating"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdmissionHandler(ResourceHandler):
+class AdmissionHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called before an object is stored or deleted, and may deny that or change the object.
 
     Without ``operations`` it is called for all. ``subresource`` is None for the object itself, ``"*"`` for that and all
@@ -78,8 +78,8 @@ class AdmissionHandler(ResourceHandler):
     side_effects: bool = False
     ignore_failures: bool = False
     review_timeout: int = DEFAULT_TIMEOUT
-    namespace_selector: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    match_conditions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    namespace_selector: Mapping[str, Any] = {}
+    match_conditions: Mapping[str, str] = {}
     match_policy: str = "Equivalent"
     reinvocation_policy: str = "Never"
 
@@ -95,8 +95,7 @@ class AdmissionHandler(ResourceHandler):
         return True
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class AdmissionCause(ObjectCause):
+class AdmissionCause(ObjectCause, kw_only=True, eq=False):
     """One write that is reviewed.
 
     ``old`` and ``new`` are the objects before and after it; ``raw`` is the new one, or the old one of a deletion.
@@ -111,11 +110,10 @@ class AdmissionCause(ObjectCause):
     sslpeer: SSLPeer
     old: Mapping[str, Any] | None
     new: Mapping[str, Any] | None
-    warnings: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     def _make_kwargs(self) -> dict[str, Any]:
-        # Not super(): a dataclass with slots is not the class in whose body the method was defined.
-        kwargs = ObjectCause._make_kwargs(self)
+        kwargs = super()._make_kwargs()
         names = ("operation", "subresource", "dryrun", "userinfo", "headers", "sslpeer", "warnings")
         kwargs.update({name: getattr(self, name) for name in names})
         kwargs["old"] = None if self.old is None else Body(self.old)
@@ -126,7 +124,7 @@ class AdmissionCause(ObjectCause):
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
         """Return the keyword arguments of one handler, reduced to its field if it has one."""
         if not handler.field:
-            return ObjectCause.kwargs_for(self, handler, patch)
+            return super().kwargs_for(handler, patch)
         return {
             **self.kwargs,
             "patch": patch,

@@ -5,11 +5,12 @@ Detection is pure. The keyword arguments of a cause are computed on first use, a
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from trioperator.handling.handler import Activity, Reason, ResourceHandler
 from trioperator.handling.indexing import Indices
@@ -44,6 +45,7 @@ _OBJECT_KWARGS = frozenset(
     "resource patch body spec meta status uid name namespace labels annotations".split()  # noqa: SIM905 -- one line reads better
 )
 _NO_INDICES: Indices = types.MappingProxyType({})
+_NO_BODY = Body({})
 ATTEMPT_KWARGS = frozenset({"client", "param", "retry", "started", "runtime"})  # for handlers, not for their filters
 ACTIVITY_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | {"activity", "settings"}
 INDEX_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS
@@ -68,15 +70,14 @@ def detect_reason(body: Mapping[str, Any], *, finalized: bool, handled: bool, ch
     return Reason.RESUME if initial else Reason.NOOP
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class ActivityCause:
+class ActivityCause(msgspec.Struct, kw_only=True, eq=False):
     """Start or end of the operator, or a probe."""
 
     activity: Activity
     settings: OperatorSettings
     memo: Any
     logger: Logger
-    indices: Indices = dataclasses.field(default_factory=lambda: _NO_INDICES)
+    indices: Indices = _NO_INDICES
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
@@ -85,8 +86,7 @@ class ActivityCause:
         return {**own, **self.indices}
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class ObjectCause:
+class ObjectCause(msgspec.Struct, kw_only=True, eq=False):
     """Cause that concerns one object.
 
     ``raw`` is the object as received. ``body`` is the view of it that handlers get; it also shows what earlier handlers
@@ -97,9 +97,9 @@ class ObjectCause:
     raw: Mapping[str, Any]
     get_memo: Callable[[], Any]
     logger: Logger
-    indices: Indices = dataclasses.field(default_factory=lambda: _NO_INDICES)
-    body: Body = dataclasses.field(init=False)
-    _kwargs: dict[str, Any] | None = dataclasses.field(init=False, default=None)
+    indices: Indices = _NO_INDICES
+    body: Body = _NO_BODY  # this one and the next: derived
+    _kwargs: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.body = Body(self.raw)
@@ -134,37 +134,33 @@ class ObjectCause:
         }
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class DaemonCause(ObjectCause):
+class DaemonCause(ObjectCause, kw_only=True, eq=False):
     """Cause of an object's daemons and timers, for as long as any of them runs.
 
     ``raw`` is always the newest state; ``body`` shows it with the pending changes of the daemons and timers applied.
     """
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class EventCause(ObjectCause):
+class EventCause(ObjectCause, kw_only=True, eq=False):
     """One watch event. ``type`` is None for objects from the initial list."""
 
     type: str | None
 
     def _make_kwargs(self) -> dict[str, Any]:
-        # Not super(): a dataclass with slots is not the class in whose body the method was defined.
-        kwargs = ObjectCause._make_kwargs(self)
+        kwargs = super()._make_kwargs()
         kwargs["type"] = self.type
         kwargs["event"] = {"type": self.type, "object": self.raw}
         return kwargs
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class ChangeCause(ObjectCause):
+class ChangeCause(ObjectCause, kw_only=True, eq=False):
     """Detected change of an object. ``old`` and ``new`` are its essences; ``old`` is None at creation."""
 
     reason: Reason
     initial: bool
     old: Mapping[str, Any] | None
     new: Mapping[str, Any] | None
-    _diff: Diff | None = dataclasses.field(init=False, default=None)
+    _diff: Diff | None = None
 
     @property
     def diff(self) -> Diff:
@@ -174,7 +170,7 @@ class ChangeCause(ObjectCause):
         return self._diff
 
     def _make_kwargs(self) -> dict[str, Any]:
-        kwargs = ObjectCause._make_kwargs(self)
+        kwargs = super()._make_kwargs()
         kwargs.update(reason=self.reason, old=self.old, new=self.new, diff=self.diff)
         return kwargs
 
@@ -182,15 +178,15 @@ class ChangeCause(ObjectCause):
         """Return the cause with ``old``, ``new`` and ``diff`` reduced to a field; ``body`` stays the same."""
         if not field:
             return self
-        narrowed = dataclasses.replace(self, old=resolve(self.old or {}, field), new=resolve(self.new or {}, field))
+        old, new = resolve(self.old or {}, field), resolve(self.new or {}, field)
+        narrowed = msgspec.structs.replace(self, old=old, new=new, _diff=reduce_diff(self.diff, field), _kwargs=None)
         narrowed.body = self.body
-        narrowed._diff = reduce_diff(self.diff, field)
         return narrowed
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
         """Return the keyword arguments of one handler, reduced to its field if it has one."""
         if not handler.field:
-            return ObjectCause.kwargs_for(self, handler, patch)
+            return super().kwargs_for(handler, patch)
         return {
             **self.kwargs,
             "patch": patch,

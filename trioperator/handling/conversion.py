@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -27,8 +26,7 @@ _CONVERTED: Final = ("labels", "annotations")
 _COMPLETE: Final = ("name", "namespace", "uid", *_CONVERTED)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ConversionHandler(ResourceHandler):
+class ConversionHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that converts objects of one version to another one."""
 
     from_version: str
@@ -46,8 +44,7 @@ class ConversionHandler(ResourceHandler):
         return True
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class ConversionCause(ObjectCause):
+class ConversionCause(ObjectCause, kw_only=True, eq=False):
     """One step of the conversion of one object, between two versions."""
 
     from_: str
@@ -56,8 +53,7 @@ class ConversionCause(ObjectCause):
     sslpeer: SSLPeer
 
     def _make_kwargs(self) -> dict[str, Any]:
-        # Not super(): a dataclass with slots is not the class in whose body the method was defined.
-        kwargs = ObjectCause._make_kwargs(self)
+        kwargs = super()._make_kwargs()
         kwargs.update(from_=self.from_, to=self.to, headers=self.headers, sslpeer=self.sslpeer)
         return kwargs
 

@@ -5,7 +5,6 @@ Frozen data, created by the decorators of :mod:`trioperator.on`. Nothing here ca
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import enum
 import functools
@@ -178,8 +177,7 @@ def derive_id(fn: HandlerFn) -> HandlerId:
     return str(name)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Handler:
+class Handler(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Base class of handlers: a function, and the options that all kinds of handlers have.
 
     ``timeout`` and ``backoff`` are in seconds, ``retries`` is a number of attempts. None means no limit, or the
@@ -193,12 +191,12 @@ class Handler:
     timeout: float | None = None
     retries: int | None = None
     backoff: float | None = None
-    signature: Signature = dataclasses.field(init=False)
-    is_async: bool = dataclasses.field(init=False)
+    signature: Signature = Signature(frozenset(), frozenset(), takes_all=True)  # this one and the next: derived
+    is_async: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "signature", signature_of(self.fn))
-        object.__setattr__(self, "is_async", is_async(self.fn))
+        msgspec.structs.force_setattr(self, "signature", signature_of(self.fn))
+        msgspec.structs.force_setattr(self, "is_async", is_async(self.fn))
 
     def __str__(self) -> str:
         return f"Handler {self.id!r}"
@@ -214,8 +212,7 @@ class Handler:
         return False
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ActivityHandler(Handler):
+class ActivityHandler(Handler, frozen=True, kw_only=True, eq=False):
     """Handler that is called when the operator starts, logs in or ends, or for a probe."""
 
     activity: Activity
@@ -224,8 +221,7 @@ class ActivityHandler(Handler):
         return f"Activity {self.id!r}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ResourceHandler(Handler):
+class ResourceHandler(Handler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for objects of the selected kinds that match the filters.
 
     ``model`` is the class that declares the selected kind, if it was selected by that. Without filters, it matches all
@@ -239,16 +235,15 @@ class ResourceHandler(Handler):
     when: Callable[..., bool] | None = None
     field: FieldPath | None = None
     value: Any = None
-    has_filters: bool = dataclasses.field(init=False)
+    has_filters: bool = False  # derived
 
     def __post_init__(self) -> None:
-        Handler.__post_init__(self)  # not super(): a dataclass with slots is not the class that is defined here
+        super().__post_init__()
         filtered = self.labels or self.annotations or self.when is not None or self.field
-        object.__setattr__(self, "has_filters", bool(filtered))
+        msgspec.structs.force_setattr(self, "has_filters", bool(filtered))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EventHandler(ResourceHandler):
+class EventHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for each watch event; its errors are logged and ignored."""
 
     @property
@@ -256,8 +251,7 @@ class EventHandler(ResourceHandler):
         return ErrorsMode.IGNORED
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class IndexHandler(ResourceHandler):
+class IndexHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for each state of an object, and returns the object's values in the index named ``id``."""
 
     def __str__(self) -> str:
@@ -272,8 +266,7 @@ class IndexHandler(ResourceHandler):
         return True
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChangeHandler(ResourceHandler):
+class ChangeHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for a detected change, with retries; its progress is stored until it has finished.
 
     ``reason=None`` means any change (``on.field``, and ``on.resume`` together with ``initial``). A call of an
@@ -300,8 +293,7 @@ class ChangeHandler(ResourceHandler):
         return self.reason is Reason.DELETE and self.optional
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpawningHandler(ResourceHandler):
+class SpawningHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Base class of daemons and timers, which run for as long as their object exists and matches the filters.
 
     ``initial_delay`` is in seconds, or a function that returns seconds. With ``finalizer`` the object is not deleted
@@ -312,8 +304,7 @@ class SpawningHandler(ResourceHandler):
     finalizer: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DaemonHandler(SpawningHandler):
+class DaemonHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called once for an object, and runs until it is stopped.
 
     The times are in seconds: from setting ``stopped`` to the cancellation, from there until the daemon is abandoned,
@@ -328,8 +319,7 @@ class DaemonHandler(SpawningHandler):
         return f"Daemon {self.id!r}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TimerHandler(SpawningHandler):
+class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called repeatedly for an object.
 
     ``interval`` is in seconds from the end of a call to the next one, or with ``sharp`` from start to start. ``idle``

@@ -5,7 +5,6 @@ Pure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,8 +19,7 @@ OWN_KWARGS: Final = frozenset({"children", "conditions"})  # for handlers, not f
 RECONCILE_KWARGS: Final = INDEX_KWARGS | OWN_KWARGS
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReconcileHandler(ResourceHandler):
+class ReconcileHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that returns the desired children of an object, and is called whenever anything about that may differ.
 
     ``resync`` is the longest time between two calls, in seconds.
@@ -36,8 +34,7 @@ class ReconcileHandler(ResourceHandler):
         return True
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class ReconcileCause(ObjectCause):
+class ReconcileCause(ObjectCause, kw_only=True, eq=False):
     """Cause of reconcile handlers: the newest state of an object."""
 
     def kwargs_with(self, handler: ResourceHandler, patch: Patch, own: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 __all__ = ["Schedule", "parse_schedule"]
 
@@ -22,8 +23,7 @@ _NAMED: Final[Mapping[str, str]] = {
 _HOW = "five fields (minute, hour, day of month, month, day of week) such as '*/5 * * * *', or a name such as '@hourly'"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """Cron expression in a time zone. Daylight saving changes skip and repeat no runs, as in Debian's cron."""
 
     expression: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
 import trio
 
 from trioperator.errors import UnfinishedSubhandlersError
@@ -81,7 +81,7 @@ class Subhandlers:
         """Return a sub-handler for a handler that was declared elsewhere."""
         if handler.id.startswith(f"{self.parent.id}/"):
             return handler
-        return dataclasses.replace(handler, id=f"{self.parent.id}/{handler.id}")
+        return msgspec.structs.replace(handler, id=f"{self.parent.id}/{handler.id}")
 
     def declare(self, handler: ChangeHandler) -> None:
         """Add a sub-handler, to be called by ``execute()`` or after the parent has returned."""

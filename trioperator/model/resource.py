@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
+
 __all__ = ["EVERYTHING", "Marker", "Resource", "Selection", "Selector", "select_resources"]
 
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?")
@@ -104,8 +106,7 @@ def _quote(segment: str) -> str:
     return segment if _PLAIN.fullmatch(segment) else quote(segment, safe="")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True, kw_only=True):
     """Selector of one or several resource kinds."""
 
     group: str | None = None
@@ -250,8 +251,7 @@ def _is_event(resource: Resource) -> bool:
     return resource.plural == "events" and resource.group in ("", "events.k8s.io")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Resource kinds that a selector matches in a cluster, and a description of the problem, if any."""
 
     resources: frozenset[Resource] = frozenset()

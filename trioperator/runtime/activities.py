@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import trio
 
 from trioperator.clock import wall_now
@@ -75,4 +75,4 @@ def _limit_retries(handler: ActivityHandler, settings: OperatorSettings) -> Acti
     if handler.retries is not None or handler.timeout is not None:
         return handler
     retries = 1 if handler.activity is Activity.PROBE else settings.execution.activity_retries
-    return dataclasses.replace(handler, retries=retries)
+    return msgspec.structs.replace(handler, retries=retries)
