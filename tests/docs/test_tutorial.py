@@ -224,4 +224,4 @@ def follow(kubectl: Callable[..., str], words: list[str], output: str) -> None:
     deadline = time.monotonic() + 90
     while normalize(found := kubectl(*words)) != normalize(output) and output:
         assert time.monotonic() < deadline, f"{words}: {found}"
-        time.sleep(0.2)
+        time.sleep(0.5)

@@ -46,10 +46,12 @@ def some_name() -> str:
 
 
 def until(check: Callable[[], Any], seconds: float = 90) -> Any:
-    deadline = time.monotonic() + seconds
+    """Repeat the check until it is true, ever more rarely: most start kubectl."""
+    started = time.monotonic()
     while not (result := check()):
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
+        waited = time.monotonic() - started
+        assert waited < seconds, "it did not come true"
+        time.sleep(min(1, 0.1 + waited / 5))
     return result
 
 
