@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 import signal
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             assert has_real(item.path), f"{item.path} has tests on a real control plane: add it to REAL"
             if not os.environ.get("KUBEBUILDER_ASSETS"):
                 item.add_marker(pytest.mark.skip(reason=HOW))
+
+
+def pytest_collection_finish() -> None:
+    """Take the tests themselves, which live to the end, out of each garbage collection during them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
