@@ -197,3 +197,4 @@ def soak(session: nox.Session) -> None:
         session.run("python", "-m", "tests.soak", "ports")
         seeds = {"TRIOPERATOR_SEEDS": "300"}
         session.run("python", "-m", "pytest", "tests/coordination", "-k", "whatever_happens", env=seeds)
+        session.run("python", "-m", "pytest", "tests/runtime/test_chaos.py", env={"TRIOPERATOR_SEEDS": "60"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 import random
 from collections.abc import Callable
 from typing import Any, Literal
@@ -33,6 +34,9 @@ FINALIZER = "trioperator.dev/finalizer"
 FOREIGN = "others.example.com/finalizer"
 KEPT = {f"{PREFIX}last-handled-configuration", f"{PREFIX}kopf-managed"}
 HANDLERS = ("first", "second", "third")
+
+# How many lives each test lives. `nox -s soak` has more.
+SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "15"))
 
 # For so long things go wrong, and after so long they have surely settled, both in seconds.
 TROUBLE, PEACE = 120.0, 200.0
@@ -332,7 +336,7 @@ async def live(seed: int, **how: bool) -> None:
 
 @pytest.mark.parametrize("batch", range(4))
 async def test_whatever_happens_nothing_is_lost_or_left_behind(batch: int, autojump_clock: MockClock) -> None:
-    for seed in range(batch * 30, batch * 30 + 30):
+    for seed in range(batch * SEEDS, batch * SEEDS + SEEDS):
         await live(seed, restarting=False, reverting=False)
 
 
@@ -340,12 +344,12 @@ async def test_whatever_happens_nothing_is_lost_or_left_behind(batch: int, autoj
 async def test_nothing_is_lost_when_the_operator_is_restarted_amid_all_this(
     batch: int, autojump_clock: MockClock
 ) -> None:
-    for seed in range(batch * 30, batch * 30 + 30):
+    for seed in range(batch * SEEDS, batch * SEEDS + SEEDS):
         await live(seed, restarting=True, reverting=False)
 
 
 async def test_nothing_is_lost_when_others_change_their_minds(autojump_clock: MockClock) -> None:
-    for seed in range(40, 100):
+    for seed in range(40, 40 + 2 * SEEDS):
         await live(seed, restarting=False, reverting=True)
 
 
