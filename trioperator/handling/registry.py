@@ -258,7 +258,7 @@ def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[I
 
     A filter that raises is logged, and does not match.
     """
-    return _deduplicated(h for h in handlers.indices if _safely_matches(h, cause))
+    return _deduplicated([h for h in handlers.indices if not h.has_filters or _safely_matches(h, cause)])
 
 
 def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[EventHandler, ...]:
@@ -266,7 +266,7 @@ def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[Ev
 
     A filter that raises is logged, and does not match: other handlers still get the event.
     """
-    return _deduplicated(h for h in handlers.events if _safely_matches(h, cause))
+    return _deduplicated([h for h in handlers.events if not h.has_filters or _safely_matches(h, cause)])
 
 
 def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[ReconcileHandler, ...]:
@@ -274,7 +274,7 @@ def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tup
 
     A filter that raises is logged, and does not match.
     """
-    return _deduplicated(h for h in handlers.reconciles if _safely_matches(h, cause))
+    return _deduplicated([h for h in handlers.reconciles if not h.has_filters or _safely_matches(h, cause)])
 
 
 def select_admission_handlers(

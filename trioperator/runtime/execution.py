@@ -36,6 +36,8 @@ __all__ = ["Execution", "Executor", "ReconcilesLevel"]
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
 _INTERRUPTIONS = 3
+# What a handler has contributed at first.
+_NOTHING = Patch()
 
 
 class HandlerPatch:
@@ -58,7 +60,7 @@ class HandlerPatch:
         self._state = state
         self._cause = cause
         self._handler = handler
-        self._contributed = Patch()
+        self._contributed = _NOTHING
 
     def contribute(self) -> None:
         """Contribute what the handler wants so far: what comes later is contributed at its end."""
@@ -72,7 +74,7 @@ class HandlerPatch:
     def release(self) -> None:
         """Contribute what the handler wants so far, and begin anew."""
         self._contribute(self.patch)
-        self._contributed = Patch()
+        self._contributed = _NOTHING
         self.patch.clear()
 
     def expire(self) -> None:

@@ -253,15 +253,19 @@ class Reconciler:
 
     async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool) -> Result:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
+        handlers, is_pending = state.cache.kind.handlers, bool(self._pending.get(state))
+        if not (handlers.spawning or handlers.reconciles or is_pending):  # as for most watch events
+            state.release()
+            return DONE
         assert state.body is not None
         logger = state.make_logger()
-        if state.cache.kind.handlers.spawning:
+        if handlers.spawning:
             finalized = has_finalizer(state.body, self._finalizer)
             if await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
                 return self._next(state)
-        if state.cache.kind.handlers.spawning or state.cache.kind.handlers.reconciles:
-            return await self._store_pending(state, logger)
-        await self._store_pending(state, logger)
+        result = await self._store_pending(state, logger)
+        if handlers.spawning or handlers.reconciles:
+            return result
         state.release()
         return DONE
 

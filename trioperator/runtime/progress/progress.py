@@ -130,7 +130,7 @@ class Progress:
 
 
 def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
-    if len({handler.id for handler in handlers}) == len(handlers):
+    if len(handlers) < 2 or len({handler.id for handler in handlers}) == len(handlers):
         return
     for name, count in collections.Counter(handler.id for handler in handlers).items():
         if count > 1:
