@@ -45,6 +45,42 @@ async def test_bytes_go_both_ways(connect: Connector) -> None:
         conn.close()
 
 
+async def test_what_has_arrived_is_received_at_once(connect: Connector) -> None:
+    sent = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        for data in (b"a", b"b", b"c"):
+            await talk.send(data)
+        sent.set()
+        await talk._fill()
+
+    with trio.fail_after(60):
+        conn = await connect(script)
+        await sent.wait()
+        assert await conn.receive() == b"abc"
+        conn.close()
+
+
+async def test_what_was_sent_before_an_invalid_record_is_received(connect: Connector) -> None:
+    sent = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        await talk.send(b"a")
+        if isinstance(talk._stream, trio.SSLStream):
+            await talk._stream.transport_stream.send_all(b"this is no record")
+        sent.set()
+
+    with trio.fail_after(60):
+        conn = await connect(script)
+        await sent.wait()
+        assert await conn.receive() == b"a"
+        if conn._tls is not None:
+            for _ in range(2):
+                with pytest.raises(ssl.SSLError):
+                    await conn.receive()
+        conn.close()
+
+
 @pytest.mark.parametrize("notify", [False, True])
 async def test_only_a_tls_stream_without_close_notify_is_truncated(connect: Connector, notify: bool) -> None:
     async def script(talk: Talk) -> None:

@@ -31,11 +31,13 @@ class TlsConnection:
     socket and of ``ssl`` are raised as they are.
     """
 
-    __slots__ = ("_incoming", "_outgoing", "_sock", "_tls", "truncated")
+    __slots__ = ("_broken", "_ended", "_incoming", "_outgoing", "_sock", "_tls", "truncated")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None, server_name: str | None = None) -> None:
         self._sock = sock
         self.truncated = False
+        self._ended = False
+        self._broken: OSError | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
@@ -83,24 +85,35 @@ class TlsConnection:
         await self._send_raw(self._outgoing.read())
 
     async def receive(self) -> bytes:
-        """Receive at least one byte; ``b""`` at end of file."""
-        tls = self._tls
-        if tls is None:
+        """Receive at least one byte, and all that has arrived; ``b""`` at end of file."""
+        if self._tls is None:
             return await self._receive_raw()
         while True:
-            if tls.pending() or self._incoming.pending:
-                try:
-                    data = tls.read(_CHUNK)
-                except ssl.SSLWantReadError:
-                    if self._outgoing.pending:
-                        await self._flush()
-                except ssl.SSLZeroReturnError:
-                    return b""
-                else:
-                    return data
+            data = self._decrypt(self._tls)
+            if data or self._ended:
+                return data
+            if self._outgoing.pending:
+                await self._flush()
             if not await self._fill():
-                self.truncated = True
-                return b""
+                self.truncated = self._ended = True
+
+    def _decrypt(self, tls: ssl.SSLObject) -> bytes:
+        """Return the data of all complete records: servers send each watch event in a record of its own."""
+        if self._broken is not None:
+            raise self._broken
+        parts: list[bytes] = []
+        try:
+            while not self._ended and (tls.pending() or self._incoming.pending):
+                part = tls.read(_CHUNK)
+                self._ended = not part  # the peer has sent close_notify
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            pass
+        except OSError as error:
+            self._broken = error  # it is raised once more, after what was sent before
+            if not parts:
+                raise
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def is_alive(self) -> bool:
         """Return whether an idle connection can be reused: it is open, and the peer has sent no data."""
