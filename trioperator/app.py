@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import trio
 
+from trioperator.coalescing import Coalescing
 from trioperator.errors import ConfigError
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
@@ -292,4 +293,4 @@ def run(**options: Unpack[OperatorOptions]) -> None:
 
     Options and errors are those of :func:`operator`. See docs/embedding.md.
     """
-    trio.run(lambda: operator(**options))
+    trio.run(lambda: operator(**options), instruments=[Coalescing()])

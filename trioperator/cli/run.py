@@ -313,6 +313,7 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
     import trio
 
     from trioperator.app import operator
+    from trioperator.coalescing import Coalescing
     from trioperator.handling.registry import set_default_registry
     from trioperator.web.endpoint import parse_endpoint
 
@@ -333,7 +334,7 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
     if options.embedded is None:
         if load is not None:
             load()
-        trio.run(operate)
+        trio.run(operate, instruments=[Coalescing()])
         return
     from trioperator.cli.embedded import run_embedded
     from trioperator.cli.manifests import load_manifests

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import trio
 
 from trioperator import app
+from trioperator.coalescing import Coalescing
 from trioperator.kopf.bridge import is_in_asyncio, load, open_loop
 from trioperator.kopf.settings import OperatorSettings
 from trioperator.shutdown import unwrap_group
@@ -62,7 +63,7 @@ def run(**options: Any) -> None:
         _run_in_loop(loop, options)
         return
     load()
-    trio.run(functools.partial(operator, **options))
+    trio.run(functools.partial(operator, **options), instruments=[Coalescing()])
 
 
 def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> None:
