@@ -64,6 +64,7 @@ TIMEOUTS: Final = {
     "trioperator.coordination.peering.Peering.serve": "the record of a peer has expired",
     "trioperator.coordination.shards.Shards._keep_session": "the session is over",
     "trioperator.kube.credential_store.CredentialStore.serve": "the credentials must be renewed",
+    "trioperator.runtime.daemons.alarm_clock.AlarmClock.serve": "the next alarm goes off",
     "trioperator.runtime.progress.saver.Saver._save_when_due": "the progress is due to be stored",
     "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
     "trioperator.runtime.workqueue.WorkQueue._requeue": "an item is due",

@@ -142,9 +142,3 @@ class Stopper:
         stopped = self.stopped
         stopped._reason = reason if stopped._reason is None else stopped._reason | reason
         stopped._event.set()
-
-    async def wait_until(self, due: float) -> bool:
-        """Wait until a time on Trio's clock, and return True; return False as soon as the flag is set."""
-        with trio.CancelScope(deadline=due):  # as move_on_at(), at half the cost
-            await self.stopped._event.wait()
-        return self.stopped._reason is None

@@ -15,6 +15,7 @@ from trioperator.logs import Logger
 from trioperator.model.patch import apply_merge
 from trioperator.pulse import Pulse
 from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.daemons.alarm_clock import Alarm, AlarmClock
 
 __all__ = ["Daemon", "ObjectDaemons"]
 
@@ -27,6 +28,7 @@ class Daemon:
     """
 
     __slots__ = (
+        "_alarm",
         "_changed",
         "_queueing",
         "abandoned",
@@ -51,6 +53,7 @@ class Daemon:
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
         self.abandoned = False
+        self._alarm: Alarm | None = None
         self._changed = Pulse()
         self._queueing: trio.CancelScope | None = None
 
@@ -72,6 +75,8 @@ class Daemon:
         """Set the stopped-flag, or add a reason to it."""
         self.stopper.stop(reason)
         self._changed.set()
+        if self._alarm is not None:
+            self._alarm.ring()
         if self._queueing is not None:
             self._queueing.cancel(reason="it has to stop before it has begun")
 
@@ -96,6 +101,18 @@ class Daemon:
     def note_change(self) -> None:
         """Wake the daemon, as its object has changed."""
         self._changed.set()
+
+    async def wait_until(self, due: float, clock: AlarmClock) -> bool:
+        """Wait until a time on Trio's clock. Returns False as soon as it has to stop."""
+        if self.stopper.is_set:
+            return False
+        self._alarm = alarm = clock.set(due)
+        try:
+            await alarm.wait()
+        finally:
+            self._alarm = None
+            clock.drop(alarm)
+        return not self.stopper.is_set
 
     async def wait_for_change(self, seen: int) -> bool:
         """Wait until the object has changed more often than was *seen*. Returns False if it has to stop."""

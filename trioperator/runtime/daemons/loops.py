@@ -22,6 +22,7 @@ from trioperator.handling.storing import make_patch
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch, merge_patches
+from trioperator.runtime.daemons.alarm_clock import AlarmClock
 from trioperator.runtime.daemons.daemon import Daemon
 from trioperator.runtime.daemons.timing import after_idling, next_tick, spread
 from trioperator.runtime.patching.pending import PendingPatches
@@ -36,7 +37,8 @@ _TOLERANCE = 0.01
 class DaemonLoops:
     """Calls of daemons and timers when they are due. What they want stored goes to the pending patch of their object.
 
-    Sync daemons have threads of their own, so that neither other handlers nor timers ever wait for them.
+    Sync daemons have threads of their own, so that neither other handlers nor timers ever wait for them. What waits for
+    a time waits for ``clock``, which has to be served.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class DaemonLoops:
         pending: PendingPatches,
         invoker: Invoker | None = None,
     ) -> None:
+        self.clock = AlarmClock()
         self._pending = pending
         backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
@@ -61,7 +64,7 @@ class DaemonLoops:
         delay = self._initial_delay(daemon)
         if isinstance(daemon.handler, TimerHandler):
             await self._serve_timer(daemon, daemon.handler, delay)
-        elif not delay or await daemon.stopper.wait_until(trio.current_time() + delay):
+        elif not delay or await daemon.wait_until(trio.current_time() + delay, self.clock):
             await self._complete(daemon)
 
     async def _serve_timer(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
@@ -93,7 +96,7 @@ class DaemonLoops:
         """Wait until a call is due and the object has been idle. Returns that time, or None to stop."""
         while True:
             due = _put_off(daemon, due)
-            if not await daemon.stopper.wait_until(due):
+            if not await daemon.wait_until(due, self.clock):
                 return None
             if _put_off(daemon, due) == due:
                 return due

@@ -9,10 +9,11 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import trio
 
+from trioperator.core_tasks import keep
 from trioperator.errors import UserCodeError
 from trioperator.handling.cause import DaemonCause
 from trioperator.handling.filters import matches
@@ -31,6 +32,7 @@ from trioperator.settings import OperatorSettings
 
 __all__ = ["DaemonManager"]
 
+_CLOCK: Final = "alarm clock"
 _Job = tuple[Callable[[Daemon], Awaitable[None]], Daemon, str]
 
 
@@ -176,6 +178,7 @@ class DaemonManager:
         """Run daemons and timers, until all have been stopped."""
         with self._scope:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(keep, _CLOCK, self._loops.clock.serve, name=_CLOCK)
                 task_status.started()
                 while not self._closed:
                     self._start_jobs(nursery)
