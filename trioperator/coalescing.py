@@ -21,10 +21,10 @@ _PAUSE: Final = 0.005
 # So many waits within so many seconds are load.
 _MANY, _PERIOD = 10, 0.03
 # Pauses end when they wake fewer tasks than that, on average: these may wait for one another, as a task that sends
-# requests in a loop waits for each response. So many waits later they are tried again.
-_WORTHWHILE, _PATIENCE = 5.0, 128
-# The average begins there, and takes so much from each pause.
-_EXPECTED, _WEIGHT = 8.0, 0.25
+# requests in a loop waits for each response. The average begins at the second number, and takes so much of each pause.
+_WORTHWHILE, _EXPECTED, _WEIGHT = 4.0, 8.0, 0.25
+# So many waits later pauses are tried again: the second number, if they were in vain again and again.
+_PATIENCE, _MAX_PATIENCE = 16, 1024
 # A wait that takes so many seconds ends the load.
 _QUIET: Final = 0.05
 
@@ -41,9 +41,10 @@ class Coalescing(trio.abc.Instrument):
     def __init__(self, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
         self._now, self._sleep = now, sleep
         self._waits: deque[float] = deque([-math.inf], maxlen=_MANY)
-        self._patience = 0
         self._woken = 0
         self._average = 0.0  # tasks that a pause wakes; zero where there are no pauses
+        self._pauses = 0  # in a row
+        self._patience = self._left = _PATIENCE  # after pauses, and what is left of it
 
     def task_scheduled(self, task: trio.lowlevel.Task) -> None:
         """Count a task that can run."""
@@ -56,12 +57,15 @@ class Coalescing(trio.abc.Instrument):
         if self._average:
             self._average += _WEIGHT * (self._woken - self._average)
             if self._average < _WORTHWHILE:
-                self._average, self._patience = 0.0, _PATIENCE
-        elif self._patience:
-            self._patience -= 1
+                was_in_vain = self._pauses < _MANY
+                self._patience = min(2 * self._patience, _MAX_PATIENCE) if was_in_vain else _PATIENCE
+                self._average, self._left = 0.0, self._patience
+        elif self._left:
+            self._left -= 1
         elif self._now() - self._waits[0] < _PERIOD:
-            self._average = _EXPECTED
+            self._average, self._pauses = _EXPECTED, 0
         if self._average:
+            self._pauses += 1
             self._sleep(min(_PAUSE, timeout))
         self._woken = 0
         self._waits.append(self._now())
