@@ -30,7 +30,7 @@ _QUIET: Final = 0.05
 
 
 class Coalescing(trio.abc.Instrument):
-    """Instrument of a Trio run that pauses before waits under load: a quarter less CPU for a storm of watch events.
+    """Instrument of a Trio run that pauses before waits under load: a sixth to a quarter less CPU for storms of events.
 
     It blocks the event loop, for 5 milliseconds at a time, and only when no task can run. So it is for programs that do
     nothing but operate: deadlines and I/O of all tasks may be that late while there is load.
