@@ -41,9 +41,7 @@ def wall_now() -> datetime.datetime:
     except LookupError:
         epoch = _find_epoch()
         _epoch.set(epoch)
-    if epoch is None:
-        return datetime.datetime.now(datetime.UTC)
-    return datetime.datetime.fromtimestamp(epoch + trio.current_time(), datetime.UTC)
+    return datetime.datetime.fromtimestamp(time.time() if epoch is None else epoch + trio.current_time(), datetime.UTC)
 
 
 def _find_epoch() -> float | None:
