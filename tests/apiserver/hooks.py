@@ -90,11 +90,15 @@ def _bytes(reply: Reply) -> bytes:
 
 
 async def serve_hooks(
-    hooks: Hooks, host: str = "127.0.0.1", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    hooks: Hooks,
+    host: str = "127.0.0.1",
+    *,
+    certificate: trustme.LeafCert | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the webhooks on a port of the loopback interface, under a certificate of :data:`AUTHORITY`."""
+    """Serve the webhooks on a port of the loopback interface, by default under a certificate of :data:`AUTHORITY`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    AUTHORITY.issue_cert(host).configure_cert(context)
+    (certificate or AUTHORITY.issue_cert(host)).configure_cert(context)
 
     async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
         hooks.connections += 1

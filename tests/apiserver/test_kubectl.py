@@ -12,6 +12,7 @@ import pytest
 import trio
 import yaml
 
+from tests.apiserver.builtin.test_certificate_requests import make_request
 from tests.apiserver.conftest import SCALE, definition
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.controllers import Pace
@@ -131,6 +132,29 @@ async def test_built_in_kinds_are_explained(kubectl: Kubectl) -> None:
     assert "          imagePullPolicy\t<string>" in text
     assert "replicas\t<integer>" in text
     assert "VERSION:    v1" in await kubectl("explain", "hpa.spec", "--api-version=autoscaling/v1")
+
+
+@pytest.mark.parametrize("verb", ["create", "apply"])
+@pytest.mark.parametrize(
+    ("version", "kind"), [("conformance.dev/v1", "Shappe"), ("apps/v1", "Deploymnt"), ("else.dev/v1", "Shape")]
+)
+async def test_a_kind_with_a_typo_is_unknown(kubectl: Kubectl, verb: str, version: str, kind: str) -> None:
+    with pytest.raises(AssertionError, match=f'no matches for kind "{kind}" in version "{version}"'):
+        await kubectl(verb, "-f", "-", text=f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}")
+
+
+async def test_a_certificate_request_is_approved(cluster: Cluster, kubectl: Kubectl) -> None:
+    spec = {"request": make_request(), "signerName": "example.com/it", "usages": ["client auth"]}
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    await cluster.create({**kind, "metadata": {"name": "it"}, "spec": spec})
+    assert "certificatesigningrequest.certificates.k8s.io/it approved" in await kubectl("certificate", "approve", "it")
+    assert (await cluster.get("csr", "it"))["status"]["conditions"][0]["type"] == "Approved"
+
+
+async def test_kinds_are_explained_from_the_older_document(kubectl: Kubectl) -> None:
+    text = await kubectl("explain", "deployment.spec.replicas", "--output=plaintext-openapiv2")
+    assert "FIELD:    replicas <integer>" in text
+    assert "KIND:     Shape" in await kubectl("explain", "shapes", "--output=plaintext-openapiv2")
 
 
 async def test_custom_kinds_are_explained_with_their_descriptions(cluster: Cluster, kubectl: Kubectl) -> None:

@@ -32,6 +32,7 @@ from .webhooks.admission import AdmissionWebhooks
 from .webhooks.client import WebhookClient
 from .webhooks.conversion import Converter
 from .writing import scale_subresource
+from .writing.binding import BINDING, Binder
 from .writing.definition_registration import DefinitionRegistration
 from .writing.deleter import Deleter
 from .writing.eviction import EVICTION, Evictor
@@ -68,6 +69,7 @@ class Api:
         self.scale_writer = ScaleWriter(self.writer)
         self.deleter = Deleter(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.followups.run)
+        self._binder = Binder(state, self.writer, self.deleter)
         self._evictor = Evictor(state, self.writer, self.deleter)
         self.pod_logs = PodLogs(state)
         self._connect_followups()
@@ -172,8 +174,8 @@ class Api:
         match verb:
             case "create" if target.kind.is_virtual or target.subresource == "token":
                 response = self._review(target, request)
-            case "create" if target.subresource == "eviction":
-                response = await self._evict(target, request)
+            case "create" if target.subresource in {"binding", "eviction"}:
+                response = await (self._bind if target.subresource == "binding" else self._evict)(target, request)
             case "get" if target.subresource == "log":
                 return self._read_log(target, request)
             case "watch":
@@ -204,6 +206,12 @@ class Api:
         deletion = parse_nested_options(sent, request)
         place = target.namespace, target.name
         return Response.of(await self._evictor.evict(target.kind, place, sent, options=options, deletion=deletion), 201)
+
+    async def _bind(self, target: Target, request: Request) -> Response:
+        options = read_write_options("create", request)
+        sent = decode_body(BINDING, request, options)
+        place = target.namespace, target.name
+        return Response.of(await self._binder.bind(target.kind, place, sent, options), 201)
 
     def _read_log(self, target: Target, request: Request) -> Response:
         pod = self.state.require(target.kind, target.namespace, target.name)

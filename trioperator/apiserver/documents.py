@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 from .model.errors import method_not_allowed, unknown_resource
 from .model.kinds import Catalog
 from .model.messages import Request, Response
-from .reading import discovery, health, openapi
+from .reading import discovery, health, openapi, openapi_protobuf
 from .routing import PageNotFoundError, Router
 
 __all__ = ["read_document"]
+
+_JSON: Final = frozenset({"*/*", "application/*", "application/json"})
 
 
 def read_document(catalog: Catalog, router: Router, request: Request) -> Response:
@@ -44,7 +47,7 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
         case ["apis", group, version] if catalog.versions(group):
             raise router.no_such_path(group, version)
         case ["openapi", *path]:
-            return _read_openapi(catalog, path)
+            return _read_openapi(catalog, request, path)
     raise PageNotFoundError
 
 
@@ -65,14 +68,25 @@ def _aggregated_discovery(catalog: Catalog, request: Request, *, core: bool) -> 
     return response
 
 
-def _read_openapi(catalog: Catalog, path: Sequence[str]) -> Response:
+def _read_openapi(catalog: Catalog, request: Request, path: Sequence[str]) -> Response:
     match path:
         case ["v2"]:
-            return Response.of(openapi.version_2(catalog))
+            return _as_accepted(request, openapi.version_2(catalog), openapi_protobuf.MEDIA_TYPES)
         case ["v3"]:
             return Response.of(openapi.index(catalog))
         case ["v3", "api", version]:
-            return Response.of(openapi.version_3(catalog, "", version))
+            return _as_accepted(request, openapi.version_3(catalog, "", version))
         case ["v3", "apis", group, version]:
-            return Response.of(openapi.version_3(catalog, group, version))
+            return _as_accepted(request, openapi.version_3(catalog, group, version))
     raise PageNotFoundError
+
+
+def _as_accepted(request: Request, document: dict[str, Any], protobuf: Collection[str] = ()) -> Response:
+    """Return the document in the first form that the client accepts, or 406."""
+    for clause in (request.accept or "*/*").split(","):
+        media_type = clause.partition(";")[0].strip()
+        if media_type in _JSON:
+            return Response.of(document)
+        if media_type in protobuf:
+            return Response(200, openapi_protobuf.encode_document(document), openapi_protobuf.MEDIA_TYPES[0])
+    return Response(406, b"", "text/plain; charset=utf-8")

@@ -13,7 +13,7 @@ from .reading.reader import read_flag
 
 __all__ = ["PageNotFoundError", "Router", "Target", "subresource_verbs", "verb_of"]
 
-_CREATED: Final = frozenset({"eviction", "token"})  # subresources that are only created
+_CREATED: Final = frozenset({"binding", "eviction", "token"})  # subresources that are only created
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

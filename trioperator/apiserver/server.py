@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 from functools import partial
 from typing import Final
 
@@ -31,8 +32,9 @@ async def serve_cluster(
     """Serve the cluster on a port (0: any free one) until cancelled. ``task_status.started()`` passes the URL.
 
     With ``tls`` the serving certificate is issued by the cluster's own CA, and clients may present a certificate of
-    that CA. Without ``anonymous``, requests without credentials get 401: :meth:`Cluster.kubeconfig` has some. Raises
-    ConfigError if the server cannot listen on the port.
+    that CA. Without ``anonymous``, requests without credentials get 401: :meth:`Cluster.kubeconfig` has some. With it,
+    on a loopback address, requests that a web page may have sent are refused. Raises ConfigError if the server cannot
+    listen on the port.
     """
     context, ca_data = None, ""
     if tls:
@@ -50,5 +52,14 @@ async def serve_cluster(
     cluster.ca_certificates[url] = ca_data
     user = ANONYMOUS if anonymous else NO_CREDENTIALS
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_listeners, cluster.api, listeners, context=context, user=user))
+        local_only = anonymous and _is_loopback(host)
+        serve = partial(serve_listeners, cluster.api, listeners, context=context, user=user, local_only=local_only)
+        await nursery.start(serve)
         task_status.started(url)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -178,3 +178,20 @@ async def test_min_ready_seconds_delay_the_next_pod(cluster: Cluster, autojump_c
         assert await names(cluster) == ["w-0"]
         await trio.sleep(10)
         assert await names(cluster) == ["w-0", "w-1"]
+
+
+async def test_a_new_set_adopts_the_pods_of_one_that_was_deleted_without_them(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        await cluster.create(workload("StatefulSet", replicas=2, serviceName="s"))
+        await trio.sleep(10)
+        before = [pod["metadata"]["uid"] for pod in await cluster.list("pods")]
+        await cluster.delete("sts", "w", policy="Orphan")
+        await cluster.create(workload("StatefulSet", replicas=2, serviceName="s"))
+        await trio.sleep(10)
+        pods = await cluster.list("pods")
+        obj = await cluster.get("sts", "w")
+    assert [pod["metadata"]["uid"] for pod in pods] == before
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods} == {obj["metadata"]["uid"]}
+    assert obj["status"]["readyReplicas"] == 2

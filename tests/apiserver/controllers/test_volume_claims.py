@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from tests.apiserver.controllers.objects import Object
 from trioperator.apiserver import Cluster
+from trioperator.errors import ApiError
 
 SPEC: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -79,3 +81,38 @@ async def test_a_provisioned_volume_is_deleted_with_its_claim_only(cluster: Clus
         await cluster.delete("pvc", "c")
         await trio.sleep(1)
         assert await names(cluster, "pv") == [kept]
+
+
+def sized(size: str) -> Object:
+    return {"spec": {"resources": {"requests": {"storage": size}}}}
+
+
+async def test_a_volume_grows_with_its_claim_and_never_shrinks(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("volumes"):
+        await cluster.create(claim())
+        await trio.sleep(1)
+        await cluster.patch("pvc", "c", sized("2Gi"))
+        await trio.sleep(1)
+        (volume,) = await cluster.list("pv")
+        assert volume["spec"]["capacity"] == (await cluster.get("pvc", "c"))["status"]["capacity"] == {"storage": "2Gi"}
+        for size in ("1Gi", "500Mi"):
+            with pytest.raises(ApiError, match=r"field can not be less than status\.capacity"):
+                await cluster.patch("pvc", "c", sized(size))
+        await cluster.patch("pvc", "c", sized("2048Mi"))
+
+
+async def test_a_volume_that_was_not_provisioned_keeps_its_size(cluster: Cluster, autojump_clock: MockClock) -> None:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/mine"},
+        "claimRef": {"namespace": "default", "name": "c"},
+    }
+    async with cluster.open_controllers("volumes"):
+        meta = {"name": "mine"}
+        await cluster.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec})
+        await cluster.create(claim(volumeName="mine"))
+        await trio.sleep(1)
+        await cluster.patch("pvc", "c", sized("2Gi"))
+        await trio.sleep(1)
+        assert (await cluster.get("pvc", "c"))["status"]["capacity"] == {"storage": "1Gi"}

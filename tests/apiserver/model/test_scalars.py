@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import decimal
 import time
 
 import pytest
@@ -14,42 +12,9 @@ from hypothesis import strategies as st
 from trioperator.apiserver.model.scalars import (
     canonical_bytes,
     canonical_micro_time,
-    canonical_quantity,
     canonical_time,
     quantity_value,
 )
-
-SUFFIXES = {"m": "1e-3", "": "1", "k": "1e3", "M": "1e6", "G": "1e9", "Ki": "1024", "Mi": "1048576", "e3": "1e3"}
-
-
-def value(quantity: str) -> decimal.Decimal:
-    """Return the value of a quantity, computed in another way."""
-    sizes = {**SUFFIXES, "Gi": str(2**30), "Ti": str(2**40), "Pi": str(2**50)}
-    sizes |= {"T": "1e12", "P": "1e15", "e6": "1e6", "e9": "1e9", "e12": "1e12"}
-    suffix = next(suffix for suffix in sorted(sizes, key=len, reverse=True) if quantity.endswith(suffix))
-    return decimal.Decimal(quantity.removesuffix(suffix)) * decimal.Decimal(sizes[suffix])
-
-
-quantities = st.builds(
-    lambda number, suffix: f"{number}{suffix}", st.integers(-(10**6), 10**6), st.sampled_from(sorted(SUFFIXES))
-)
-
-
-@given(quantities)
-def test_a_quantity_keeps_its_value(text: str) -> None:
-    assert value(canonical_quantity(text)) == value(text)
-
-
-@given(quantities)
-def test_normalizing_a_quantity_is_idempotent(text: str) -> None:
-    spelled = canonical_quantity(text)
-    assert canonical_quantity(spelled) == spelled
-
-
-@given(st.text("0123456789.-+eEinumkKMGTP x", max_size=8))
-def test_only_invalid_quantities_are_rejected(text: str) -> None:
-    with contextlib.suppress(ValueError):
-        assert canonical_quantity(canonical_quantity(text))
 
 
 @pytest.mark.parametrize(

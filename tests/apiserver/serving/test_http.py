@@ -54,7 +54,7 @@ async def test_a_watch_streams_until_its_client_disconnects(cluster: Cluster, cl
 
 
 async def test_a_connection_survives_the_end_of_a_watch(cluster_url: str) -> None:
-    request = f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    request = f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     async with await trio.open_tcp_stream(*address(cluster_url)) as stream:
         for _ in range(2):
             await stream.send_all(request)
@@ -66,8 +66,8 @@ async def test_a_connection_survives_the_end_of_a_watch(cluster_url: str) -> Non
 
 
 async def test_requests_may_be_fragmented_and_pipelined(cluster_url: str) -> None:
-    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-    last = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     async with await trio.open_tcp_stream(*address(cluster_url)) as stream:
         for at in range(0, len(request), 7):
             await stream.send_all(request[at : at + 7])
@@ -85,7 +85,7 @@ async def test_requests_may_be_fragmented_and_pipelined(cluster_url: str) -> Non
     [
         (b"\x16\x03\x01 hello\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: %b\r\n" % (at, b"x" * 1000) for at in range(100)) + b"\r\n", 431),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 1_000_000, 413),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 1_000_000, 413),
     ],
 )
 async def test_invalid_requests_get_a_status(cluster_url: str, sent: bytes, code: int) -> None:
@@ -121,7 +121,7 @@ async def test_a_warning_may_contain_any_characters(cluster: Cluster, cluster_ur
 
 
 async def test_a_protocol_upgrade_is_ignored(cluster_url: str) -> None:
-    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     received = await talk(cluster_url, request)
     assert received.startswith(b"HTTP/1.1 200 OK\r\n")
     assert received.endswith(b"ok")
@@ -129,7 +129,7 @@ async def test_a_protocol_upgrade_is_ignored(cluster_url: str) -> None:
 
 async def test_a_client_that_expects_100_continue_gets_it(cluster_url: str) -> None:
     body = b'{"metadata":{"name":"a"}}'
-    head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n"
+    head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: close\r\n"
     async with await trio.open_tcp_stream(*address(cluster_url)) as stream:
         await stream.send_all(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
         with trio.fail_after(60):
@@ -163,7 +163,7 @@ async def test_all_connections_are_closed_with_the_server(cluster: Cluster) -> N
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve_cluster, cluster)
         stream = await trio.open_tcp_stream(*address(url))
-        await stream.send_all(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await stream.send_all(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert await stream.receive_some()
         nursery.cancel_scope.cancel()
     with trio.fail_after(60):

@@ -139,3 +139,26 @@ def test_an_extension_of_a_chunk_that_does_not_end_is_rejected() -> None:
 def test_the_first_of_several_equal_headers_counts() -> None:
     [[request, _]], _ = parse(b"GET / HTTP/1.1\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n")
     assert request.authorization == "a"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("Host: evil.example", "Host: evil.example:80", "Host: 127.0.0.1.evil.example", "Host: [::2]", "Host: ["),
+        *("Origin: http://evil.example", "Origin: null"),
+    ],
+)
+def test_requests_that_a_web_page_may_have_sent_are_refused_where_everybody_is_welcome(header: str) -> None:
+    found = RequestParser(body_limit=1000, local_only=True)
+    found.feed(f"POST /c HTTP/1.1\r\nContent-Length: 2\r\n{header}\r\n\r\n{{}}".encode())
+    assert found.error is not None
+    assert found.error.status == 400
+    assert not found.requests
+    assert parse(f"GET / HTTP/1.1\r\n{header}\r\n\r\n".encode())[1] == 0  # elsewhere credentials protect it
+
+
+@pytest.mark.parametrize("header", ["Host: localhost:80", "Host: 127.0.0.1", "Host: [::1]:80", "Accept: x"])
+def test_requests_of_this_machine_are_not_those_of_a_web_page(header: str) -> None:
+    found = RequestParser(body_limit=1000, local_only=True)
+    found.feed(f"GET / HTTP/1.1\r\n{header}\r\n\r\n".encode())
+    assert len(found.requests) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -675,6 +676,28 @@ async def test_an_untrusted_certificate_is_a_failure(target: Target, bench: Benc
         assert answer.message.endswith(
             "tls: failed to verify certificate: x509: certificate signed by unknown authority"
         )
+
+
+@pytest.mark.parametrize("anchor", ["root", "intermediate", "certificate"])
+async def test_every_certificate_of_the_bundle_is_trusted(
+    target: Target, bench: Bench, nursery: trio.Nursery, anchor: str
+) -> None:
+    root = trustme.CA()
+    intermediate = root.create_child_ca()
+    certificate = intermediate.issue_cert("127.0.0.1")
+    bundles = {
+        "root": root.cert_pem,
+        "intermediate": intermediate.cert_pem,
+        "certificate": certificate.cert_chain_pems[0],
+    }
+    hooks = Hooks()
+    hooks.handlers["/allow"] = allow
+    await nursery.start(functools.partial(serve_hooks, hooks, certificate=certificate))
+    config = {"url": f"{hooks.url}/allow", "caBundle": base64.b64encode(bundles[anchor].bytes()).decode()}
+    await bench.configure("Validating", bench.webhook("/allow", clientConfig=config))
+    answer = await target.create("configmaps", "a")
+    assert answer.code == 201, answer.message
+    assert len(hooks.requests("/allow")) == 1
 
 
 async def test_an_invalid_ca_bundle_is_a_failure(target: Target, bench: Bench) -> None:

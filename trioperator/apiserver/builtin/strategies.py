@@ -6,7 +6,7 @@ They are the same for updates and all kinds of patches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..custom import schema
 from ..custom.definition_validation import check_definition, format_warnings
@@ -20,12 +20,15 @@ from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
 from ..model.status_causes import StatusCause, first_causes, invalid_value
 from . import autoscaling, events
+from .certificate_requests import CERTIFICATE_REQUESTS, only_decided, prepare_status
 from .preparation import encode_secret, prepare_changed, prepare_new
 from .validity import check_builtin
 from .validity.roles import RBAC, check_grants, check_grants_update
 from .validity.webhook_configurations import CONFIGURATIONS, check_configuration
 
-__all__ = ["check_object", "prepare_create", "prepare_update", "shape"]
+__all__ = ["INTERNAL", "check_object", "prepare_create", "prepare_update", "shape"]
+
+INTERNAL: Final = "internal"  # in the place of a subresource: writes of the control plane
 
 
 def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, Any]:
@@ -74,11 +77,15 @@ def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, s
     """Return *new* with only the changes that the subresource ("" for the main resource) allows, and its generation."""
     if subresource == "status":
         new = _status_only(kind, new, old)
-    elif "status" in kind.subresources:
+        if kind.resource == CERTIFICATE_REQUESTS:
+            prepare_status(new, old)
+    elif subresource == "approval":
+        new = only_decided(new, old)
+    elif "status" in kind.subresources and subresource != INTERNAL:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if kind.resource == ("", "namespaces") and subresource != "finalize":
+    if kind.resource == CERTIFICATE_REQUESTS or (kind.resource == ("", "namespaces") and subresource != "finalize"):
         new["spec"] = old.get("spec", {})
     if kind.custom is None and subresource in {"", "finalize"}:
         prepare_changed(kind, new, old)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from .client import Object, Resource
 from .controller import Controller
-from .templates import PODS, has_selector, is_active, is_ready, make_pod, owner_reference, until_available
+from .templates import PODS, adopt, is_active, is_ready, make_pod, until_available
 
 __all__ = ["REPLICASETS", "ReplicaSetController", "pods_to_delete"]
 
@@ -21,15 +21,9 @@ class ReplicaSetController(Controller):
 
     async def reconcile(self, obj: Object) -> float | None:
         if "deletionTimestamp" not in obj["metadata"]:
-            await self._adopt(obj)
+            await adopt(self.client, obj, PODS, kept=is_active)
             await self._scale(obj)
         return await self._update_status(obj)
-
-    async def _adopt(self, obj: Object) -> None:
-        for pod in self.client.orphans(PODS, obj["metadata"]["namespace"]):
-            if is_active(pod) and has_selector(obj["spec"].get("selector"), pod["metadata"].get("labels") or {}):
-                owners = [*(pod["metadata"].get("ownerReferences") or ()), owner_reference(obj)]
-                await self.client.merge(PODS, pod, {"metadata": {"ownerReferences": owners}})
 
     async def _scale(self, obj: Object) -> None:
         active = [pod for pod in self.client.owned(obj, PODS) if is_active(pod)]

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Final
 
 from .client import Object, Resource
 from .controller import Controller
-from .revisions import clean_revisions, ensure_revision
-from .templates import PODS, has_ended, is_ready, make_pod, owner_reference, until_available
+from .revisions import REVISIONS, clean_revisions, ensure_revision
+from .templates import PODS, adopt, has_ended, is_ready, make_pod, owner_reference, until_available
 from .volume_claims import CLAIMS
 
 __all__ = ["STATEFULSETS", "StatefulSetController"]
@@ -25,6 +25,9 @@ class StatefulSetController(Controller):
 
     async def reconcile(self, obj: Object) -> float | None:
         meta = obj["metadata"]
+        if "deletionTimestamp" not in meta:
+            await adopt(self.client, obj, REVISIONS, kept=lambda found: _is_of(obj, found))
+            await adopt(self.client, obj, PODS, kept=lambda found: _is_of(obj, found))
         mark = await ensure_revision(self.client, obj, label="controller.kubernetes.io/hash")
         newest = f"{meta['name']}-{mark}"
         current = (obj.get("status") or {}).get("currentRevision") or newest
@@ -171,3 +174,9 @@ class StatefulSetController(Controller):
 def _retention(obj: Object, moment: str) -> str:
     policy: str = (obj["spec"].get("persistentVolumeClaimRetentionPolicy") or {}).get(moment, "Retain")
     return policy
+
+
+def _is_of(obj: Object, found: Object) -> bool:
+    """Return whether a Pod or a revision has a name of the set, so that it may be adopted."""
+    own, _, _ = found["metadata"]["name"].rpartition("-")
+    return own == obj["metadata"]["name"] and "deletionTimestamp" not in found["metadata"]

@@ -6,14 +6,15 @@ import datetime
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..model.selectors import selector_of
-from .client import Object, Resource
+from .client import Client, Object, Resource
 
 __all__ = [
     "PODS",
+    "adopt",
     "condition_of",
     "has_ended",
     "has_selector",
@@ -120,3 +121,11 @@ def set_condition(status: Object, condition: Object, *, now: str) -> Object:
 def has_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     """Return whether the label selector of an object (``matchLabels``, ``matchExpressions``) matches the labels."""
     return selector_of(selector or {}).matches({"metadata": {"labels": labels}})
+
+
+async def adopt(client: Client, owner: Object, resource: Resource, *, kept: Callable[[Object], bool]) -> None:
+    """Become the controller of objects without one that have the owner's selector, and are to be *kept*."""
+    for obj in client.orphans(resource, owner["metadata"]["namespace"]):
+        if has_selector(owner["spec"].get("selector"), obj["metadata"].get("labels") or {}) and kept(obj):
+            owners = [*(obj["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
+            await client.merge(resource, obj, {"metadata": {"ownerReferences": owners}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from ..model.scalars import quantity_value
 from .client import Object, Resource
 from .controller import Controller
 
@@ -15,13 +16,16 @@ _PROVISIONER: Final = "pretended.trioperator.dev"
 
 
 class VolumeClaimController(Controller):
-    """Provisions a volume for each claim and binds them; deletes the volume with its claim."""
+    """Provisions a volume for each claim and binds them; the volume grows, and is deleted, with its claim."""
 
     resource: ClassVar[Resource] = CLAIMS
 
     async def reconcile(self, obj: Object) -> float | None:
         meta, spec = obj["metadata"], obj["spec"]
-        if "deletionTimestamp" in meta or (obj.get("status") or {}).get("phase") == "Bound":
+        if "deletionTimestamp" in meta:
+            return None
+        if (obj.get("status") or {}).get("phase") == "Bound":
+            await self._expand(obj)
             return None
         name = spec.get("volumeName") or f"pvc-{meta['uid']}"
         volume = self.client.get(VOLUMES, name)
@@ -55,6 +59,21 @@ class VolumeClaimController(Controller):
         manifest = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": own, "spec": volume_spec}
         return await self.client.create(VOLUMES, manifest)
 
+    async def _expand(self, claim: Object) -> None:
+        """Let the volume of a bound claim grow to what the claim requests, if it was provisioned here."""
+        volume = self.client.get(VOLUMES, claim["spec"].get("volumeName") or "")
+        size = claim["spec"]["resources"]["requests"]["storage"]
+        status = claim["status"]
+        capacity = status.get("capacity") or {}
+        if (
+            volume is None
+            or not _is_own(volume)
+            or quantity_value(capacity.get("storage", "0")) >= quantity_value(size)
+        ):
+            return
+        await self.client.merge(VOLUMES, volume, {"spec": {"capacity": {"storage": size}}})
+        await self.client.set_status(CLAIMS, claim, {**status, "capacity": {**capacity, "storage": size}})
+
     def keys_for(self, resource: Resource, obj: Object) -> tuple[str, ...]:
         """Return the key of the claim: the object, or that of the volume."""
         if resource == VOLUMES:
@@ -66,6 +85,9 @@ class VolumeClaimController(Controller):
         """Delete the volumes that were provisioned for the claim."""
         for volume in self.client.all(VOLUMES):
             claim = volume["spec"].get("claimRef") or {}
-            is_own = (volume["spec"].get("csi") or {}).get("driver") == _PROVISIONER
-            if is_own and f"{claim.get('namespace')}/{claim.get('name')}" == key:
+            if _is_own(volume) and f"{claim.get('namespace')}/{claim.get('name')}" == key:
                 await self.client.delete(VOLUMES, volume)
+
+
+def _is_own(volume: Object) -> bool:
+    return (volume["spec"].get("csi") or {}).get("driver") == _PROVISIONER

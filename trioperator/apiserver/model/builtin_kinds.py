@@ -1,10 +1,11 @@
 """The built-in kinds as the real API server serves them: names, scopes, short names, categories, subresources.
 
 :mod:`.kinds` parses the table. Each line is a resource: its plural name, kind, traits, short names and categories. The
-traits: ``N`` namespaced or ``C`` cluster-scoped, ``s`` with a status subresource, ``r`` with a scale subresource, ``t``
-with a token subresource, ``e`` with those of Pods (eviction and log), ``g`` with ``metadata.generation``, ``u`` if
-updates require a resource version, ``c`` if an update creates a missing object, ``d`` if a deletion returns the deleted
-object, ``v`` for reviews, which are answered and not stored.
+traits: ``N`` namespaced or ``C`` cluster-scoped, ``s`` with a status subresource, ``r`` with a scale subresource,
+``t`` with a token subresource, ``e`` with those of Pods (binding, eviction and log), ``a`` with an approval
+subresource, ``g`` with ``metadata.generation``, ``u`` if updates require a resource version, ``c`` if an update
+creates a missing object, ``d`` if a deletion returns the deleted object, ``v`` for reviews, which are answered and
+not stored.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ batch/v1
   cronjobs CronJob Nsg cj all
   jobs Job Nsg - all
 certificates.k8s.io/v1
-  certificatesigningrequests CertificateSigningRequest Cs csr -
+  certificatesigningrequests CertificateSigningRequest Csa csr -
 networking.k8s.io/v1
   ingressclasses IngressClass Cg - -
   ingresses Ingress Nsg ing -

@@ -183,7 +183,13 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), version)
 
 
-_SUBRESOURCE_TRAITS: Final = {"s": ("status",), "r": ("scale",), "t": ("token",), "e": ("eviction", "log")}
+_SUBRESOURCE_TRAITS: Final = {
+    "a": ("approval",),
+    "e": ("binding", "eviction", "log"),
+    "r": ("scale",),
+    "s": ("status",),
+    "t": ("token",),
+}
 
 
 def _parse_builtins(text: str) -> Iterable[Kind]:

@@ -33,8 +33,15 @@ VERSION: Final = {
     "platform": "linux/amd64",
 }
 _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")
-_SPECIAL_VERBS: Final = {"eviction": ("create",), "finalize": ("update",), "log": ("get",), "token": ("create",)}
+_SPECIAL_VERBS: Final = {
+    "binding": ("create",),
+    "eviction": ("create",),
+    "finalize": ("update",),
+    "log": ("get",),
+    "token": ("create",),
+}
 _SPECIAL_KINDS: Final = {
+    "binding": {"group": "", "version": "v1", "kind": "Binding"},
     "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
     "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},

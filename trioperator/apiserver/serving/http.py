@@ -46,13 +46,15 @@ async def serve_listeners(
     *,
     context: ssl.SSLContext | None = None,
     user: User = ANONYMOUS,
+    local_only: bool = False,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the API on the listeners until cancelled, over TLS if there is a context. Closes the listeners.
 
-    ``user`` is the user of connections without a client certificate.
+    ``user`` is the user of connections without a client certificate. With ``local_only``, requests that a web page may
+    have sent are refused.
     """
-    serve = partial(_serve_connection, handler, context, user)
+    serve = partial(_serve_connection, handler, context, user, local_only)
     async with _closing_idle_calls(handler), trio.open_nursery() as connections:
         # A connection is served in the inner nursery; cancelling this function ends all of them at once.
         await connections.start(partial(trio.serve_listeners, serve, listeners, handler_nursery=connections))
@@ -70,7 +72,7 @@ async def _closing_idle_calls(handler: Handler) -> AsyncIterator[None]:
 
 
 async def _serve_connection(
-    handler: Handler, context: ssl.SSLContext | None, user: User, raw: trio.SocketStream
+    handler: Handler, context: ssl.SSLContext | None, user: User, local_only: bool, raw: trio.SocketStream
 ) -> None:
     stream: trio.abc.Stream = raw
     try:
@@ -80,27 +82,30 @@ async def _serve_connection(
                 with trio.fail_after(_HANDSHAKE_TIMEOUT):
                     await secured.do_handshake()
                 user = user_of_certificate(secured.getpeercert()) or user
-            await serve_stream(handler, stream, user=user)
+            await serve_stream(handler, stream, user=user, local_only=local_only)
     finally:
         await trio.aclose_forcefully(stream)
 
 
-async def serve_stream(handler: Handler, stream: trio.abc.Stream, *, user: User = ANONYMOUS) -> None:
+async def serve_stream(
+    handler: Handler, stream: trio.abc.Stream, *, user: User = ANONYMOUS, local_only: bool = False
+) -> None:
     """Answer the requests that arrive on the stream until it ends. Leaves the stream open.
 
     ``user`` is the user that the connection itself authenticates.
     """
+    parser = RequestParser(body_limit=handler.body_limit, user=user, local_only=local_only)
     with contextlib.suppress(*_DISCONNECTED):
-        await _Connection(handler, stream, user).serve()
+        await _Connection(handler, stream, parser).serve()
 
 
 class _Connection:
     """One connection. Its requests are answered in order, and must arrive within a time limit."""
 
-    def __init__(self, handler: Handler, stream: trio.abc.Stream, user: User) -> None:
+    def __init__(self, handler: Handler, stream: trio.abc.Stream, parser: RequestParser) -> None:
         self._handler = handler
         self._stream = stream
-        self._parser = RequestParser(body_limit=handler.body_limit, user=user)
+        self._parser = parser
         self._deadline = trio.current_time() + _IDLE_TIMEOUT
         self._stall_scope = trio.CancelScope()
 

@@ -36,6 +36,8 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         """Return the response; a watch lasts until its response is closed."""
         body = await request.aread()
         await trio.lowlevel.checkpoint()
+        if (trace := request.extensions.get("trace")) is not None:  # as httpx's own transports do it
+            await trace("memory.send_request_headers.started", {"request": request})
         headers = request.headers
         raw_path = request.url.raw_path.decode("ascii")
         path, _, query = raw_path.partition("?")

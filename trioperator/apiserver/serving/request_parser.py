@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import deque
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import httptools
 
@@ -19,15 +20,24 @@ __all__ = ["HEAD_LIMIT", "RequestParser"]
 HEAD_LIMIT: Final = 65_536  # bytes of the request line and the headers together
 
 
+def _is_loopback(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class RequestParser:
     """Incremental parser of one connection. httptools calls the methods that begin with ``on_``.
 
     ``requests`` are the complete requests, each with whether the connection is kept alive after it. ``error`` is set
     when a request is malformed or too large, ``is_upgrade`` when one asks for another protocol: nothing is parsed after
     either. ``started`` counts the requests that have started. ``user`` is the user that the connection authenticates.
+    With ``local_only``, requests that a web page may have sent are errors.
     """
 
-    def __init__(self, *, body_limit: int, user: User = ANONYMOUS) -> None:
+    def __init__(self, *, body_limit: int, user: User = ANONYMOUS, local_only: bool = False) -> None:
         self.requests: deque[tuple[Request, bool]] = deque()
         self.error: ApiError | None = None
         self.is_upgrade = False
@@ -35,6 +45,7 @@ class RequestParser:
         self.is_mid_request = False
         self.expects_continue = False  # the client waits for "100 Continue" before it sends the body
         self._body_limit = body_limit
+        self._local_only = local_only
         self._user = user
         self._accepts_tokens = user in {ANONYMOUS, NO_CREDENTIALS}  # a client certificate takes precedence
         self._parser = httptools.HttpRequestParser(self)
@@ -93,12 +104,21 @@ class RequestParser:
             self._fail(headers_too_large(HEAD_LIMIT))
 
     def on_headers_complete(self) -> None:
-        """Check the content_length size of the body, and whether the client waits for "100 Continue"."""
+        """Check the announced size of the body, and whether the client waits for "100 Continue"."""
         self._in_head = False
+        if self._local_only:
+            self._check_local()
         content_length = self._headers.get(b"content-length", b"")
         if content_length.isdigit() and int(content_length) > self._body_limit:
             self._fail(request_too_large(self._body_limit))
         self.expects_continue = self._headers.get(b"expect", b"").lower() == b"100-continue"
+
+    def _check_local(self) -> None:
+        """Refuse requests of web pages: those of other origins, and those whose own name was made to lead here."""
+        for name, prefix in ((b"host", "//"), (b"origin", "")):  # browsers send the host with each request
+            value = self._headers.get(name)
+            if value is not None and not _is_loopback(prefix + value.decode("latin-1")):
+                self._fail(bad_request(f"This server is for this machine only: see the header {name.decode()}."))
 
     def on_body(self, body: bytes) -> None:
         """Append to the body."""

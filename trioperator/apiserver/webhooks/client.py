@@ -198,6 +198,8 @@ def _make_context(ca_bundle: str) -> ssl.SSLContext:
         raise WebhookCallError(
             "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
         ) from None
+    if data:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # each certificate in the bundle is trusted, as in Go
     if hasattr(ssl, "VERIFY_X509_STRICT"):
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the real server is less strict about CA certificates
     return context

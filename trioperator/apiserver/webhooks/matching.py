@@ -19,6 +19,7 @@ __all__ = ["FOREIGN_KINDS", "AdmissionAttributes", "Webhook", "select", "webhook
 
 # Subresources whose objects are of a kind of their own.
 FOREIGN_KINDS: Final = {
+    "binding": {"group": "", "version": "v1", "kind": "Binding"},
     "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
 }

@@ -20,8 +20,9 @@ from trioperator.model.patch import apply_merge
 
 from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_configuration, decode_object, decode_patch
+from ..builtin.certificate_requests import CERTIFICATE_REQUESTS, stamp
 from ..builtin.preparation import assign_addresses
-from ..builtin.strategies import prepare_create, prepare_update
+from ..builtin.strategies import INTERNAL, prepare_create, prepare_update
 from ..builtin.versions import as_served
 from ..model import metadata
 from ..model.errors import already_exists, conflict, forbidden, not_found
@@ -39,7 +40,6 @@ __all__ = ["Admission", "Scaling", "Writer", "Written"]
 
 Object = dict[str, Any]
 _log: Final = logging.getLogger(__name__)
-_INTERNAL: Final = "internal"  # in the place of a subresource: writes of the control plane
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -270,7 +270,7 @@ class Writer:
         self, kind: Kind, place: tuple[str, str], change: Callable[[Stored], Object], options: WriteOptions
     ) -> Written:
         """Change the object by a function of its stored form, without admission: for the control plane."""
-        return await self._update(kind, place, change, options, subresource=_INTERNAL)
+        return await self._update(kind, place, change, options, subresource=INTERNAL)
 
     async def scale(self, kind: Kind, place: tuple[str, str], scaling: Scaling, options: WriteOptions) -> Written:
         """Change the object through its ``Scale``, which is what webhooks see."""
@@ -314,7 +314,7 @@ class Writer:
         kind, subresource = attributes.kind, attributes.subresource
         scaling = change if isinstance(change, Scaling) else None
         new = change(old)
-        if subresource != _INTERNAL:
+        if subresource != INTERNAL:
             attributes = dataclasses.replace(attributes, new=new, old=scaling.show(old) if scaling else old.obj)
             entries = new["metadata"].get("managedFields")
             new = _required(await self._admission.mutate(attributes))
@@ -327,13 +327,15 @@ class Writer:
         metadata.carry_over(new["metadata"], old_meta)
         new = prepare_update(kind, new, old.obj, subresource=subresource)
         self._assign(kind, new)
+        if kind.resource == CERTIFICATE_REQUESTS:
+            stamp(new, old.obj, self._state.timestamp())
         if self.guard is not None:
             self.guard(kind, new, old.obj, attributes.options.user)
-        is_unrestricted = subresource == _INTERNAL and kind.custom is None  # even immutable fields change
+        is_unrestricted = subresource == INTERNAL and kind.custom is None  # even immutable fields change
         self._validate(kind, new, None if is_unrestricted else old.obj, attributes.options)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         reuse_times(new, old.obj)
-        if subresource != _INTERNAL:
+        if subresource != INTERNAL:
             seen = scaling.show(Stored(old.key, new, 0)) if scaling else new
             await self._admission.validate(dataclasses.replace(attributes, new=seen))
         return new

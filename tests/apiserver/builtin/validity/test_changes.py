@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.conftest import Target
+from tests.apiserver.conftest import Answer, Target
 
 POD: Final = {"containers": [{"name": "main", "image": "one"}]}
 LABELS: Final = {"a": "b"}
@@ -181,3 +181,30 @@ async def test_the_type_of_a_secret_is_immutable(target: Target) -> None:
     answer = await target.merge(f"{path}/a", {"type": "example.com/two"})
     expected = 'Secret "a" is invalid: type: Invalid value: "example.com/two": field is immutable'
     assert (answer.code, answer.message) == (422, expected)
+
+
+def sized(size: str, resource: str = "requests") -> dict[str, Any]:
+    return {"spec": {"resources": {resource: {"storage": size}}}}
+
+
+async def test_a_bound_claim_cannot_shrink_below_its_capacity(target: Target) -> None:
+    path = f"{CORE}/persistentvolumeclaims".format(target.namespace)
+    spec = {**CLAIM, "resources": {"requests": {"storage": "5Gi"}}, "storageClassName": "s", "volumeName": "v"}
+    content = {"metadata": {"name": "c"}, "spec": spec}
+    assert (await target.request("POST", path, content)).code == 201
+    status = {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}}
+
+    async def resize(patch: Any) -> Answer:
+        await target.merge(f"{path}/c/status", {"status": status})
+        return await target.merge(f"{path}/c", patch, dryRun="All")
+
+    async def resize_bound(patch: Any) -> Answer:
+        """Resize while the claim is bound: the controller of a real server finds no volume, and sets another phase."""
+        return await target.eventually(lambda: resize(patch), lambda answer: "immutable" not in answer.message)
+
+    refused = 'PersistentVolumeClaim "c" is invalid: spec.resources.requests.storage: Forbidden: '
+    for size, text in (("2Gi", refused), ("1Gi", refused), ("3Gi", ""), ("3072Mi", "")):
+        answer = await resize_bound(sized(size))
+        assert answer.message == (f"{text}field can not be less than status.capacity" if text else "")
+    answer = await resize(sized("9Gi", "limits"))
+    assert answer.message.startswith('PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable')

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
 
+from tests.apiserver.conftest import Answer, Target
 from trioperator.apiserver.builtin.validity.workloads import (
     check_autoscaler,
     check_cron_job,
@@ -123,3 +125,49 @@ def test_a_disruption_budget_has_one_limit() -> None:
     (cause,) = check_disruption_budget({"spec": {"minAvailable": 1, "maxUnavailable": "50%"}})
     assert cause.field == "spec"
     assert cause.message.endswith("minAvailable and maxUnavailable cannot be both set")
+
+
+CLAIM: Final = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def stateful_set(*, mounts: list[str], claims: list[str], volumes: Sequence[Any] = ()) -> dict[str, Any]:
+    """Return a StatefulSet whose container mounts these volumes."""
+    places = [{"name": name, "mountPath": f"/{at}"} for at, name in enumerate(mounts)]
+    pod = {"containers": [{"name": "main", "image": "one", "volumeMounts": places}], "volumes": list(volumes)}
+    templates = [{"metadata": {"name": name}, "spec": CLAIM} for name in claims]
+    spec = {
+        "serviceName": "s",
+        "selector": {"matchLabels": LABELS},
+        "template": {"metadata": {"labels": LABELS}, "spec": pod},
+        "volumeClaimTemplates": templates,
+    }
+    return {"metadata": {"name": "a"}, "spec": spec}
+
+
+async def sent(target: Target, content: dict[str, Any]) -> Answer:
+    path = f"/apis/apps/v1/namespaces/{target.namespace}/statefulsets"
+    return await target.request("POST", path, content, dryRun="All")
+
+
+async def test_a_stateful_set_mounts_the_volumes_of_its_claims(target: Target) -> None:
+    answer = await sent(target, stateful_set(mounts=["data", "logs"], claims=["data", "logs"]))
+    assert answer.code == 201, answer.message
+
+
+async def test_a_claim_takes_the_place_of_a_volume_of_the_same_name(target: Target) -> None:
+    empty = [{"name": "data", "emptyDir": {}}, {"name": "other", "emptyDir": {}}]
+    answer = await sent(target, stateful_set(mounts=["data", "other"], claims=["data"], volumes=empty))
+    assert answer.code == 201, answer.message
+    assert answer.content["spec"]["template"]["spec"]["volumes"] == empty
+
+
+async def test_a_mount_needs_a_claim_or_a_volume(target: Target) -> None:
+    answer = await sent(target, stateful_set(mounts=["dota"], claims=["data"]))
+    text = 'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "dota"'
+    assert (answer.code, answer.message) == (422, f'StatefulSet.apps "a" is invalid: {text}')
+
+
+async def test_errors_of_volumes_count_the_claims_first(target: Target) -> None:
+    answer = await sent(target, stateful_set(mounts=["data"], claims=["data"], volumes=[{"emptyDir": {}}]))
+    text = "spec.template.spec.volumes[1].name: Required value"
+    assert (answer.code, answer.message) == (422, f'StatefulSet.apps "a" is invalid: {text}')

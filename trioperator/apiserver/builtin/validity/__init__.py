@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ...model.kinds import Kind
 from ...model.status_causes import StatusCause
+from ..certificate_requests import CERTIFICATE_REQUESTS, check_conditions
 from . import configuration, networking, pods, workloads
 from .changes import CHANGES, check_changed_addresses
 
@@ -31,6 +32,7 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]
     ("autoscaling", "horizontalpodautoscalers"): workloads.check_autoscaler,
     ("batch", "cronjobs"): workloads.check_cron_job,
     ("batch", "jobs"): workloads.check_job,
+    CERTIFICATE_REQUESTS: check_conditions,
     ("coordination.k8s.io", "leases"): configuration.check_lease,
     ("networking.k8s.io", "ingresses"): networking.check_ingress,
     ("networking.k8s.io", "networkpolicies"): networking.check_network_policy,

@@ -6,11 +6,13 @@ of specs, whole templates) that it adds.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...model.status_causes import StatusCause, invalid_value
-from .common import forbidden_field, items
+from ..certificate_requests import CERTIFICATE_REQUESTS, check_change
+from .common import forbidden_field, items, quantity_value
 
 __all__ = ["CHANGES", "check_changed_addresses"]
 
@@ -161,12 +163,28 @@ def _template(spec: Object, *, is_waiting: bool) -> Object:
 
 
 def _check_claim(new: Object, old: Object) -> Iterable[StatusCause]:
-    spec, before = new["spec"], old["spec"]
+    spec, before, status = new["spec"], old["spec"], old.get("status") or {}
     free = [field for field in ("storageClassName", "volumeName") if not before.get(field)]
-    if (old.get("status") or {}).get("phase") == "Bound":
+    is_bound = status.get("phase") == "Bound"
+    if is_bound:
         free += ["resources", "volumeAttributesClassName"]
-    if _without(spec, *free) != _without(before, *free):
+    other_resources = is_bound and _without_size(spec) != _without_size(before)
+    if other_resources or _without(spec, *free) != _without(before, *free):
         yield forbidden_field("spec", _CLAIM_TEXT)
+    size, capacity = _size(spec), quantity_value((status.get("capacity") or {}).get("storage", "0"))
+    if size < _size(before) and size <= capacity:
+        yield forbidden_field("spec.resources.requests.storage", "field can not be less than status.capacity")
+
+
+def _size(spec: Object) -> decimal.Decimal:
+    """Return the requested storage of a claim."""
+    return quantity_value(((spec.get("resources") or {}).get("requests") or {}).get("storage", "0"))
+
+
+def _without_size(spec: Object) -> Object:
+    """Return the resources of a claim, apart from the requested storage."""
+    resources = spec.get("resources") or {}
+    return {**resources, "requests": _without(resources.get("requests") or {}, "storage")}
 
 
 def _check_volume(new: Object, old: Object) -> Iterable[StatusCause]:
@@ -215,6 +233,7 @@ CHANGES: Final[Mapping[tuple[str, str], Check]] = {
     ("apps", "replicasets"): _immutable("spec.selector"),
     ("apps", "statefulsets"): _check_stateful_set,
     ("batch", "jobs"): _check_job,
+    CERTIFICATE_REQUESTS: check_change,
     ("discovery.k8s.io", "endpointslices"): _immutable("addressType"),
     ("networking.k8s.io", "ingressclasses"): _immutable("spec.controller"),
     ("node.k8s.io", "runtimeclasses"): _immutable("handler"),

@@ -69,9 +69,23 @@ def check_stateful_set(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     yield from check_choice(spec, "spec", "podManagementPolicy", ("OrderedReady", "Parallel"))
     yield from check_not_negative(spec, "spec", "replicas", "minReadySeconds")
-    yield from _check_selector_and_template(spec, "statefulset")
+    yield from _check_selector_and_template(_with_claims_as_volumes(spec), "statefulset")
     for where, claim in items(spec, "volumeClaimTemplates", "spec"):
         yield from check_claim_spec(claim["spec"], f"{where}.spec")
+
+
+def _with_claims_as_volumes(spec: Object) -> Object:
+    """Return the spec as its Pods will have it: each claim template is a volume, in place of one of the same name."""
+    names = list(
+        dict.fromkeys(claim["metadata"].get("name") or "" for _, claim in items(spec, "volumeClaimTemplates", ""))
+    )
+    if not names:
+        return spec
+    template = spec.get("template") or {}
+    pod = template.get("spec") or {}
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    others = [volume for _, volume in items(pod, "volumes", "") if volume.get("name") not in names]
+    return {**spec, "template": {**template, "spec": {**pod, "volumes": [*claims, *others]}}}
 
 
 def _check_selector_and_template(spec: Object, name: str) -> Iterable[StatusCause]:
