@@ -13,7 +13,14 @@ from tests.client.conftest import config_map, deployment, handling, opened
 from tests.kube.conftest import Memory, ok, status
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
-from trioperator.errors import ConflictError, InvalidError, NotFoundError, ServerError, TooManyRequestsError
+from trioperator.errors import (
+    ConflictError,
+    ForeignChildError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+)
 from trioperator.testing import Fault, FaultPlan
 
 
@@ -53,7 +60,7 @@ async def test_an_object_belongs_to_the_one_that_is_handled(
         child = await getattr(client, verb)(config_map("child"))
     (reference,) = child["metadata"]["ownerReferences"]
     assert (reference["uid"], reference["controller"]) == (owner["metadata"]["uid"], True)
-    assert child["metadata"]["labels"] == {"team": "a"}
+    assert "labels" not in child["metadata"]  # the owner has some
     await cluster.delete("configmaps", "owner", "default")
     assert await cluster.find("configmaps", "child", "default") is None
 
@@ -356,3 +363,75 @@ def thing(version: str) -> dict[str, Any]:
 def listed(version: str) -> dict[str, Any]:
     metadata = {"resourceVersion": "1"}
     return {"kind": "ThingList", "apiVersion": f"x.org/{version}", "metadata": metadata, "items": [thing(version)]}
+
+
+@pytest.mark.parametrize("is_owned", [False, True])
+async def test_applying_a_child_leaves_the_objects_of_others_alone(
+    client: Client, cluster: Cluster, owner: dict[str, Any], *, is_owned: bool
+) -> None:
+    other = await cluster.create(config_map("other"))
+    before = await client.create(config_map("one", payroll="secret"), owner=other if is_owned else None)
+    with handling(owner):
+        with pytest.raises(ForeignChildError, match="default/one exists, and is not owned"):
+            await client.apply(config_map("one", key="value"))
+        with pytest.raises(ForeignChildError):
+            await client.apply(config_map("one", key="value"), force=True)
+    assert await cluster.get("configmaps", "one", "default") == before
+
+
+async def test_applying_takes_an_object_over_on_request(client: Client, owner: dict[str, Any]) -> None:
+    await client.create(config_map("one", payroll="secret"))
+    with handling(owner):
+        taken = await client.apply(config_map("one", key="value"), adopt=True)
+        again = await client.apply(config_map("one", key="new"))
+    assert taken["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+    assert again["data"] == {"key": "new", "payroll": "secret"}
+
+
+async def test_an_object_that_changes_hands_while_it_is_applied_is_left_alone(
+    client: Client, cluster: Cluster, plan: FaultPlan, owner: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async def replace() -> None:
+        await trio.sleep(5)
+        await cluster.delete("configmaps", "one", "default")
+        await cluster.create(config_map("one", payroll="secret"))
+
+    with handling(owner):
+        await client.create(config_map("one", key="old"))
+        plan.add(Fault.delay(before=10), verb="patch")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(replace)
+            with pytest.raises(ForeignChildError):
+                await client.apply(config_map("one", key="new"))
+    assert (await cluster.get("configmaps", "one", "default"))["data"] == {"payroll": "secret"}
+
+
+async def test_an_object_that_comes_while_a_child_is_applied_is_left_alone(
+    client: Client, cluster: Cluster, plan: FaultPlan, owner: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async def create() -> None:
+        await trio.sleep(5)
+        await cluster.create(config_map("one", payroll="secret"))
+
+    plan.add(Fault.delay(before=10), verb="patch")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(create)
+        with handling(owner), pytest.raises(ForeignChildError):
+            await client.apply(config_map("one", key="new"))
+    assert (await cluster.get("configmaps", "one", "default"))["data"] == {"payroll": "secret"}
+
+
+async def test_a_child_that_others_change_meanwhile_is_applied_to_what_they_have_made_of_it(
+    client: Client, cluster: Cluster, plan: FaultPlan, owner: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async def change() -> None:
+        await trio.sleep(5)
+        await cluster.patch("configmaps", "one", {"metadata": {"labels": {"a": "b"}}}, "default")
+
+    with handling(owner):
+        await client.apply(config_map("one", key="old"))
+        plan.add(Fault.delay(before=10), verb="patch", times=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change)
+            applied = await client.apply(config_map("one", key="new"))
+    assert (applied["data"], applied["metadata"]["labels"]) == ({"key": "new"}, {"a": "b"})

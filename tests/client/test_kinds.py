@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.client.kinds import parse_kind, parse_target, to_dict
+from trioperator.client.kinds import TargetName, parse_kind, parse_target, to_dict
 from trioperator.model.body import Body
 from trioperator.model.custom_kind import KindInfo, set_kind
 from trioperator.model.resource import Resource, Selector
@@ -71,7 +71,7 @@ def test_a_kind_has_many_names(args: tuple[object, ...]) -> None:
     kind = parse_kind(args)
     assert isinstance(kind, Selector)
     assert kind.matches(DEPLOYMENTS)
-    assert parse_target((*args, "web")) == (kind, "web", None)
+    assert parse_target((*args, "web")) == TargetName(kind, "web", None)
 
 
 def test_a_resource_is_a_kind() -> None:
@@ -90,10 +90,22 @@ def test_an_object_needs_a_kind_and_a_name(args: tuple[object, ...]) -> None:
         parse_target(args)
 
 
+def test_objects_are_not_quoted_as_they_may_be_secret() -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "data": {"password": "c2VjcmV0"}}
+    for args in ((secret, {"data": {"password": "c2VjcmV0"}}), ("secrets", "x", secret)):
+        for parse in (parse_kind, parse_target):
+            with pytest.raises(TypeError, match="a dict") as caught:
+                parse(args)
+            assert "c2VjcmV0" not in str(caught.value)
+
+
 def test_an_object_names_itself() -> None:
-    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "prod"}}
+    metadata = {"name": "web", "namespace": "prod"}
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
     for obj in (manifest, Body(manifest)):
-        assert parse_target((obj,)) == (Selector.parse("apps/v1", "Deployment"), "web", "prod")
+        assert parse_target((obj,)) == TargetName(Selector.parse("apps/v1", "Deployment"), "web", "prod", None)
+    metadata["uid"] = "1234"
+    assert parse_target((manifest,)).uid == "1234"
 
 
 def test_what_is_sent_is_a_copy() -> None:

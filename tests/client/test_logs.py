@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+import trio
 
 from tests.client.conftest import opened
 from tests.kube.conftest import Chunks, Memory, Streaming, status
@@ -57,3 +58,12 @@ async def test_logs_of_what_has_not_started_are_an_error() -> None:
     async with opened(Memory([status(400, "container is waiting to start")])) as client:
         with pytest.raises(ApiError, match="waiting to start"):
             await client.logs("web-0")
+
+
+async def test_a_log_whose_reader_was_cancelled_has_not_ended() -> None:
+    async with opened(Streaming(Chunks([b"one\n", None]))) as client, client.follow_logs("web-0") as log:
+        assert await anext(log) == "one"
+        with trio.move_on_after(0.01):
+            await anext(log)
+        with pytest.raises(ConnectionLostError):
+            await anext(log)

@@ -75,6 +75,21 @@ async def test_selectors_select(client: Client, cluster: Cluster, five: list[str
 def test_mappings_are_selectors() -> None:
     assert make_selectors({"a": "1", "b": "2"}, {}) == {"labelSelector": "a=1,b=2"}
     assert make_selectors(None, "a=1") == {"fieldSelector": "a=1"}
+    assert make_selectors(None, {"a": "1"}, name="b") == {"fieldSelector": "a=1,metadata.name=b"}
+
+
+def test_values_of_selectors_cannot_add_a_term() -> None:
+    selectors = make_selectors(None, {"spec.nodeName": "a,metadata.name!=b\\"}, name="x,metadata.name=z")
+    assert selectors["fieldSelector"] == r"spec.nodeName=a\,metadata.name!\=b\\,metadata.name=x\,metadata.name\=z"
+    for labels in ({"app": "a,role!=b"}, {"app=a,role": "b"}, {"app": "in (a)"}):
+        with pytest.raises(ValueError, match="Nothing has the label"):
+            make_selectors(labels, None)
+
+
+async def test_an_object_with_a_strange_name_is_not_another_one(client: Client, five: list[str]) -> None:
+    assert names(await client.list("configmaps", fields={"metadata.name": "c1,metadata.name!=c2"})) == []
+    with pytest.raises(TimeoutError):
+        await client.wait_for("configmaps", "c1,metadata.name!=c2", condition=lambda _: True, timeout=1)
 
 
 async def test_objects_that_cannot_be_read_are_left_out(caplog: pytest.LogCaptureFixture) -> None:

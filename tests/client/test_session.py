@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import pathlib
 from typing import Any
@@ -242,6 +244,18 @@ async def test_scripts_open_clients_by_kubeconfigs(cluster: Cluster, tmp_path: p
         async with trioperator.open_client(kubeconfig=path, context="embedded") as client:
             assert [found["metadata"]["name"] for found in await client.list("configmaps")] == ["one"]
         nursery.cancel_scope.cancel()
+
+
+async def test_an_operator_says_which_api_server_it_uses(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    info = trioperator.ConnectionInfo(server="http://embedded", origin="context 'prod'")
+    login = functools.partial(login_with, info)
+    async with contextlib.aclosing(
+        Session(login, settings=trioperator.OperatorSettings(), transport=cluster.transport(), fence=lambda: None)
+    ) as session:
+        await session.open()
+        await session.open()
+    assert caplog.messages == ["Using the API server http://embedded (context 'prod')."]
 
 
 async def test_clients_are_opened_in_one_way_only() -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
-from tests.client.conftest import config_map, handling
+from tests.client.conftest import config_map, handling, opened
+from tests.kube.conftest import Chunks
 from trioperator.apiserver import Cluster
 from trioperator.client import Client, SyncClient
 from trioperator.errors import NotFoundError
+from trioperator.testing import Fault, FaultPlan
 from trioperator.threads import run_in_thread
 
 T = TypeVar("T")
@@ -23,6 +29,16 @@ T = TypeVar("T")
 async def in_thread(fn: Callable[[], T]) -> T:
     with trio.fail_after(60):
         return await trio.to_thread.run_sync(fn)
+
+
+async def abandoned(fn: Callable[[], object], *, begun: trio.Event) -> None:
+    """Run a function in a thread as handlers are, and cancel that when it has begun to wait."""
+    limiter = trio.CapacityLimiter(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: run_in_thread(fn, limiter=limiter))
+        await begun.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
 
 
 def test_all_methods_are_there() -> None:
@@ -73,6 +89,55 @@ async def test_threads_of_a_handler_may_use_the_client_too(client: Client, clust
 
     await in_thread(work)
     assert await cluster.find("configmaps", "one", "default") is not None
+
+
+async def test_a_method_that_waits_is_cancelled_with_its_handler(client: Client, plan: FaultPlan) -> None:
+    noted = Fault.call(lambda: begun.set())
+    plan.add(dataclasses.replace(noted, before=3600), resource="configmaps", verb="list")
+    plan.add(noted, resource="secrets", watch=True)
+    sync, begun, ended = SyncClient(client), trio.Event(), trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def work(wait: Callable[[], object]) -> None:
+        try:
+            wait()
+        except trio.Cancelled:
+            token.run_sync_soon(ended.set)
+
+    for wait in (
+        lambda: sync.wait_for("secrets", "one", condition="Ready"),
+        lambda: sync.list("configmaps"),
+        lambda: list(sync.iterate("configmaps")),
+    ):
+        begun, ended = trio.Event(), trio.Event()
+        await abandoned(functools.partial(work, wait), begun=begun)
+        with trio.fail_after(10):
+            await ended.wait()
+
+
+async def test_a_watch_of_a_handler_that_is_cancelled_is_closed(cluster: Cluster) -> None:
+    memory, silence, begun, ended = cluster.transport(), Chunks([None]), trio.Event(), trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    class Silent(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if "watch=true" in str(request.url):
+                begun.set()
+                return httpx.Response(200, stream=silence)
+            return await memory.handle_async_request(request)
+
+    def work(sync: SyncClient) -> None:
+        try:
+            with sync.watch("configmaps") as events:
+                next(events)
+        finally:
+            token.run_sync_soon(ended.set)
+
+    async with opened(Silent()) as client:
+        await abandoned(functools.partial(work, SyncClient(client)), begun=begun)
+        with trio.fail_after(10):
+            await ended.wait()
+        assert silence.closed
 
 
 async def test_the_event_loop_is_never_blocked(client: Client) -> None:

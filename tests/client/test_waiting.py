@@ -98,3 +98,15 @@ async def test_an_object_that_is_replaced_by_another_is_deleted(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replace)
         await client.wait_deleted("configmaps", "one", timeout=60)
+
+
+async def test_an_object_that_was_replaced_before_anybody_waited_is_deleted(
+    client: Client, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    old = await cluster.create(config_map("one"))
+    await cluster.delete("configmaps", "one", "default")
+    new = await cluster.create(config_map("one"))
+    await client.wait_deleted(old)
+    assert trio.current_time() == 0
+    with pytest.raises(TimeoutError):
+        await client.wait_deleted(new, timeout=60)

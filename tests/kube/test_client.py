@@ -17,12 +17,14 @@ from trio.testing import MockClock
 
 from tests.kube.conftest import ANSWER, Answer, Memory, Serve, Server, Talk, answer_all, client_of, ok, status, tunnel
 from trioperator._version import __version__
+from trioperator.apiserver import Cluster
 from trioperator.errors import (
     ConflictError,
     ConnectionLostError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    PausedError,
     ServerError,
     TooManyRequestsError,
 )
@@ -30,6 +32,7 @@ from trioperator.kube.client import JSON_PATCH, Client, open_client
 from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.kube.transport import BodyTooLargeError
 from trioperator.settings import OperatorSettings
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 INFO = ConnectionInfo(server="http://cluster", token="t")
 LOST = httpx.ReadError("lost")
@@ -55,7 +58,8 @@ class TestRetries:
     ) -> None:
         settings.networking.error_backoffs = (1, 2, 5)
         memory = Memory([trouble, trouble, trouble, ok()])
-        assert await run(memory, settings, method) == b"{}"
+        body = b'{"preconditions":{"uid":"1"}}' if method == "DELETE" else None
+        assert await run(memory, settings, method, body=body) == b"{}"
         assert memory.times == [0, 1, 3, 8]
 
     async def test_the_last_error_is_raised_after_the_last_backoff(
@@ -75,11 +79,25 @@ class TestRetries:
         assert memory.times[-1] == 54
 
     @pytest.mark.parametrize(("trouble", "attempts"), [(LOST, 1), (status(500), 1), (NOT_REACHED, 2), (status(429), 2)])
-    async def test_a_post_is_retried_only_if_it_was_certainly_not_processed(
-        self, autojump_clock: MockClock, settings: OperatorSettings, trouble: Answer, attempts: int
+    @pytest.mark.parametrize(
+        ("method", "kw"),
+        [
+            ("POST", {"body": b"{}"}),
+            ("DELETE", {}),
+            ("PATCH", {"body": b'[{"op":"remove","path":"/a/0"}]', "content_type": JSON_PATCH}),
+        ],
+    )
+    async def test_what_would_have_another_effect_is_retried_only_if_it_was_certainly_not_processed(
+        self,
+        autojump_clock: MockClock,
+        settings: OperatorSettings,
+        trouble: Answer,
+        attempts: int,
+        method: str,
+        kw: dict[str, Any],
     ) -> None:
         memory = Memory([trouble, ok()])
-        result = await run(memory, settings, "POST", body=b"{}")
+        result = await run(memory, settings, method, **kw)
         assert len(memory.requests) == attempts
         assert (result == b"{}") == (attempts == 2)
 
@@ -174,6 +192,18 @@ class TestRetries:
         assert "GET /x failed; retrying in 1 s: cluster: lost" in caplog.text
         assert "s3cret" not in caplog.text
         assert "t0ken" not in caplog.text
+
+    async def test_an_api_server_that_cannot_be_reached_is_named_with_its_context(
+        self, autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        source = ConnectionInfo(server="http://cluster:81", origin="context 'prod' of the/config")
+        memory = Memory([NOT_REACHED, ok()])
+        async with open_client(lambda: source, settings=settings, transport=memory) as client:
+            await client.request("GET", "/x")
+        [text] = [text for text in caplog.messages if text.startswith("Cannot reach")]
+        start = "Cannot reach the API server http://cluster:81 (context 'prod' of the/config); retrying GET /x in 1 s: "
+        assert text.startswith(start)
 
 
 class TestErrorResponses:
@@ -318,6 +348,78 @@ class TestRequests:
         async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
             await client.list_page("/pods", continue_="")
         assert memory.requests[0].url.query == b""
+
+
+class Fence:
+    """A fence that lets some calls pass."""
+
+    def __init__(self, passes: int) -> None:
+        self.passes = passes
+
+    def __call__(self) -> None:
+        self.passes -= 1
+        if self.passes < 0:
+            raise PausedError("others have taken over")
+
+
+class TestFences:
+    async def test_a_fence_is_asked_before_a_request_is_prepared_and_before_it_is_sent(
+        self, settings: OperatorSettings
+    ) -> None:
+        memory = Memory([ok()])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            for passes in (0, 1):
+                with pytest.raises(PausedError):
+                    await client.fenced(Fence(passes)).request("PATCH", "/x")
+            assert memory.requests == []
+            await client.fenced(Fence(2)).request("PATCH", "/x")
+            await client.fenced(Fence(0)).request("GET", "/x")
+        assert [request.method for request in memory.requests] == ["PATCH", "GET"]
+
+    async def test_a_fence_is_asked_before_each_retry(
+        self, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        memory = Memory([LOST])
+        async with open_client(lambda: INFO, settings=settings, transport=memory) as client:
+            with pytest.raises(PausedError):
+                await client.fenced(Fence(5)).request("PATCH", "/x")
+        assert len(memory.requests) == 2
+
+    async def test_a_fence_is_asked_once_there_is_a_connection_by_a_proxy(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
+        seen = []
+
+        async def proxy(talk: Talk) -> None:
+            while (request := await talk.request()) is not None:
+                seen.append(request.method)
+                await talk.send(ANSWER)
+
+        server = await serve(proxy)
+        info = ConnectionInfo(server="http://cluster.invalid", proxy_url=server.url)
+        async with open_client(lambda: info, settings=settings) as client:
+            with pytest.raises(PausedError):
+                await client.fenced(Fence(2)).request("PATCH", "/x")
+            assert seen == []
+            await client.fenced(Fence(3)).request("PATCH", "/x")
+        assert seen == ["PATCH"]
+
+    async def test_a_fence_is_asked_when_a_request_reaches_the_server_in_memory(
+        self, cluster: Cluster, autojump_clock: MockClock, settings: OperatorSettings
+    ) -> None:
+        plan = FaultPlan()
+        plan.add(Fault.delay(before=30))
+        transport = FaultyTransport(cluster.transport(), plan)
+
+        def fence() -> None:
+            if trio.current_time() >= 20:
+                raise PausedError("others have taken over")
+
+        info, patch = ConnectionInfo(server="http://cluster"), {"metadata": {"labels": {"late": "yes"}}}
+        async with open_client(lambda: info, settings=settings, transport=transport) as client:
+            with pytest.raises(PausedError):
+                await client.fenced(fence).patch("/api/v1/namespaces/default", patch)
+        assert "late" not in (await cluster.get("namespaces", "default"))["metadata"]["labels"]
 
 
 class TestSockets:

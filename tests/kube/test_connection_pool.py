@@ -12,6 +12,7 @@ import trustme
 from trio.testing import MockClock
 
 from tests.kube.conftest import ANSWER, Script, Serve, Server, Talk, answer_all
+from trioperator.errors import PausedError
 from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator.kube.connection_pool import ConnectionPool, Origin
 from trioperator.kube.tls_config import build_ssl_context, read_tls_config
@@ -29,7 +30,7 @@ async def open_transport() -> AsyncIterator[OpenTransport]:
         server: Server, *, context: ssl.SSLContext | None = None, server_name: str = "", max_connections: int = 100
     ) -> ConnectionPool:
         origin = Origin(host="127.0.0.1", port=server.port, context=context, server_name=server_name)
-        transport = ConnectionPool(origin, max_connections=max_connections)
+        transport = ConnectionPool(origin, max_connections=lambda: max_connections)
         opened.append(transport)
         return transport
 
@@ -48,7 +49,9 @@ async def fetch(
 ) -> bytes:
     """Send one request and read its response."""
     with trio.fail_after(60):
-        response = await transport.send(method, target, headers=[(b"Accept", b"*/*")], body=body)
+        response = await transport.send(
+            method, target, headers=[(b"Accept", b"*/*")], body=body, repeatable=method != "POST"
+        )
         return await response.read(10**9)
 
 
@@ -404,7 +407,7 @@ async def test_a_refused_connection_is_a_clear_error_and_has_not_reached_the_ser
 
 
 async def test_an_unknown_host_is_a_clear_error() -> None:
-    transport = ConnectionPool(Origin(host="nowhere.invalid", port=443))
+    transport = ConnectionPool(Origin(host="nowhere.invalid", port=443), max_connections=lambda: 1)
     with pytest.raises(TransportError, match=r"Cannot connect to nowhere.invalid:443: cannot resolve the host name"):
         await fetch(transport)
 
@@ -412,7 +415,7 @@ async def test_an_unknown_host_is_a_clear_error() -> None:
 @pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b"])
 async def test_an_invalid_host_name_is_a_final_error(host: str) -> None:
     with pytest.raises(TransportError, match="Cannot connect to") as caught:
-        await fetch(ConnectionPool(Origin(host=host, port=443)))
+        await fetch(ConnectionPool(Origin(host=host, port=443), max_connections=lambda: 1))
     assert not caught.value.reached
 
 
@@ -559,6 +562,40 @@ async def test_the_time_for_a_request_begins_when_it_has_a_connection(
     assert late[4:] == [True] * 2
 
 
+async def test_a_request_that_must_not_be_sent_any_more_when_its_turn_comes_is_not(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
+    held, seen, lost = trio.Event(), list[str](), False
+
+    async def script(talk: Talk) -> None:
+        while (request := await talk.request()) is not None:
+            seen.append(request.target)
+            await held.wait()
+            await talk.send(ANSWER)
+
+    def check() -> None:
+        if lost:
+            raise PausedError("others have taken over")
+
+    async def write() -> None:
+        with pytest.raises(PausedError):
+            await transport.send("PATCH", "/late", headers=[], check=check)
+
+    server = await serve(script)
+    transport = open_transport(server, max_connections=1)
+    async with trio.open_nursery() as requests:
+        requests.start_soon(lambda: fetch(transport, target="/first"))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        for _ in range(3):
+            requests.start_soon(write)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        lost = True
+        held.set()
+    assert seen == ["/first"]
+    assert await fetch(transport, target="/next") == b"{}"
+    assert (seen, server.connections) == (["/first", "/next"], 1)
+
+
 async def test_a_burst_opens_few_connections_at_a_time(
     serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
@@ -598,6 +635,79 @@ async def test_streams_do_not_count_against_the_limit(serve: Serve, open_transpo
         for response in responses:
             await response.aclose()
         assert await fetch(transport) == b"{}"
+
+
+async def test_reserved_connections_wait_for_nobody_and_are_closed_with_the_others(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
+    hanging = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        while (request := await talk.request()) is not None:
+            if request.target == "/hang":
+                hanging.set()
+                await talk._fill()  # the end of the connection
+            await talk.send(ANSWER)
+
+    server = await serve(script)
+    transport = open_transport(server, max_connections=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: fetch(transport, target="/hang"))
+        await hanging.wait()
+        for _ in range(3):
+            assert await fetch(transport.reserved) == b"{}"
+        nursery.cancel_scope.cancel()
+    assert server.connections == 2
+    assert transport.retire()
+    await server.all_closed()
+
+
+async def test_a_limit_that_is_raised_counts_at_once(serve: Serve) -> None:
+    limit, talking, seen = 1, trio.Event(), 0
+
+    async def script(talk: Talk) -> None:
+        nonlocal seen
+        while await talk.request() is not None:
+            seen += 1
+            if seen == 2:
+                talking.set()
+            await talking.wait()
+            await talk.send(ANSWER)
+
+    server = await serve(script)
+    transport = ConnectionPool(Origin(host="127.0.0.1", port=server.port), max_connections=lambda: limit)
+    async with trio.open_nursery() as requests:
+        requests.start_soon(fetch, transport)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        limit = 2
+        assert await fetch(transport) == b"{}"
+    await transport.aclose()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_stream_whose_reader_is_cancelled_goes_on(
+    serve: Serve, open_transport: OpenTransport, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, tls: bool
+) -> None:
+    more = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n")
+        await more.wait()
+        await talk.send(b"2\r\ncd\r\n0\r\n\r\n")
+        await talk._fill()
+
+    server = await serve(script, tls=server_tls if tls else None)
+    transport = open_transport(server, context=client_tls if tls else None)
+    with trio.fail_after(60):
+        response = await transport.send("GET", "/watch", headers=[], streaming=True)
+        assert await response.receive() == b"ab"
+        for _ in range(3):
+            with trio.move_on_after(0.01) as scope:
+                await response.receive()
+            assert scope.cancelled_caught
+        more.set()
+        assert [await response.receive(), await response.receive()] == [b"cd", b""]
 
 
 async def test_a_cancelled_request_releases_its_place(serve: Serve, open_transport: OpenTransport) -> None:
@@ -726,6 +836,6 @@ async def test_ipv6_addresses_work(nursery: trio.Nursery) -> None:
     port = listeners[0].socket.getsockname()[1]
     nursery.start_soon(trio.serve_listeners, talk, listeners)
     server = parse_server_url(f"https://[::1]:{port}")
-    transport = ConnectionPool(Origin(host=server.host, port=server.port))
+    transport = ConnectionPool(Origin(host=server.host, port=server.port), max_connections=lambda: 20)
     assert await fetch(transport) == b"{}"
     await transport.aclose()

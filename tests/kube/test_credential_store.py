@@ -776,3 +776,15 @@ async def test_files_are_read_again_without_a_login(
         await client.get("/x")
     assert vault.tokens == ["one", "two", "two"]
     assert vault.logins == 2
+
+
+async def test_an_api_server_whose_certificate_is_not_verified_is_warned_of_once(
+    settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = ConnectionInfo(server="https://cluster", insecure=True)
+    async with open_client(lambda: info, settings=settings, transport=Memory([ok()])) as client:
+        await client.request("GET", "/x")
+        await client.request("GET", "/y")
+    assert caplog.messages == [
+        "The certificate of the API server https://cluster is not verified: it may be anybody's."
+    ]

@@ -63,7 +63,7 @@ async def test_plain_http_without_credentials_is_allowed(settings: OperatorSetti
 
 def prepare(**fields: Any) -> Credentials:
     info = ConnectionInfo(server="http://cluster", **fields)
-    credentials = prepare_credentials(info, None, transport=Memory([ok()]), trust_env=False)
+    credentials = prepare_credentials(info, None, transport=Memory([ok()]), settings=OperatorSettings())
     credentials.start_ageing()
     return credentials
 
@@ -100,7 +100,9 @@ def logins(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def authorization_of(info: ConnectionInfo, *, trust_env: bool = False) -> bytes | None:
-    credentials = prepare_credentials(info, None, transport=Memory([ok()]), trust_env=trust_env)
+    settings = OperatorSettings()
+    settings.networking.trust_env = trust_env
+    credentials = prepare_credentials(info, None, transport=Memory([ok()]), settings=settings)
     assert credentials.info is info
     return dict(credentials.headers).get(b"Authorization")
 
@@ -138,7 +140,6 @@ def test_a_proxy_of_the_environment_has_the_login_of_the_netrc_file(
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     opened: list[str] = []
     monkeypatch.setattr(httpx_adapter, "open_proxy_transport", lambda info, url: opened.append(url))
-    prepare_credentials(
-        ConnectionInfo(server="https://10.0.0.1", trust_env=True), None, transport=None, trust_env=False
-    )
+    info = ConnectionInfo(server="https://10.0.0.1", trust_env=True)
+    prepare_credentials(info, None, transport=None, settings=OperatorSettings())
     assert opened == [used]

@@ -278,3 +278,17 @@ def write_kubeconfig(tmp_path: Path, cluster: Cluster, url: str, text: str) -> P
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
     return path
+
+
+@pytest.mark.parametrize("entry", ["", ".", "bin"])
+def test_a_program_in_the_current_directory_is_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    program = tmp_path / entry / "cloud-login"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{entry}:/usr/bin:/bin")
+    with pytest.raises(LoginError, match=r"'cloud-login' is not installed: it is not on \$PATH"):
+        run(tmp_path, "", command="cloud-login")

@@ -38,6 +38,16 @@ class TestHttpxTransport:
         assert chunks.closed
         assert await response.receive() == b""
 
+    async def test_a_body_whose_reader_was_cancelled_has_not_ended(self) -> None:
+        response = await HttpxTransport(Streaming(Chunks([b"a", None])), origin="http://host").send(
+            "GET", "/", headers=[]
+        )
+        assert await response.receive() == b"a"
+        with trio.move_on_after(0.01):
+            await response.receive()
+        with pytest.raises(TransportError, match="a read was cancelled before"):
+            await response.receive()
+
     async def test_a_body_above_the_limit_is_an_error(self) -> None:
         chunks = Chunks([b"abc", b"def"])
         response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])

@@ -43,6 +43,7 @@ def load(tmp_path: Path, value: Any, *, context: str | None = None) -> Connectio
 def test_the_current_context_is_used(tmp_path: Path) -> None:
     info = load(tmp_path, config(user={"token": "t"}, context={"namespace": "ns"}))
     assert info == ConnectionInfo(server="https://host:6443", token="t", default_namespace="ns")
+    assert info.origin == f"context 'c' of {tmp_path / 'config'}, as user 'u'"
 
 
 def test_another_context_can_be_chosen(tmp_path: Path) -> None:

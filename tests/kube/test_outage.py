@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import trio
+from trio.testing import MockClock
+
 from trioperator.kube.outage import Outage
 
 
@@ -10,3 +13,13 @@ def test_the_first_one_reports_an_outage_until_it_ends() -> None:
     assert [outage.claim(each) for each in (first, second, first)] == [True, False, True]
     outage.end()
     assert [outage.claim(each) for each in (second, first)] == [True, False]
+
+
+async def test_one_watch_of_an_api_group_checks_the_server(autojump_clock: MockClock) -> None:
+    outage, doubted = Outage(), trio.current_time()
+    await trio.sleep(1)
+    assert outage.claim_check("/apis/example.com/v1/widgets", since=doubted)
+    assert not outage.claim_check("/apis/example.com/v1/gadgets", since=doubted)
+    assert outage.claim_check("/api/v1/pods", since=doubted)
+    await trio.sleep(1)
+    assert outage.claim_check("/apis/example.com/v1/gadgets", since=trio.current_time())

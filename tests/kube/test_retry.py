@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
-from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
+from trioperator.kube.retry import (
+    JSON_PATCH,
+    adjust_delay,
+    is_repeatable,
+    is_retryable,
+    iterate_backoffs,
+    may_be_processed,
+)
 from trioperator.kube.transport import TransportError
 
 LOST = TransportError("x", reached=True)
@@ -15,23 +25,69 @@ SERVER_ERROR = ApiError.of("x", status=500)
 TOO_MANY = ApiError.of("x", status=429, retry_after=7)
 
 
-@pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
 @pytest.mark.parametrize("error", [LOST, NOT_REACHED, SERVER_ERROR, TOO_MANY, ConnectionLostError("x")])
-def test_idempotent_methods_are_retried_after_any_temporary_error(method: str, error: Exception) -> None:
-    assert is_retryable(method, error)
+def test_what_can_be_repeated_is_retried_after_any_temporary_error(error: Exception) -> None:
+    assert is_retryable(error, repeatable=True)
 
 
 @pytest.mark.parametrize(
     ("error", "retryable"),
     [(LOST, False), (ConnectionLostError("x"), False), (SERVER_ERROR, False), (NOT_REACHED, True), (TOO_MANY, True)],
 )
-def test_a_post_is_retried_only_if_the_server_has_not_processed_it(error: Exception, retryable: bool) -> None:
-    assert is_retryable("POST", error) == retryable
+def test_anything_else_is_retried_only_if_the_server_has_not_processed_it(error: Exception, retryable: bool) -> None:
+    assert is_retryable(error, repeatable=False) == retryable
+    assert may_be_processed(error) != retryable
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_final_error_is_not_retried(method: str) -> None:
-    assert not is_retryable(method, UNTRUSTED)
+@pytest.mark.parametrize("repeatable", [False, True])
+def test_a_final_error_is_not_retried(repeatable: bool) -> None:
+    assert not is_retryable(UNTRUSTED, repeatable=repeatable)
+
+
+def op(name: str, path: str, **more: Any) -> dict[str, Any]:
+    return {"op": name, "path": path, **more}
+
+
+PATCHES: list[tuple[list[Any], bool]] = [
+    ([], True),
+    ([op("replace", "/spec/list/0", value=1), op("add", "/spec/size", value=1)], True),
+    ([op("add", "/spec/list/-", value=1)], False),
+    ([op("add", "/spec/list/0", value=1)], False),
+    ([op("remove", "/spec/size")], False),
+    ([op("copy", "/spec/list/0", **{"from": "/spec/list/1"})], False),
+    ([op("test", "/metadata/resourceVersion", value="7"), op("remove", "/spec/list/0")], True),
+    ([op("test", "/metadata/uid", value="7"), op("remove", "/spec/list/0")], False),
+    ([op("test", "/spec/list", value=[1, 1]), op("remove", "/spec/list/0")], True),
+    ([op("test", "/spec", value={}), op("add", "/spec/list/-", value=1)], True),
+    ([op("test", "/spec/list/0", value=1), op("remove", "/spec/list/0")], False),  # the next one may be the same
+    ([op("test", "/spec/size", value=1), op("remove", "/spec/size")], True),
+    ([op("test", "/spec/li", value=1), op("remove", "/spec/list/0")], False),
+    ([op("test", "/spec/list", value=[]), op("add", "/spec/list/-"), op("add", "/spec/other/-")], False),
+    ([None], False),
+]
+
+
+@pytest.mark.parametrize(("patch", "repeatable"), PATCHES)
+def test_a_json_patch_can_be_repeated_if_it_cannot_be_applied_twice(patch: list[Any], repeatable: bool) -> None:
+    assert is_repeatable("PATCH", JSON_PATCH, msgspec.json.encode(patch)) == repeatable
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "repeatable"),
+    [
+        ("GET", None, True),
+        ("PUT", b"{}", True),
+        ("PATCH", b"[]", True),
+        ("POST", b"{}", False),
+        ("DELETE", None, False),
+        ("DELETE", b"{", False),
+        ("DELETE", b'{"preconditions":null}', False),
+        ("DELETE", b'{"preconditions":{"resourceVersion":"7"}}', False),
+        ("DELETE", b'{"preconditions":{"uid":"7"}}', True),
+    ],
+)
+def test_a_deletion_can_be_repeated_if_it_is_of_one_object(method: str, body: bytes | None, repeatable: bool) -> None:
+    assert is_repeatable(method, "application/json", body) == repeatable
 
 
 def test_errors_are_of_the_expected_classes() -> None:

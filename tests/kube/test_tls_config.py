@@ -8,6 +8,8 @@ import ssl
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 import trustme
 
 from trioperator.errors import ConfigError
@@ -25,6 +27,26 @@ def test_certificates_are_verified_but_not_by_the_strictest_rules(ca_pem: str) -
 
 def test_only_the_clusters_ca_is_trusted_if_it_is_set(ca_pem: str) -> None:
     assert len(build_ssl_context(TlsConfig(ca=ca_pem)).get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("anchor", ["root", "intermediate", "certificate"])
+async def test_an_intermediate_ca_or_the_servers_certificate_may_be_the_clusters_ca(anchor: str) -> None:
+    root = trustme.CA()
+    intermediate = root.create_child_ca()
+    certificate = intermediate.issue_cert("cluster.test")
+    anchors = {
+        "root": root.cert_pem,
+        "intermediate": intermediate.cert_pem,
+        "certificate": certificate.cert_chain_pems[0],
+    }
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(ours)
+    theirs = build_ssl_context(TlsConfig(ca=anchors[anchor].bytes().decode()))
+    near, far = trio.testing.memory_stream_pair()
+    client = trio.SSLStream(near, theirs, server_hostname="cluster.test")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.SSLStream(far, ours, server_side=True).do_handshake)
+        await client.do_handshake()
 
 
 def test_an_insecure_connection_needs_no_ca(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from trioperator.errors import ForeignChildError
 from trioperator.handling.context import current_body
 from trioperator.handling.typed import encode_object
 from trioperator.kits import _clients, hierarchies
@@ -13,7 +14,7 @@ from trioperator.model.custom_kind import find_kind
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.resource import Resource
 
-__all__ = ["HANDLED", "Default", "adopt", "find_handled"]
+__all__ = ["CREATE_ONLY", "HANDLED", "Default", "adopt", "check_owner", "find_handled"]
 
 
 class Default(enum.Enum):
@@ -26,6 +27,9 @@ class Default(enum.Enum):
 
 
 HANDLED: Final = Default.HANDLED
+#: Metadata with which an apply creates an object, and is a conflict if there is one: none has this version, as it is
+#: that of an empty store. Where nothing exists, the server ignores it.
+CREATE_ONLY: Final = {"resourceVersion": "1"}
 
 
 def find_handled() -> Mapping[str, Any] | None:
@@ -36,19 +40,32 @@ def find_handled() -> Mapping[str, Any] | None:
         return None
 
 
-def adopt(obj: JsonObject, owner: object, *, resource: Resource) -> None:
-    """Make *obj* a child of *owner*, as :func:`trioperator.adopt` does: reference, name, namespace and labels.
+def check_owner(obj: Mapping[str, Any], uid: str, *, what: object) -> None:
+    """Raise ForeignChildError unless the object, which exists, is owned by the object with the *uid*."""
+    references = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    if not any(isinstance(each, Mapping) and each.get("uid") == uid for each in references):
+        raise ForeignChildError(
+            f"{what} exists, and is not owned by the object that it was to be a child of: it is left as it is. Choose"
+            " another name; or pass adopt=True to take it over, or owner=None if it is nobody's child."
+        )
 
-    By default the owner is the handled object; nothing happens outside of handlers, for None, and for the handled
-    object itself. Raises ValueError where Kubernetes would delete the child at once: a namespaced owner has children
-    in its own namespace only.
+
+def adopt(obj: JsonObject, owner: object, *, resource: Resource, labels: Collection[str] = ()) -> str | None:
+    """Make *obj* a child of *owner*: reference, name, namespace, and those of the owner's labels that are in *labels*.
+
+    Labels decide which Pods get the traffic of a Service, and what a namespace may do: not all are the owner's to give.
+    Namespaces get none.
+
+    Returns the uid of the owner, None if there is none. By default the owner is the handled object; nothing happens
+    outside of handlers, for None, and for the handled object itself. Raises ValueError where Kubernetes would delete
+    the child at once: a namespaced owner has children in its own namespace only.
     """
     handled = owner is HANDLED
     if find_kind(type(owner)) is not None:
         owner = _encode_owner(owner)
     parent = find_handled() if handled else None if owner is None else _clients.as_owner(owner)
     if parent is None or (handled and _is_same(obj, parent)):
-        return
+        return None
     metadata = parent.get("metadata") or {}
     namespace = metadata.get("namespace")
     own = (obj.get("metadata") or {}).get("namespace")
@@ -58,7 +75,15 @@ def adopt(obj: JsonObject, owner: object, *, resource: Resource) -> None:
             f"{parent.get('kind')} {namespace}/{metadata.get('name')} cannot own a {resource.kind or resource} {where}:"
             " its children are in its own namespace. Pass owner=None."
         )
-    hierarchies.adopt(obj, parent)
+    hierarchies.append_owner_reference(obj, parent)
+    hierarchies.harmonize_naming(obj, metadata.get("name"))
+    if namespace:
+        hierarchies.adjust_namespace(obj, namespace)
+    given = {key: value for key, value in (metadata.get("labels") or {}).items() if key in labels}
+    if given and (resource.group, resource.plural) != ("", "namespaces"):
+        hierarchies.label(obj, given)
+    uid: str = metadata["uid"]
+    return uid
 
 
 def _encode_owner(owner: object) -> JsonObject:

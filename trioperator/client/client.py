@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, Unpack, overload
 
@@ -12,8 +13,9 @@ import msgspec
 import trio
 
 from trioperator.backoff import Backoff
-from trioperator.client.adoption import HANDLED, adopt
+from trioperator.client.adoption import CREATE_ONLY, HANDLED, adopt, check_owner
 from trioperator.client.connection import Connection
+from trioperator.client.deleting import Deletion, is_replaced, replaced_error
 from trioperator.client.kinds import explain_nameless, parse_kind, to_dict
 from trioperator.client.locating import Target, choose_namespace
 from trioperator.client.reading import Reader
@@ -198,6 +200,7 @@ class Client(Reader):
         obj: object,
         *,
         owner: object = HANDLED,
+        adopt: bool = False,
         force: bool = False,
         field_manager: str | None = None,
         namespace: str | None = None,
@@ -219,6 +222,10 @@ class Client(Reader):
         defaults to ``settings.persistence.field_manager``. A field that another manager has set to another value is a
         ConflictError, which is not retried; *force* takes it over. *owner* is as for :meth:`create`.
 
+        With an owner, the object is read before. If it exists and has another owner or none, it is left as it is, and
+        that is a ForeignChildError: whoever may create owners must not get at the objects of others by their names.
+        *adopt* takes it over, and spares the request.
+
         Raises ValueError without ``metadata.name``.
         """
         body = to_dict(obj)
@@ -228,9 +235,13 @@ class Client(Reader):
         metadata.pop("managedFields", None)  # as read: the server accepts none
         target = await self._prepare(body, namespace, owner=None if subresource else owner)
         params = {**_make_params(target, field_manager=field_manager, dry_run=dry_run), "force": force}
-        new = await self._patch(
-            target, body, APPLY_PATCH, subresource=subresource, params=params, conditional=_is_conditional(body)
-        )
+        if target.owner is None or adopt:
+            conditional = _is_conditional(body)
+            new = await self._patch(
+                target, body, APPLY_PATCH, subresource=subresource, params=params, conditional=conditional
+            )
+        else:
+            new = await self._apply_child(target, body, target.owner, params=params)
         return make_decoder(find_model((obj,), subresource=subresource))(new)
 
     async def delete(
@@ -250,22 +261,26 @@ class Client(Reader):
             await client.delete("jobs", "backup", propagation="Background")
 
         *propagation* says what becomes of its children: they are deleted afterwards ("Background", the default of most
-        kinds) or before ("Foreground"), or stay ("Orphan"). *grace_period* is in seconds. With *uid*, no other object
-        of the same name is deleted: ConflictError. Raises NotFoundError if there is none, unless *missing_ok*.
+        kinds) or before ("Foreground"), or stay ("Orphan"). *grace_period* is in seconds.
+
+        An object that is passed as it is, with its uid, is deleted itself, and no other one of its name. Raises
+        NotFoundError if it is gone, unless *missing_ok*. With another *uid*, an object that does not have it is a
+        ConflictError. If the response to a deletion by name is lost, and somebody may have created another object of
+        the name since, nothing is repeated: ConnectionLostError, or ServerError.
         """
         found = await self._locate(target, namespace)
         options = {"propagationPolicy": propagation, "gracePeriodSeconds": grace_period}
         body: JsonObject = {key: value for key, value in options.items() if value is not None}
-        body |= {"preconditions": {"uid": uid}} if uid else {}
         params = {"dryRun": "All" if dry_run else None}
+        deletion = Deletion(found, body, params, uid=uid or found.uid)
         try:
-            await self._send(
-                found,
-                lambda: found.kube.delete(found.get_path(), body=body or None, params=params),
-                conditional=uid is not None,
-            )
+            await self._send(found, deletion.send, conditional=uid is not None)
         except NotFoundError as error:
-            if not (missing_ok or error.repeated):  # the response to a successful attempt was lost
+            if error.repeated:  # the response to a successful attempt was lost
+                return
+            if uid is not None and isinstance(error.__cause__, ConflictError):
+                raise error.__cause__ from None
+            if not missing_ok:
                 raise
 
     async def scale(self, *target: object, replicas: int, namespace: str | None = None) -> JsonObject:
@@ -284,18 +299,29 @@ class Client(Reader):
     ) -> None:
         """Evict a pod, by its name or as it is: delete it if disruption budgets allow.
 
-        While they do not, the request is retried as after any HTTP 429, then TooManyRequestsError is raised.
+        Raises NotFoundError if it is gone. While budgets do not allow it, the request is retried as after any HTTP 429,
+        then TooManyRequestsError is raised.
         """
         found = await self._locate_pod(pod, namespace)
-        options = {} if grace_period is None else {"deleteOptions": {"gracePeriodSeconds": grace_period}}
+        preconditions = None if found.uid is None else {"uid": found.uid}
+        options = {"gracePeriodSeconds": grace_period, "preconditions": preconditions}
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": found.name, "namespace": found.namespace},
-            **options,
+            "deleteOptions": {key: value for key, value in options.items() if value is not None},
         }
         params = {"dryRun": "All" if dry_run else None}
-        await self._send(found, lambda: found.kube.post(found.get_path("eviction"), eviction, params=params))
+
+        async def send() -> JsonObject:
+            try:
+                return await found.kube.post(found.get_path("eviction"), eviction, params=params)
+            except ConflictError as error:
+                if found.uid is None or not await is_replaced(found, found.uid):
+                    raise
+                raise replaced_error(found) from error
+
+        await self._send(found, send)
 
     async def request(
         self,
@@ -333,12 +359,29 @@ class Client(Reader):
         if not (api_version and kind):
             raise ValueError("The object has no apiVersion and kind, which say what it is.")
         kube, resource = await self._find(parse_kind((api_version, kind)))
-        adopt(body, owner, resource=resource)
+        owner_uid = adopt(body, owner, resource=resource, labels=kube.settings.persistence.owner_labels)
         metadata = body.setdefault("metadata", {})
         where = choose_namespace(kube, resource, namespace or metadata.get("namespace"))
         if where is not None:
             metadata["namespace"] = where
-        return Target(kube, resource, where, metadata.get("name") or "")
+        return Target(kube, resource, where, metadata.get("name") or "", owner=owner_uid)
+
+    async def _apply_child(self, target: Target, body: JsonObject, owner: str, *, params: Params) -> JsonObject:
+        """Apply a child, if it does not exist, or in the version in which it was seen to be owned."""
+        path, given = target.get_path(), _is_conditional(body)
+
+        async def send() -> JsonObject:
+            condition: Mapping[str, Any] = CREATE_ONLY
+            with contextlib.suppress(NotFoundError):
+                found = await target.kube.get(path)
+                check_owner(found, owner, what=target)
+                condition = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            sent = body if given else {**body, "metadata": {**body["metadata"], **condition}}
+            encoded = msgspec.json.encode(sent)
+            data = await target.kube.request("PATCH", path, params=params, body=encoded, content_type=APPLY_PATCH)
+            return decode_object(data, path)
+
+        return await self._send(target, send, conditional=given)
 
     async def _patch(
         self,

@@ -23,11 +23,12 @@ _GENERATED: Final = re.compile(r"(V\d+(?:(?:alpha|beta)\d+)?)([A-Z]\w*)")
 
 
 class TargetName(NamedTuple):
-    """One object: its kind, its name, and its namespace where that is said."""
+    """One object: its kind, its name, and its namespace and uid where these are said."""
 
     kind: KindName
     name: str
     namespace: str | None
+    uid: str | None = None
 
 
 def parse_kind(args: tuple[object, ...]) -> KindName:
@@ -50,7 +51,10 @@ def parse_target(args: tuple[object, ...]) -> TargetName:
         return _parse_object(args[0])
     *kind, name = args or ("",)
     if not kind or not isinstance(name, str) or not name:
-        raise TypeError(f"{_quote(args)} does not name an object: pass its kind and its name, or the object itself.")
+        raise TypeError(
+            f"{_quote(args)} does not name an object: pass its kind and its name, or the object itself, and all else by"
+            " the names of arguments, such as merge=."
+        )
     return TargetName(parse_kind(tuple(kind)), name, None)
 
 
@@ -90,7 +94,7 @@ def _parse_object(obj: object) -> TargetName:
         raise TypeError(f"The object has no metadata.name{explain_nameless(obj)}.")
     api_version, kind = fields.get("apiVersion"), fields.get("kind")
     named = Selector.parse(api_version, kind) if api_version and kind else _parse_class(type(obj))
-    return TargetName(named, metadata["name"], metadata.get("namespace"))
+    return TargetName(named, metadata["name"], metadata.get("namespace"), metadata.get("uid") or None)
 
 
 def _parse_class(cls: type) -> Selector:
@@ -113,4 +117,7 @@ def _parse_class(cls: type) -> Selector:
 
 
 def _quote(args: tuple[object, ...]) -> str:
-    return ", ".join(map(repr, args)) or "Nothing"
+    """Return what was passed, for messages. Objects may be secret: only names and the like are quoted."""
+    plain = (str, int, type, Resource)
+    quoted = [repr(arg) if arg is None or isinstance(arg, plain) else f"a {type(arg).__name__}" for arg in args]
+    return ", ".join(quoted) or "Nothing"

@@ -27,12 +27,14 @@ _POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
 
 
 class Target(NamedTuple):
-    """One object as requests name it."""
+    """One object as requests name it, with its uid where an object was passed that has one, and that of its owner."""
 
     kube: KubeClient
     resource: Resource
     namespace: str | None
     name: str
+    uid: str | None = None
+    owner: str | None = None
 
     def __str__(self) -> str:
         return f"{self.resource} {self.namespace}/{self.name}" if self.namespace else f"{self.resource} {self.name}"
@@ -68,7 +70,7 @@ class Locator:
     async def _locate_named(self, name: TargetName, namespace: str | None) -> Target:
         kube, resource = await self._find(name.kind)
         where = choose_namespace(kube, resource, namespace or name.namespace)
-        return Target(kube, resource, where, name.name)
+        return Target(kube, resource, where, name.name, name.uid)
 
     @contextlib.contextmanager
     def _forgetting(self, resource: Resource) -> Iterator[None]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from trioperator.errors import NotFoundError
 from trioperator.kube.client import Client, Params
-from trioperator.kube.objects import RawObject
+from trioperator.kube.objects import BrokenObject, RawObject
 from trioperator.model.jsontypes import JsonObject
 
-__all__ = ["Labels", "Listing", "ObjectPages", "make_selectors"]
+__all__ = ["Labels", "Listing", "ObjectPages", "make_selectors", "report_broken"]
 
 T = TypeVar("T")
+
+# What keys and values of labels consist of, and what has a meaning in field selectors.
+_IN_LABELS: Final = re.compile(r"[\w./-]*", re.ASCII)
+_SPECIAL: Final = re.compile(r"([\\,=])")
+_ESCAPED: Final = r"\\\1"
 
 #: A selector as a string, such as ``"app=web,tier!=cache"``, or as a mapping of values that must be equal.
 Labels: TypeAlias = str | Mapping[str, str]
@@ -29,16 +35,38 @@ class Listing(NamedTuple):
     forget: Callable[[], None]
 
 
-def make_selectors(labels: Labels | None, fields: Labels | None) -> dict[str, str]:
-    """Return the parameters of a request for the objects that match the selectors."""
-    selectors = {"labelSelector": labels, "fieldSelector": fields}
-    return {key: _join(value) for key, value in selectors.items() if value}
+def make_selectors(labels: Labels | None, fields: Labels | None, *, name: str | None = None) -> dict[str, str]:
+    """Return the parameters of a request for the objects that match the selectors, and have the *name*.
+
+    A mapping selects by its values as they are: they cannot add a term. Raises ValueError for values that no label has.
+    """
+    chosen = [_join_fields({"metadata.name": name})] if name is not None else []
+    selectors = {
+        "labelSelector": _join_labels(labels) if labels else "",
+        "fieldSelector": ",".join([_join_fields(fields), *chosen] if fields else chosen),
+    }
+    return {key: value for key, value in selectors.items() if value}
 
 
-def _join(selector: Labels) -> str:
+def _join_labels(selector: Labels) -> str:
     if isinstance(selector, str):
         return selector
+    for text in (str(part) for pair in selector.items() for part in pair):
+        if _IN_LABELS.fullmatch(text) is None:
+            raise ValueError(f"Nothing has the label {text!r}: pass a string for a selector with more than equality.")
     return ",".join(f"{key}={value}" for key, value in selector.items())
+
+
+def _join_fields(selector: Labels) -> str:
+    if isinstance(selector, str):
+        return selector
+    return ",".join(f"{key}={_SPECIAL.sub(_ESCAPED, str(value))}" for key, value in selector.items())
+
+
+def report_broken(kube: Client, path: str, broken: BrokenObject) -> None:
+    """Log that a list has an object that cannot be read."""
+    name = "An object" if broken.identity is None else broken.identity
+    kube.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
 
 
 class ObjectPages(Generic[T]):
@@ -99,7 +127,6 @@ class ObjectPages(Generic[T]):
             forget()
             raise
         for broken in page.broken:
-            name = "An object" if broken.identity is None else broken.identity
-            kube.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
+            report_broken(kube, path, broken)
         self._objects.extend(page.items)
         self._token = page.next or None

@@ -191,10 +191,7 @@ class Reader(Locator):
         in a row as ``settings.networking.error_backoffs`` has delays. Selectors and namespaces are as for list().
         An object that does not fit its class is a DecodeError: ``anext()`` goes on with the events that follow.
         """
-        parsed, params = parse_kind(kind), make_selectors(labels, fields)
-        if name is not None:
-            chosen = f"metadata.name={name}"
-            params["fieldSelector"] = ",".join(filter(None, (params.get("fieldSelector"), chosen)))
+        parsed, params = parse_kind(kind), make_selectors(labels, fields, name=name)
         kube, resource = await self._find(parsed)
         where = choose_namespace(kube, resource, namespace, everywhere=all_namespaces)
         watch = ObjectWatch(self._listing(kube, resource, where), params, decode=make_decoder(find_model(kind)))
@@ -250,19 +247,25 @@ class Reader(Locator):
     async def wait_deleted(self, *target: object, namespace: str | None = None, timeout: float | None = None) -> None:
         """Wait until an object is gone, or replaced by another one of the same name. The rest is as for wait_for().
 
+        An object that is passed as it is, with its uid, may have been replaced already. By its name, the first object
+        that is seen is waited for.
+
         ::
 
             await client.delete("pods", "web-0")
             await client.wait_deleted("pods", "web-0", timeout=60)
         """
-        uids: set[str] = set()
+        located = await self._locate(target, namespace)
+        uid = located.uid
 
         def check(found: RawObject | None) -> bool | None:
-            if found is not None:
-                uids.add(found.key)
-            return True if found is None or len(uids) > 1 else None
+            nonlocal uid
+            if found is None or found.uid != (uid or found.uid):
+                return True
+            uid = found.uid
+            return None
 
-        await self._wait(await self._locate(target, namespace), check, what="is not deleted", timeout=timeout)
+        await self._wait(located, check, what="is not deleted", timeout=timeout)
 
     async def logs(
         self,

@@ -11,6 +11,7 @@ import trio
 
 from trioperator.client.adoption import find_handled
 from trioperator.client.client import Client
+from trioperator.client.library_logins import LibraryLogins
 from trioperator.client.sync import SyncClient
 from trioperator.errors import ConnectionLostError
 from trioperator.handling.invoke import Clients
@@ -82,7 +83,15 @@ class Session:
                 opening = log_in(self._make_login(), settings=self._settings, transport=self._transport)
                 client = await self._stack.enter_async_context(opening)
                 self._opened = client if self._wrap is None else self._wrap(client)
+                if client.credentials.info.origin:
+                    _logger.info("Using the API server %s.", client.credentials.info.place)
             return self._opened
+
+    async def serve_libraries(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Log other client libraries in that have been imported, until the session is closed."""
+        logins = LibraryLogins(await self.open())
+        self._stack.callback(logins.log_out)
+        await logins.serve(task_status=task_status)
 
     async def aclose(self) -> None:
         """Close all connections: requests that handlers have left behind fail from now on."""

@@ -37,6 +37,7 @@ from trioperator.client.typed import (
 from trioperator.client.watching import ObjectEvent
 from trioperator.model.conditions import Condition
 from trioperator.model.jsontypes import JsonObject
+from trioperator.threads import call_trio
 
 __all__ = ["SyncClient"]
 
@@ -78,7 +79,7 @@ def _entering(
         try:
             yield _SyncIterator(self, self._call(lambda: opened.enter_async_context(context)))
         finally:
-            self._call(opened.aclose)
+            self._close(opened)
 
     return call
 
@@ -107,7 +108,8 @@ class SyncClient:
                     ...
 
     Methods, arguments and errors are those of :class:`Client`. They may be called in any thread but Trio's. In threads
-    that a handler itself starts, no object is being handled: pass ``owner=`` and ``namespace=`` there.
+    that a handler itself starts, no object is being handled: pass ``owner=`` and ``namespace=`` there. When a handler
+    is cancelled, methods raise ``trio.Cancelled`` in its thread, also while they wait: let it pass.
     """
 
     def __init__(self, client: Client) -> None:
@@ -115,12 +117,12 @@ class SyncClient:
         self._token = trio.lowlevel.current_trio_token()
 
     def _call(self, fn: Callable[[], Awaitable[T]]) -> T:
-        """Run an async function on Trio, and wait for it."""
-        try:
-            trio.from_thread.check_cancelled()
-        except RuntimeError:  # a thread that the function itself has started
-            return trio.from_thread.run(fn, trio_token=self._token)
-        return trio.from_thread.run(fn)
+        """Run an async function on Trio, and wait for it. It is cancelled with the call of the handler."""
+        return call_trio(fn, token=self._token)
+
+    def _close(self, opened: contextlib.AsyncExitStack) -> None:
+        """Close what was opened, also in a thread that is cancelled."""
+        trio.from_thread.run(opened.aclose, trio_token=self._token)
 
     def connection(self) -> SyncConnection:
         """Return the connection of the client, which logs other client libraries in.

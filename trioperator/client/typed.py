@@ -168,6 +168,7 @@ class PatchAnyOptions(_Patch, total=False):
 
 class _Apply(_Write, total=False):
     owner: object
+    adopt: bool
     force: bool
     field_manager: str | None
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from trioperator.client.paging import Listing
+from trioperator.client.paging import Listing, make_selectors
 from trioperator.client.watching import ObjectWatch
 from trioperator.kube.objects import RawObject
 
@@ -25,7 +25,7 @@ async def wait_until(
     *check* is called with each state of the object, None while it does not exist. Returns None after *timeout* seconds.
     Raises as watches do, and what *check* raises.
     """
-    watch = ObjectWatch(listing, {"fieldSelector": f"metadata.name={name}"}, decode=lambda obj: obj)
+    watch = ObjectWatch(listing, make_selectors(None, None, name=name), decode=lambda obj: obj)
     checked = False
     try:
         with trio.move_on_after(math.inf if timeout is None else timeout):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple
 import msgspec
 import trio
 
-from trioperator.client.paging import Listing
+from trioperator.backoff import Backoff
+from trioperator.client.paging import Listing, report_broken
 from trioperator.errors import (
     ApiError,
     ConnectionLostError,
@@ -19,7 +20,8 @@ from trioperator.errors import (
     ServerError,
     TooManyRequestsError,
 )
-from trioperator.kube.client import Params
+from trioperator.kube.client import Page, Params
+from trioperator.kube.error_response import is_version_too_large
 from trioperator.kube.objects import RawObject
 from trioperator.kube.retry import adjust_delay, iterate_backoffs
 from trioperator.kube.watch import RawWatchEvent, Watch, open_watch
@@ -38,6 +40,10 @@ __all__ = ["ObjectEvent", "ObjectWatch"]
 
 # Seconds: a server that ends watches sooner does not serve them.
 _SHORTEST: Final = 1.0
+# Seconds: a stream that breaks later was a good one until then. Load balancers cut off idle ones after 50 or more.
+_LONG_ENOUGH: Final = 30.0
+# Before the objects are listed again, if the server has forgotten the new resource version, too.
+_BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
 
 
 class ObjectEvent(NamedTuple, Generic[T]):
@@ -52,7 +58,8 @@ class ObjectWatch(Generic[T]):
 
     It goes on when a watch ends or breaks, and never misses that an object is different or gone. After as many failures
     in a row as there are ``settings.networking.error_backoffs``, it raises the last one. Errors such as ForbiddenError
-    are raised at once. It also goes on after an error of *decode*, which is applied to each object.
+    are raised at once. It also goes on after an error of *decode*, which is applied to each object, and after it was
+    cancelled while it waited for an event.
     """
 
     def __init__(self, listing: Listing, params: Params, *, decode: Callable[[JsonObject], T]) -> None:
@@ -63,11 +70,16 @@ class ObjectWatch(Generic[T]):
         self._decode = decode
         self._known: dict[str, RawObject] = {}
         self._pending: deque[ObjectEvent[JsonObject]] = deque()
+        self._listed: dict[str, RawObject] = {}  # of the pages of a list that has begun
+        self._token = ""  # of its next page
         self._version = ""
         self._watch: Watch | None = None
         self._stack = contextlib.AsyncExitStack()
         self._delays: Iterator[float] | None = None
+        self._expirations = 0  # in a row
         self._opened_at = 0.0
+        self._due_at = 0.0  # when to go on after a failure
+        self._is_interrupted = False
 
     def __aiter__(self) -> ObjectWatch[T]:
         return self
@@ -79,7 +91,10 @@ class ObjectWatch(Generic[T]):
         return ObjectEvent(event.type, self._decode(event.object))
 
     async def advance(self) -> None:
-        """List the objects, or receive some events: no more than one of what an iteration may have to do."""
+        """List some objects, or receive some events: no more than one of what an iteration may have to do."""
+        if self._due_at:  # a time, so that nobody who cancels this again and again gets around the backoff
+            await trio.sleep_until(self._due_at)
+            self._due_at = 0.0
         try:
             if not self._version:
                 await self._list()
@@ -87,15 +102,15 @@ class ObjectWatch(Generic[T]):
                 await self._open()
             else:
                 await self._receive(self._watch)
-        except ExpiredError:
-            self._version = ""
-            await self._stack.aclose()
-            self._watch = None
         except NotFoundError:
             self._forget()
             raise
-        except (ConnectionLostError, ServerError, TooManyRequestsError) as error:
-            await self._back_off(error)
+        except (ExpiredError, ConnectionLostError, ServerError, TooManyRequestsError) as error:
+            await self._close()
+            if isinstance(error, ExpiredError) or (isinstance(error, ApiError) and is_version_too_large(error)):
+                self._start_again(error)
+            else:
+                self._back_off(error)
 
     async def aclose(self) -> None:
         """End the watch."""
@@ -118,46 +133,74 @@ class ObjectWatch(Generic[T]):
         return events
 
     async def _list(self) -> None:
-        """List all objects, and compare them with those that were known."""
-        found: dict[str, RawObject] = {}
-        token: str | None = ""
-        while token is not None:
-            page = await self._kube.list_page(
-                self._path,
-                params=self._params,
-                limit=self._kube.settings.watching.page_size,
-                continue_=token,
-                backoffs=(),
-            )
-            found.update((raw.key, raw) for raw in page.items)
-            token = page.next or None
+        """List the next page of objects; after the last one, compare all of them with those that were known."""
+        limit = self._kube.settings.watching.page_size
+        try:
+            page = await self._request_page(limit=limit, token=self._token)
+        except ExpiredError:
+            if not self._token:
+                raise
+            # The pages take longer than the server keeps its history, so they would expire again and again.
+            page = await self._request_page(limit=None, token=None)
+            self._listed.clear()
+        self._listed.update((raw.key, raw) for raw in page.items)
+        for broken in page.broken:  # it exists, though nobody knows how
+            report_broken(self._kube, self._path, broken)
+            key = "" if broken.identity is None else broken.identity.key
+            if key in self._known:
+                self._listed[key] = self._known[key]
+        self._token = page.next
+        if not self._token:
+            self._compare()
+            self._version = page.resource_version
+            self._delays = None
+
+    async def _request_page(self, *, limit: int | None, token: str | None) -> Page:
+        return await self._kube.list_page(self._path, params=self._params, limit=limit, continue_=token, backoffs=())
+
+    def _compare(self) -> None:
+        found, self._listed = self._listed, {}
         for key in self._known.keys() - found.keys():
             self._note(RawWatchEvent("DELETED", self._known[key]))
         for key, raw in found.items():
             known = self._known.get(key)
             if known is None or known.resource_version != raw.resource_version:
                 self._note(RawWatchEvent("ADDED" if known is None else "MODIFIED", raw))
-        self._version = page.resource_version
-        self._delays = None
 
     async def _open(self) -> None:
         opening = open_watch(self._kube, self._path, resource_version=self._version, params=self._params)
         self._opened_at = trio.current_time()
         self._watch = await self._stack.enter_async_context(opening)
+        self._is_interrupted = False
+
+    async def _close(self) -> None:
+        await self._stack.aclose()
+        self._watch = None
 
     async def _receive(self, watch: Watch) -> None:
         try:
             event = await anext(watch)
-        except StopAsyncIteration:
-            if trio.current_time() < self._opened_at + _SHORTEST:
-                raise ConnectionLostError("the server has ended the watch at once") from None
-            await self._stack.aclose()
-            self._watch = None
+        except trio.Cancelled:
+            self._is_interrupted = True  # which some transports do not survive
+            raise
+        except (StopAsyncIteration, ConnectionLostError) as end:
+            await self._end(end, lasted=trio.current_time() - self._opened_at)
             return
         self._version = event.object.resource_version or self._version
-        self._delays = None
+        self._delays, self._expirations, self._is_interrupted = None, 0, False
         if event.type != "BOOKMARK":
             self._note(event)
+
+    async def _end(self, end: StopAsyncIteration | ConnectionLostError, *, lasted: float) -> None:
+        """Close a watch that has ended or is broken. Raises ConnectionLostError if that was a failure."""
+        await self._close()
+        is_broken = isinstance(end, ConnectionLostError)
+        if lasted >= (_LONG_ENOUGH if is_broken else _SHORTEST):
+            self._delays = None
+        elif not self._is_interrupted and not is_broken:
+            raise ConnectionLostError("the server has ended the watch at once") from None
+        if is_broken and not self._is_interrupted:
+            raise end
 
     def _note(self, event: RawWatchEvent) -> None:
         raw = event.object
@@ -174,9 +217,20 @@ class ObjectWatch(Generic[T]):
             self._known[raw.key] = raw
             self._pending.append(ObjectEvent("MODIFIED" if known else "ADDED", body))
 
-    async def _back_off(self, error: ApiError | ConnectionLostError) -> None:
-        await self._stack.aclose()
-        self._watch = None
+    def _start_again(self, error: ApiError) -> None:
+        """List the objects again, with a backoff: the next version may be unknown to the server at once, too."""
+        self._version = self._token = ""
+        self._listed.clear()
+        self._expirations += 1
+        first = self._expirations == 1
+        delay = self._kube.settings.watching.reconnect_backoff if first else _BACKOFF.delay(self._expirations - 1)
+        delay = adjust_delay(delay, error, enforce=False)
+        logger = self._kube.find_logger()
+        log = logger.debug if first else logger.warning
+        log("%s is listed again in %g s: %s", self._path, delay, error)
+        self._due_at = trio.current_time() + delay
+
+    def _back_off(self, error: ApiError | ConnectionLostError) -> None:
         networking = self._kube.settings.networking
         if self._delays is None:
             self._delays = iterate_backoffs(networking.error_backoffs)
@@ -185,4 +239,4 @@ class ObjectWatch(Generic[T]):
             raise error
         delay = adjust_delay(delay, error, enforce=networking.enforce_retry_after)
         self._kube.find_logger().warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
-        await trio.sleep(delay)
+        self._due_at = trio.current_time() + delay

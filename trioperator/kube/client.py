@@ -24,7 +24,14 @@ from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.kube.error_response import parse_error_response
 from trioperator.kube.objects import BrokenObject, Page, parse_deep_page, parse_page
 from trioperator.kube.outage import Outage
-from trioperator.kube.retry import adjust_delay, is_retryable, iterate_backoffs
+from trioperator.kube.retry import (
+    JSON_PATCH,
+    adjust_delay,
+    is_repeatable,
+    is_retryable,
+    iterate_backoffs,
+    may_be_processed,
+)
 from trioperator.kube.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator.logs import Logger, get_logger
 from trioperator.model.jsontypes import JsonObject
@@ -43,7 +50,6 @@ Params: TypeAlias = Mapping[str, str | int | bool | None]
 Forms: TypeAlias = tuple[str | None, str | None]  # what lists and watches accept; None: JSON
 
 MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
 
 _JSON: Final = "application/json"
 _ACCEPT_JSON: Final = (b"Accept", b"application/json")
@@ -61,6 +67,7 @@ class Client:
         self._credentials = credentials
         self._settings = settings
         self._fence: Callable[[], None] | None = None
+        self._is_reserved = False
         self._selection: Params = {}
         self._forms: Forms = (None, None)
         self.find_logger: Callable[[], Logger] = lambda: _logger
@@ -68,9 +75,18 @@ class Client:
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> Client:
-        """Return a client that calls *fence* before each attempt to write, which is not made if *fence* raises."""
+        """Return a client that calls *fence* before each attempt to write, which is not made if *fence* raises.
+
+        It is called once more when there is a connection for the request, directly before that is sent.
+        """
         client = copy.copy(self)
         client._fence = fence
+        return client
+
+    def reserved(self) -> Client:
+        """Return a client with connections of its own, but for streams: its requests never wait for those of others."""
+        client = copy.copy(self)
+        client._is_reserved = True
         return client
 
     def logging_to(self, find_logger: Callable[[], Logger]) -> Client:
@@ -93,6 +109,10 @@ class Client:
     async def keep_credentials(self) -> None:
         """Renew the credentials before they expire, until cancelled."""
         await self._credentials.serve()
+
+    async def wait_renewed(self) -> None:
+        """Wait until the credentials have been replaced since the last call. For one task only."""
+        await self._credentials.renewed.wait()
 
     @property
     def settings(self) -> OperatorSettings:
@@ -129,7 +149,8 @@ class Client:
         body, in bytes (default: ``networking.response_limit``).
 
         A POST is retried only if the server has certainly not processed it: it was not reached, or it responded with
-        429. Other methods may be applied twice, as they are retried after network errors and 5xx as well: a JSON patch
+        429. So is a DELETE without a uid as its precondition, and a JSON patch that tests neither the version nor what
+        it changes. Others may be applied twice, as they are retried after network errors and 5xx as well: a JSON patch
         with a version test then fails with InvalidError, a merge patch and a PUT have no further effect.
 
         Raises ApiError for an error response, ConnectionLostError if there is no response after the last attempt,
@@ -138,6 +159,7 @@ class Client:
         """
         target = build_target(path, params)
         headers = _build_headers(accept, content_type or (_JSON if body is not None else None))
+        repeatable = is_repeatable(method, content_type, body)
         attempt = functools.partial(
             self._attempt,
             method=method,
@@ -146,8 +168,9 @@ class Client:
             body=body,
             timeout=timeout,
             max_size=max_size,
+            repeatable=repeatable,
         )
-        return await self._retry(attempt, method, path, backoffs)
+        return await self._retry(attempt, method, path, backoffs, repeatable=repeatable)
 
     async def get(
         self, path: str, params: Params | None = None, *, backoffs: Iterable[float] | float | None = None
@@ -182,7 +205,8 @@ class Client:
     async def delete(self, path: str, *, body: JsonObject | None = None, params: Params | None = None) -> JsonObject:
         """Delete an object, with ``DeleteOptions`` as *body*, and return the response.
 
-        Raises as :meth:`request` does; NotFoundError also if the response to a successful earlier attempt was lost.
+        Without a uid as its precondition, it is not retried if it may have been processed. Raises as :meth:`request`
+        does; NotFoundError also if the response to a successful earlier attempt was lost.
         """
         data = _encode(body) if body is not None else None
         return decode_object(await self.request("DELETE", path, params=params, body=data), path)
@@ -242,6 +266,8 @@ class Client:
         method: str,
         path: str,
         backoffs: Iterable[float] | float | None,
+        *,
+        repeatable: bool,
     ) -> bytes:
         networking = self._settings.networking
         delays = None
@@ -250,8 +276,8 @@ class Client:
             try:
                 return await self._credentials.call(attempt)
             except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
-                repeated = repeated or not isinstance(exc, TooManyRequestsError)
-                if not is_retryable(method, exc):
+                repeated = repeated or may_be_processed(exc)
+                if not is_retryable(exc, repeatable=repeatable):
                     raise
                 if delays is None:
                     delays = iterate_backoffs(networking.error_backoffs if backoffs is None else backoffs)
@@ -259,13 +285,18 @@ class Client:
                 if delay is None:
                     raise
                 delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
-                self._report_retry(method, path, exc, delay=delay)
+                self.report_retry(method, path, exc, delay=delay)
             except ApiError as exc:
                 exc.repeated = exc.repeated or repeated
                 raise
             await trio.sleep(delay)
 
-    def _report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
+    def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
+        """Log that a request has failed, and is sent again after *delay* seconds."""
+        if isinstance(error, TransportError) and not error.reached:
+            text, place = "Cannot reach the API server %s; retrying %s %s in %g s: %s", self.credentials.info.place
+            self.find_logger().warning(text, place, method, path, delay, error)
+            return
         self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
 
     async def _attempt(
@@ -278,19 +309,24 @@ class Client:
         body: bytes | None,
         timeout: float | None,
         max_size: int | None,
+        repeatable: bool,
     ) -> bytes:
         """Send a request once and read its whole response."""
-        if self._fence is not None and method != "GET":
-            self._fence()
+        fence = None if method == "GET" else self._fence
+        if fence is not None:
+            fence()  # what must not be sent does not wait for a connection
         seconds = self._get_timeout(timeout)
         with trio.move_on_after(seconds) as scope:
-            response = await credentials.transport.send(
+            transport = credentials.transport.reserved if self._is_reserved else credentials.transport
+            response = await transport.send(
                 method,
                 credentials.base + target,
                 headers=(*credentials.headers, *headers),
                 body=body,
                 connect_timeout=self._settings.networking.connect_timeout,
                 scope=scope,
+                check=fence,
+                repeatable=repeatable,
             )
             limit = self._settings.networking.response_limit if max_size is None else max_size
             try:

@@ -88,4 +88,5 @@ def load_service_account(
         ca_path=ca_path if ca_path.exists() else None,
         token_file=folder / "token",
         default_namespace=read_secret(namespace, "namespace") if namespace.exists() else None,
+        origin="the service account of the pod",
     )

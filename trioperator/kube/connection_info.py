@@ -36,7 +36,8 @@ class ConnectionInfo:
     ``Bearer`` by default for a token, ``Basic`` for a username. It is sent only over TLS, or to a loopback address.
     With ``trust_env`` the usual environment variables may name a proxy, and ``~/.netrc`` may have its login, and that
     of a connection without a token or username. ``priority`` is for choosing among several connections. At
-    ``expiration`` (UTC if naive) the connection is loaded again. Raises ConfigError if fields contradict each other.
+    ``expiration`` (UTC if naive) the connection is loaded again. ``origin`` says in logs where the connection is from.
+    Raises ConfigError if fields contradict each other.
     """
 
     server: str
@@ -59,6 +60,7 @@ class ConnectionInfo:
     tls_server_name: str | None = None
     proxy_url: str | None = None
     trust_env: bool = False
+    origin: str | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in _PATHS:
@@ -87,6 +89,12 @@ class ConnectionInfo:
                 value = mask_userinfo(value) if field.name == "server" else value
                 shown.append(f"{field.name}={'…' if field.name in _SECRETS else repr(value)}")
         return f"ConnectionInfo({', '.join(shown)})"
+
+    @property
+    def place(self) -> str:
+        """The URL of the API server, and where it is configured, for messages."""
+        origin = f" ({self.origin})" if self.origin else ""
+        return f"{mask_userinfo(self.server)}{origin}"
 
     @property
     def paths(self) -> tuple[str | os.PathLike[str], ...]:

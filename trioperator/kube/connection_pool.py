@@ -1,9 +1,9 @@
 """The HTTP/1.1 transport of the hot path: a keep-alive connection pool for one server, on Trio only.
 
 At most ``max_connections`` requests run at a time, first come, first served; streaming responses have connections of
-their own. Few connections are opened at a time, and the most recently used one is reused first. If a reused connection
-turns out to be dead, the request is sent again on a new one, unless it is a POST. No redirects, cookies, proxies,
-compression or HTTP/2.
+their own, and so have the few requests that must not wait for others (``reserved``). Few connections are opened at a
+time, and the most recently used one is reused first. If a reused connection turns out to be dead, the request is sent
+again on a new one, if that is harmless. No redirects, cookies, proxies, compression or HTTP/2.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -27,10 +28,12 @@ __all__ = ["ConnectionPool", "Origin"]
 _MAX_DIALS: Final = 4
 # The same for streaming responses.
 _MAX_STREAM_DIALS: Final = 16
-# Idle connections to keep.
+# Idle connections to keep, at least.
 _MAX_IDLE: Final = 20
 # Seconds. kube-apiserver closes idle connections after 90, load balancers drop them silently after some minutes.
 _MAX_IDLE_TIME: Final = 60.0
+# Connections for requests that must not wait for others.
+_RESERVED: Final = 4
 
 # Errors that make a connection unusable. ClosedResourceError: the pool was closed during the request.
 _CONNECTION_ERRORS: Final = (OSError, TransportError, trio.ClosedResourceError)
@@ -51,13 +54,17 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionPool:
-    """A pool of keep-alive connections to one server; implements :class:`Transport`."""
+    """A pool of keep-alive connections to one server; implements :class:`Transport`.
 
-    def __init__(self, origin: Origin, *, max_connections: int = 20) -> None:
+    *max_connections* returns the limit, which may change.
+    """
+
+    def __init__(self, origin: Origin, *, max_connections: Callable[[], int]) -> None:
         self._origin = origin
         self._address = origin.address
         self._host = self._address.encode("ascii", "replace")
         self._max_connections = max_connections
+        self._reserved: ConnectionPool | None = None
         self._busy = 0  # requests, streaming ones aside, that have a connection or are opening one
         self._dials = 0
         self._stream_dials = trio.CapacityLimiter(_MAX_STREAM_DIALS)
@@ -76,6 +83,8 @@ class ConnectionPool:
         streaming: bool = False,
         connect_timeout: float | None = None,
         scope: trio.CancelScope | None = None,
+        check: Callable[[], None] | None = None,
+        repeatable: bool = True,
     ) -> Response:
         """See :meth:`Transport.send`."""
         request = render_request(method, target, host=self._host, headers=headers, body=body)
@@ -85,11 +94,13 @@ class ConnectionPool:
                 conn = await self._acquire_own(fresh=fresh, connect_timeout=connect_timeout)
             else:
                 conn = await self._acquire(fresh=fresh, connect_timeout=connect_timeout, scope=scope)
+            if check is not None:
+                self._check(check, conn)
             try:
                 await conn.start(request)
             except _CONNECTION_ERRORS as exc:
                 self._discard(conn)
-                if conn.used and not conn.response_begun and method != "POST":
+                if conn.used and not conn.response_begun and repeatable:
                     fresh = True  # the server closed the idle connection just before the request
                     continue
                 raise _as_transport_error(exc, self._address) from exc
@@ -98,18 +109,27 @@ class ConnectionPool:
                 raise
             return _PooledResponse(self, conn, repeated=fresh)
 
+    @property
+    def reserved(self) -> ConnectionPool:
+        """See :attr:`Transport.reserved`."""
+        if self._reserved is None:
+            self._reserved = ConnectionPool(self._origin, max_connections=lambda: _RESERVED)
+        return self._reserved
+
     def retire(self) -> bool:
         """See :meth:`Transport.retire`."""
         self._retired = True
         while self._idle:
             self._close(self._idle.pop())
-        return not self._open
+        return (self._reserved is None or self._reserved.retire()) and not self._open
 
     async def aclose(self) -> None:
         """Close all connections; responses in progress raise TransportError."""
         self.retire()
         for conn in list(self._open):
             self._close(conn)
+        if self._reserved is not None:
+            await self._reserved.aclose()
 
     async def _acquire_own(self, *, fresh: bool, connect_timeout: float | None) -> Http1Connection:
         """Return a connection for a streaming response, which does not count against the limit."""
@@ -126,7 +146,7 @@ class ConnectionPool:
         """Return a connection as soon as one is idle or may be opened."""
         queued = False
         while True:
-            if self._busy < self._max_connections and (queued or not self._waiters):  # first come, first served
+            if self._busy < self._max_connections() and (queued or not self._waiters):  # first come, first served
                 conn = None if fresh else self._pop_idle()
                 if conn is not None:
                     self._busy += 1
@@ -210,11 +230,20 @@ class ConnectionPool:
         self._open.add(conn)
         return conn
 
+    def _check(self, check: Callable[[], None], conn: Http1Connection) -> None:
+        """Call *check*; if it raises, others can have the connection, on which nothing is sent."""
+        try:
+            check()
+        except BaseException:
+            conn.reusable = True
+            self._release(conn)
+            raise
+
     def _release(self, conn: Http1Connection) -> None:
         """Return a connection to the pool after its response has been read completely."""
         if conn.counted:
             self._busy -= 1
-        if conn.reusable and not self._retired and len(self._idle) < _MAX_IDLE:
+        if conn.reusable and not self._retired and len(self._idle) < max(_MAX_IDLE, self._max_connections()):
             now = trio.current_time()
             conn.used = True
             conn.idle_since = now
@@ -258,6 +287,8 @@ class _PooledResponse:
         except _CONNECTION_ERRORS as exc:
             self._drop()
             raise _as_transport_error(exc, conn.address) from exc
+        except trio.Cancelled:  # nothing was received, so the next call goes on
+            raise
         except BaseException:
             self._drop()
             raise

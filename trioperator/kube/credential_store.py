@@ -96,7 +96,7 @@ class CredentialStore:
         self._accepted_count = 0
         self._rejected = False
         self._renew_at = 0.0
-        self._replaced = Pulse()
+        self._replaced, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
         self._current: Credentials
 
     @property
@@ -113,6 +113,9 @@ class CredentialStore:
         """Log in. Raises ConfigError if the connection is invalid, LoginError if there are no credentials."""
         self._current = await self._log_in(None)
         self._current.start_ageing()
+        info = self._current.info
+        if info.insecure:
+            _logger.warning("The certificate of the API server %s is not verified: it may be anybody's.", info.place)
 
     async def serve(self) -> None:
         """Renew credentials before they expire, until cancelled: then no request has to wait for it."""
@@ -239,9 +242,9 @@ class CredentialStore:
 
     async def _prepare(self, info: ConnectionInfo, previous: Credentials | None) -> Credentials:
         """Read the files of a connection in a thread, unless there is nothing to read. Raises ConfigError."""
-        trust_env = self._settings.networking.trust_env
-        prepare = functools.partial(prepare_credentials, info, previous, transport=self._transport, trust_env=trust_env)
-        has_files = bool(info.paths) or info.trust_env or trust_env
+        settings = self._settings
+        prepare = functools.partial(prepare_credentials, info, previous, transport=self._transport, settings=settings)
+        has_files = bool(info.paths) or info.trust_env or settings.networking.trust_env
         if not has_files and (self._transport is not None or not info.server.startswith("https:")):
             return prepare()
         with trio.move_on_after(_READ_TIMEOUT):
@@ -273,5 +276,6 @@ class CredentialStore:
         fresh.start_ageing()
         self._rejected = False
         self._replaced.set()
+        self.renewed.set()
         if fresh.transport is not previous.transport:
             self._retired = [each for each in (*self._retired, previous.transport) if not each.retire()]

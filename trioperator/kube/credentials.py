@@ -20,6 +20,7 @@ from trioperator.kube.connection_pool import ConnectionPool, Origin
 from trioperator.kube.netrc_file import find_login
 from trioperator.kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
 from trioperator.kube.transport import Headers, Transport
+from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import httpx
@@ -85,12 +86,13 @@ def prepare_credentials(
     previous: Credentials | None,
     *,
     transport: httpx.AsyncBaseTransport | None,
-    trust_env: bool,
+    settings: OperatorSettings,
 ) -> Credentials:
     """Read the files of a connection, and open its transport; keep that of *previous* if it would be the same.
 
     With an httpx *transport* all requests go through it. Raises ConfigError if the connection is invalid.
     """
+    trust_env = settings.networking.trust_env
     headers = [(b"User-Agent", b"trioperator/" + __version__.encode())]
     authorization = _add_login(info, trust_env=trust_env).authorization()
     if authorization is not None and transport is None:
@@ -108,7 +110,7 @@ def prepare_credentials(
         if previous is not None and previous.tls == tls and _has_same_route(previous.info, info):
             opened = previous.transport
         else:
-            opened = _open_transport(info, tls, trust_env=trust_env)
+            opened = _open_transport(info, tls, settings)
     return Credentials(info, transport=opened, headers=headers, tls=tls, base=base)
 
 
@@ -130,18 +132,18 @@ def _has_same_route(one: ConnectionInfo, other: ConnectionInfo) -> bool:
     )
 
 
-def _open_transport(info: ConnectionInfo, tls: TlsConfig, *, trust_env: bool) -> Transport:
+def _open_transport(info: ConnectionInfo, tls: TlsConfig, settings: OperatorSettings) -> Transport:
     """Return httpx's transport if there is a proxy, else a connection pool."""
     server = parse_server_url(info.server)
-    proxy_url = _get_proxy(info, trust_env=trust_env)
+    proxy_url = _get_proxy(info, trust_env=settings.networking.trust_env)
     if proxy_url:
         from trioperator.kube.httpx_adapter import open_proxy_transport  # httpx is big, and few need a proxy
 
         return open_proxy_transport(info, proxy_url)
     context = build_ssl_context(tls) if server.scheme == "https" else None
-    return ConnectionPool(
-        Origin(host=server.host, port=server.port, context=context, server_name=info.tls_server_name or server.host)
-    )
+    name = info.tls_server_name or server.host
+    origin = Origin(host=server.host, port=server.port, context=context, server_name=name)
+    return ConnectionPool(origin, max_connections=lambda: settings.networking.max_connections)
 
 
 def _check_security(info: ConnectionInfo, *, trust_env: bool) -> None:

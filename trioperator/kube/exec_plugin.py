@@ -142,12 +142,16 @@ def run_exec_plugin(plugin: ExecPlugin, cluster: Mapping[str, Any]) -> dict[str,
 
 
 def _find_program(plugin: ExecPlugin) -> str:
-    """Return the path of the program, as client-go finds it: on ``$PATH``, unless the command has a slash."""
+    """Return the path of the program, as client-go finds it: on ``$PATH``, unless the command has a slash.
+
+    Relative entries of ``$PATH`` do not count: whoever writes to the current directory must not get the credentials.
+    """
     if "/" in plugin.command:
         path = plugin.folder / plugin.command
         found = str(path) if path.is_file() else None
     else:
-        found = shutil.which(plugin.command)
+        entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        found = shutil.which(plugin.command, path=os.pathsep.join(filter(os.path.isabs, entries)))
     if found is None:
         place = f"{plugin.folder / plugin.command} does not exist" if "/" in plugin.command else "it is not on $PATH"
         hint = f" {' '.join(plugin.install_hint.split())}" if plugin.install_hint else " Install it."

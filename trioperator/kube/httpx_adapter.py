@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import httpx
@@ -48,11 +48,16 @@ class HttpxTransport:
         streaming: bool = False,
         connect_timeout: float | None = None,
         scope: trio.CancelScope | None = None,
+        check: Callable[[], None] | None = None,
+        repeatable: bool = True,
     ) -> Response:
-        """See :meth:`Transport.send`."""
+        """See :meth:`Transport.send`. Transports of httpx that open connections call what *check* is wrapped in."""
         extensions: dict[str, Any] = {
             "timeout": {"connect": connect_timeout, "read": None, "write": None, "pool": None}
         }
+        if check is not None:
+            check()
+            extensions["trace"] = functools.partial(_check_before_sending, check)
         host = self._origin.netloc
         sent = [(b"Host", host), *headers]
         request = httpx.Request(method, self._url_of(target), headers=sent, content=body, extensions=extensions)
@@ -64,6 +69,11 @@ class HttpxTransport:
 
     def _make_url(self, target: str) -> httpx.URL:
         return self._origin.copy_with(raw_path=target.encode("ascii"))
+
+    @property
+    def reserved(self) -> HttpxTransport:
+        """The transport itself: httpx's have as many connections as there are requests."""
+        return self
 
     def retire(self) -> bool:
         """Do nothing: httpx manages its connections itself."""
@@ -84,6 +94,12 @@ class HttpxTransport:
         return TransportError(f"{where}: {str(exc) or type(exc).__name__}", reached=reached)
 
 
+async def _check_before_sending(check: Callable[[], None], event: str, info: dict[str, Any]) -> None:
+    """Call *check* when a transport has connected, and is about to send: httpx's extension "trace"."""
+    if event.endswith(".send_request_headers.started"):
+        check()
+
+
 def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:
     """Return the error of TLS that has led to an error of httpx, which does not say what is wrong."""
     while exc is not None and not isinstance(exc, ssl.SSLError):
@@ -94,12 +110,13 @@ def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:
 class _HttpxResponse:
     """An httpx response, read as it arrives."""
 
-    __slots__ = ("_adapter", "_parts", "_response", "headers", "repeated", "status")
+    __slots__ = ("_adapter", "_is_interrupted", "_parts", "_response", "headers", "repeated", "status")
 
     def __init__(self, transport: HttpxTransport, response: httpx.Response) -> None:
         self._adapter = transport
         self._response = response
         self._parts: AsyncIterator[bytes] | None = None
+        self._is_interrupted = False
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
         self.repeated = False  # httpx sends nothing twice on its own
@@ -117,9 +134,15 @@ class _HttpxResponse:
                 data = await anext(self._parts, None)
                 if data is None:
                     await self._response.aclose()
+                    if self._is_interrupted:  # the end of a generator that did not survive it
+                        raise httpx.StreamError("a read was cancelled before")
                     return b""
+                self._is_interrupted = False
                 if data:
                     return data
+        except trio.Cancelled:
+            self._is_interrupted = True
+            raise
         except (httpx.TransportError, httpx.StreamError, OSError, trio.BrokenResourceError) as exc:
             await self.aclose()
             raise self._adapter._error(exc) from exc

@@ -192,7 +192,8 @@ def _connect(context: _Entry, clusters: _Entries, users: _Entries) -> Connection
     try:
         if not own.keys() & _CREDENTIALS and user.value.get("exec"):
             own |= _run_plugin(user, describe_cluster(fields, _find_extension(cluster)))
-        return ConnectionInfo(default_namespace=context.get_string("namespace"), **fields, **own)
+        origin = f"{context.where} of {context.path}" + ("" if user_name is None else f", as {user.where}")
+        return ConnectionInfo(default_namespace=context.get_string("namespace"), origin=origin, **fields, **own)
     except (ConfigError, LoginError) as exc:
         raise type(exc)(f"{user.path}: {user.where}: {exc}") from exc
 

@@ -1,6 +1,13 @@
-"""An outage of the API server, which many watches notice at once, and one of them reports."""
+"""An outage of the API server, which many watches notice at once, and one of them reports.
+
+One of them also checks, for each server of an API group, whether it is the same as before.
+"""
 
 from __future__ import annotations
+
+import math
+
+import trio
 
 __all__ = ["Outage"]
 
@@ -8,10 +15,11 @@ __all__ = ["Outage"]
 class Outage:
     """The one watch that reports that the API server cannot be reached, so that the log is not flooded."""
 
-    __slots__ = ("_reporter",)
+    __slots__ = ("_checks", "_reporter")
 
     def __init__(self) -> None:
         self._reporter: object = None
+        self._checks: dict[str, float] = {}
 
     def claim(self, reporter: object) -> bool:
         """Return whether the reporter is the one: the first to claim an outage."""
@@ -22,3 +30,11 @@ class Outage:
     def end(self) -> None:
         """End the outage, as a watch was opened."""
         self._reporter = None
+
+    def claim_check(self, path: str, *, since: float) -> bool:
+        """Return whether to check the server of a path: nobody has *since* it was doubted, a time on Trio's clock."""
+        group = path.split("/")[2]
+        if self._checks.get(group, -math.inf) >= since:
+            return False
+        self._checks[group] = trio.current_time()
+        return True

@@ -2,24 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from trioperator.errors import ApiError, TooManyRequestsError
+from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.kube.transport import TransportError
 
-__all__ = ["adjust_delay", "is_retryable", "iterate_backoffs"]
+__all__ = ["JSON_PATCH", "adjust_delay", "is_repeatable", "is_retryable", "iterate_backoffs", "may_be_processed"]
+
+JSON_PATCH: Final = "application/json-patch+json"
+
+_decode: Final = msgspec.json.Decoder().decode
 
 
-def is_retryable(method: str, error: Exception) -> bool:
-    """Return whether retrying can help and cannot apply a POST twice.
+def is_repeatable(method: str, content_type: str | None, body: bytes | None) -> bool:
+    """Return whether a request that may have been applied can be sent again: that does no more than sending it once.
+
+    A POST creates another object. A DELETE without the uid deletes whatever has the name by then. A JSON patch is
+    applied twice, unless it tests what it changes, or the resource version.
+    """
+    match method:
+        case "POST":
+            return False
+        case "DELETE":
+            options = _parse(body)
+            return isinstance(options, dict) and bool((options.get("preconditions") or {}).get("uid"))
+        case "PATCH" if content_type == JSON_PATCH:
+            ops = _parse(body)
+            return isinstance(ops, list) and all(isinstance(op, dict) for op in ops) and _is_guarded(ops)
+    return True
+
+
+def _parse(body: bytes | None) -> Any:
+    try:
+        return _decode(body or b"null")
+    except DECODE_ERRORS:
+        return None
+
+
+def _is_guarded(ops: Sequence[Mapping[str, Any]]) -> bool:
+    tested = [str(op.get("path")) for op in ops if op.get("op") == "test"]
+    return "/metadata/resourceVersion" in tested or all(_is_harmless(op, tested) for op in ops)
+
+
+def _is_harmless(op: Mapping[str, Any], tested: Sequence[str]) -> bool:
+    """Return whether an operation has no effect on its own result, or fails there as one of the tests does."""
+    path = str(op.get("path"))
+    parent, _, last = path.rpartition("/")
+    is_item = last == "-" or last.isdecimal()  # perhaps a member of that name, which is treated as an item
+    if op.get("op") in ("test", "replace") or (op.get("op") == "add" and not is_item):
+        return True
+    whole = parent if is_item else path
+    return any(whole == test or whole.startswith(f"{test}/") for test in tested)
+
+
+def is_retryable(error: Exception, *, repeatable: bool) -> bool:
+    """Return whether retrying can help, and cannot apply a request twice that is not *repeatable*.
 
     The *error* is a lost connection, a 5xx or a 429.
     """
     if isinstance(error, TransportError) and error.final:
         return False
-    if method != "POST" or isinstance(error, TooManyRequestsError):
-        return True
-    return isinstance(error, TransportError) and not error.reached
+    return repeatable or not may_be_processed(error)
+
+
+def may_be_processed(error: Exception) -> bool:
+    """Return whether the server may have processed a request that has ended with this error."""
+    if isinstance(error, TransportError):
+        return error.reached
+    return not isinstance(error, TooManyRequestsError)
 
 
 def adjust_delay(delay: float, error: Exception, *, enforce: bool) -> float:

@@ -148,7 +148,11 @@ class TlsConnection:
 
     async def _flush(self) -> None:
         if self._outgoing.pending:
-            await self._send_raw(self._outgoing.read())
+            try:
+                await self._send_raw(self._outgoing.read())
+            except trio.Cancelled:
+                self._broken = ConnectionAbortedError("cancelled in the middle of a TLS record")
+                raise
 
     async def _fill(self) -> bool:
         data = await self._receive_raw()

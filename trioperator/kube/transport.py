@@ -7,7 +7,7 @@ own HTTP/1.1 connection pool (:mod:`trioperator.kube.connection_pool`), and an a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import trio
@@ -68,7 +68,7 @@ class Response(Protocol):
     async def receive(self) -> bytes:
         """Return the next part of the body, ``b""`` after the last one.
 
-        Raises TransportError if the body is cut off.
+        After cancellation the next call goes on, if the transport can. Raises TransportError if the body is cut off.
         """
 
     async def read(self, limit: int) -> bytes:
@@ -91,13 +91,21 @@ class Transport(Protocol):
         streaming: bool = False,
         connect_timeout: float | None = None,
         scope: trio.CancelScope | None = None,
+        check: Callable[[], None] | None = None,
+        repeatable: bool = True,
     ) -> Response:
         """Send a request and return its response as soon as the headers have arrived.
 
         *target* is the encoded path and query. A *streaming* response has a connection of its own, which does not
         count against the limit for other requests. *connect_timeout* is in seconds. The deadline of *scope* is
-        postponed by the time for which the request waits for other requests. Raises TransportError.
+        postponed by the time for which the request waits for other requests. *check* is called directly before the
+        request is sent, however long it has waited: if it raises, nothing is sent. If a connection is lost that had
+        been idle before, a *repeatable* request is sent once more. Raises TransportError.
         """
+
+    @property
+    def reserved(self) -> Transport:
+        """The same server by other connections, for the few requests that must never wait for others: leases."""
 
     def retire(self) -> bool:
         """Close idle connections and keep no new ones; responses in progress run to their end.

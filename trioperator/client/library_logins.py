@@ -1,0 +1,107 @@
+"""The operator's login for client libraries whose clients take a default configuration that nothing else has set."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from typing import Any, Final
+
+import trio
+
+from trioperator.client.connection import make_kubeconfig
+from trioperator.kube.client import Client as KubeClient
+from trioperator.logs import get_logger
+from trioperator.threads import run_in_thread
+
+__all__ = ["LIBRARIES", "LibraryLogins"]
+
+#: Libraries that find no configuration by themselves. Others, such as kr8s, read $KUBECONFIG, as the operator does.
+LIBRARIES: Final = ("kubernetes", "kubernetes.aio", "kubernetes_asyncio")
+
+_logger = get_logger(__name__)
+
+
+class LibraryLogins:
+    """Default configurations of client libraries, with the current credentials of the operator.
+
+    Only those libraries are configured that have been imported, and that have no default configuration yet: that of
+    a login handler, or of ``load_kube_config()`` in the operator's files, stays. Nothing is imported otherwise.
+    """
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self._set: dict[str, object] = {}
+        self._thread = trio.CapacityLimiter(1)
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Configure the libraries, again whenever the credentials are renewed, for clients that are made then.
+
+        Started when they are configured for the first time.
+        """
+        await self._log_in()
+        task_status.started()
+        while True:
+            await self._kube.wait_renewed()
+            await self._log_in()
+
+    async def _log_in(self) -> None:
+        names = [name for name in LIBRARIES if self._is_open(name)]
+        if names and self._kube.settings.networking.login_libraries:
+            await run_in_thread(lambda: self._configure(names), limiter=self._thread)
+
+    def log_out(self) -> None:
+        """Remove the default configurations, if they are still those that were set here."""
+        for name, default in self._set.items():
+            if _find_default(name) is default:
+                _configuration(name).set_default(None)
+        self._set.clear()
+
+    def _is_open(self, name: str) -> bool:
+        if f"{name}.client" not in sys.modules:
+            return False
+        default = _find_default(name)
+        return default is None or default is self._set.get(name)
+
+    def _configure(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                _configuration(name).set_default(self._make(name))
+            except Exception as error:  # noqa: BLE001 -- whatever another library, or another version of it, raises
+                _logger.warning("The library %s is not logged in: %s", name, error)
+            else:
+                self._set[name] = _find_default(name)
+                _logger.debug("The library %s is logged in with the operator's credentials.", name)
+
+    def _make(self, name: str) -> Any:
+        kube = self._kube
+
+        def refresh(configuration: Any) -> None:  # a function: configurations are copied deeply with it
+            if authorization := kube.credentials.info.authorization():
+                configuration.api_key["BearerToken"] = authorization
+
+        configuration = _configuration(name)()
+        load = importlib.import_module(f"{name}.config").load_kube_config_from_dict
+        _finish(load(make_kubeconfig(kube.credentials.info), client_configuration=configuration))
+        configuration.refresh_api_key_hook = refresh
+        return configuration
+
+
+def _configuration(name: str) -> Any:
+    return sys.modules[f"{name}.client"].Configuration
+
+
+def _find_default(name: str) -> object:
+    """Return the default configuration of a library itself; it has a public way only to a copy."""
+    return getattr(_configuration(name), "_default", None)
+
+
+def _finish(result: object) -> None:
+    """Run a coroutine that never waits, as kubeconfigs without plugins need no loop."""
+    if inspect.iscoroutine(result):
+        try:
+            result.send(None)
+        except StopIteration:
+            return
+        result.close()
+        raise RuntimeError("it waits while it reads a kubeconfig")
