@@ -19,6 +19,7 @@ from trioperator import crds
 from trioperator.apiserver import Cluster
 from trioperator.errors import ReviewError
 from trioperator.handling.webhook_configuration import WebhookFn
+from trioperator.kopf.settings import OperatorSettings as KopfSettings
 
 Ask = Callable[..., Any]
 
@@ -137,7 +138,7 @@ async def test_the_old_and_the_new_object_are_none_where_there_is_none(
         (trioperator.AdmissionError("no", code=418), {"message": "no", "code": 418}),
         (trioperator.PermanentError("no"), {"message": "no", "code": 500}),
         (trioperator.TemporaryError("later"), {"message": "later", "code": 500}),
-        (KeyError("x"), {"message": "'x'", "code": 500}),
+        (KeyError("x"), {"message": "The webhook has failed: see the log of the operator.", "code": 500}),
     ],
 )
 @pytest.mark.parametrize("decorator", ["validate", "mutate"])
@@ -161,6 +162,36 @@ async def test_any_error_denies_and_nothing_is_retried(
         assert await ask() == {"uid": "u1", "allowed": False, "status": status}
         await trio.sleep(100)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "text", "posted"),
+    [
+        (trioperator.AdmissionError("too big"), "INFO", "Webhook 'check' has denied the write: too big", False),
+        (trioperator.PermanentError("too big"), "INFO", "Webhook 'check' has denied the write: too big", False),
+        (LookupError("no such zone"), "ERROR", "Webhook 'check' failed with an exception", True),
+    ],
+)
+async def test_a_denial_is_no_error_and_no_event_of_the_object(
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    level: str,
+    text: str,
+    posted: bool,
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check() -> None:
+        raise error
+
+    caplog.set_level(logging.INFO)
+    async with asking(cluster, registry) as ask:
+        assert not (await ask())["allowed"]
+        await trio.sleep(60)
+    (record,) = (record for record in caplog.records if text in record.getMessage())
+    assert (record.levelname, not getattr(record, "k8s_skip", False)) == (level, posted)
 
 
 async def test_with_ignore_failures_an_error_is_a_warning(
@@ -191,8 +222,31 @@ async def test_only_the_handler_of_the_webhook_is_called_or_all_without_one(
         assert (await ask(webhook="One_x"))["warnings"] == ["called"]
         assert (await ask(webhook="one-x"))["warnings"] == ["called"]  # the path of a service
         assert (await ask())["warnings"] == ["called", "called"]
+        for _ in range(2):
+            with pytest.raises(ReviewError, match="no handler for this webhook") as caught:
+                await ask(webhook="three")
+            assert caught.value.status == 404
+        with pytest.raises(ReviewError):
+            await ask(webhook="x" * 10_000)
+    reported = [text for text in caplog.messages if text.startswith("There is no handler for the webhook")]
+    assert reported[0] == "There is no handler for the webhook 'three': its reviews are answered with HTTP 404."
+    assert len(reported) == 2
+    assert len(reported[1]) < 250
+
+
+async def test_reviews_that_nobody_handles_are_allowed_on_request(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = trioperator.OperatorSettings()
+    settings.admission.allow_unknown = True
+
+    @trioperator.on.validate("widgets", registry=registry)
+    async def check(**_: Any) -> None: ...
+
+    async with asking(cluster, registry, settings=settings) as ask:
         assert await ask(webhook="three") == {"uid": "u1", "allowed": True}
-    assert "There is no handler for the webhook 'three'" in caplog.text
+    assert "There is no handler for the webhook 'three': its reviews are allowed." in caplog.messages
+    assert KopfSettings().admission.allow_unknown
 
 
 async def test_filters_decide_in_the_operator_too(
@@ -208,6 +262,38 @@ async def test_filters_decide_in_the_operator_too(
         assert "warnings" not in await ask(make_review("CREATE", new=widget("w", size=9)))
         assert "warnings" not in await ask(make_review("UPDATE", new=widget("w", size=2)))
         assert (await ask(make_review("UPDATE", new=widget("w", size=9))))["warnings"] == ["1 9"]
+
+
+FILTERS: list[dict[str, Any]] = [
+    {"labels": {"protected": "yes"}},
+    {"annotations": {"protected": trioperator.PRESENT}},
+    {"field": "spec.protected", "value": True},
+    {"labels": {"protected": "yes"}, "when": lambda operation, **_: operation != "CREATE"},
+]
+
+
+@pytest.mark.parametrize("options", FILTERS)
+async def test_an_update_cannot_escape_a_filter_by_what_it_removes(
+    options: dict[str, Any], cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", registry=registry, **options)
+    async def guard(**_: Any) -> None:
+        raise trioperator.AdmissionError("protected", code=403)
+
+    @trioperator.on.mutate("widgets", registry=registry, **options)
+    async def change(warnings: list[str], **_: Any) -> None:
+        warnings.append("changed")
+
+    plain, protected = widget("w", size=1), widget("w", size=1, protected=True)
+    protected["metadata"] |= {"labels": {"protected": "yes"}, "annotations": {"protected": ""}}
+    async with asking(cluster, registry) as ask:
+        for old, new in ((protected, plain), (plain, protected), (protected, protected)):
+            assert not (await ask(make_review("UPDATE", old=old, new=new)))["allowed"]
+        assert (await ask(make_review("UPDATE", old=plain, new=plain)))["allowed"]
+        assert (await ask(make_review("CREATE", new=plain)))["allowed"]
+        assert not (await ask(make_review("DELETE", old=protected)))["allowed"]
+        # What is changed depends on the new object only.
+        assert "warnings" not in await ask(make_review("UPDATE", old=protected, new=plain))
 
 
 async def test_a_filter_that_fails_denies(
@@ -262,6 +348,25 @@ async def test_changes_that_cannot_be_made_are_dropped_with_a_warning(
     async with asking(cluster, registry) as ask:
         assert await ask(make_review(operation)) == {"uid": "u1", "allowed": True}
     assert "are dropped" in caplog.text
+
+
+async def test_a_list_of_the_object_can_be_extended_in_place(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.mutate("widgets", registry=registry)
+    def extend(spec: Any, new: Any, patch: Any, **_: Any) -> None:
+        items = spec["items"]
+        items.append("added")
+        patch.spec["items"] = items
+        new["spec"]["size"] = 2
+        patch.spec["size"] = new["spec"]["size"]
+
+    async with asking(cluster, registry) as ask:
+        response = await ask(make_review(new=widget("w", size=1, items=["first"])))
+    assert sorted(msgspec.json.decode(base64.b64decode(response["patch"])), key=lambda op: op["path"]) == [
+        {"op": "replace", "path": "/spec/items", "value": ["first", "added"]},
+        {"op": "replace", "path": "/spec/size", "value": 2},
+    ]
 
 
 @pytest.mark.parametrize("value", [object(), lambda body: body["nothing"].clear()], ids=["no JSON", "a function fails"])

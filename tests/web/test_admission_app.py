@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from tests.web.admission import make_review
 from trioperator.errors import ReviewError
@@ -79,10 +80,45 @@ async def test_a_body_that_is_no_json_is_rejected(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("path", "limit"),
-    [("/hooks", MAX_BODY), ("/hooks/check", MAX_BODY), ("/hooks/convert", MAX_CONVERSION), ("/convert", MAX_BODY)],
+    [("/hooks", MAX_BODY), ("/hooks/check", MAX_BODY), ("/hooks/convert", MAX_CONVERSION), ("/convert", None)],
 )
-def test_conversions_may_be_larger(path: str, limit: int) -> None:
+def test_conversions_may_be_larger(path: str, limit: int | None) -> None:
     assert AdmissionApp(Fn(), "hooks/").limit_body(path) == limit
+
+
+async def test_what_nobody_handles_is_refused_before_it_is_read() -> None:
+    fn = Fn()
+    fn.handles = lambda webhook: webhook in (None, "check")  # type: ignore[attr-defined]
+    app = AdmissionApp(fn, "hooks/")
+    paths = ["/hooks", "/hooks//check/", "/hooks/other", "/hooks/convert", "/elsewhere"]
+    assert [app.limit_body(path) for path in paths] == [MAX_BODY, MAX_BODY, None, None, None]
+
+
+@pytest.mark.parametrize("body", [b"[" + b"[]," * 100_000 + b"[]]", b"[" + b"{}," * 100_000 + b"{}]"])
+async def test_a_body_that_would_take_much_more_memory_than_its_text_is_refused(body: bytes) -> None:
+    fn = Fn()
+    assert (await ask(fn, body))[0] == 413
+    assert fn.calls == []
+    assert (await ask(fn, body, path="/hooks/convert"))[0] == 200  # which may be that of many objects
+
+
+async def test_large_reviews_take_turns_and_small_ones_do_not_wait_for_them(autojump_clock: object) -> None:
+    busy: list[int] = []
+
+    async def review(request: Any, **_: Any) -> Any:
+        busy.append(request["size"])
+        await trio.sleep(10)
+        busy.remove(request["size"])
+        assert busy.count(1_000_000) < 2
+        return {}
+
+    app = AdmissionApp(review, "")
+    async with trio.open_nursery() as nursery:
+        for size in (1_000_000,) * 5 + (1,) * 5:
+            body = msgspec.json.encode({"size": size, "text": "x" * size})
+            nursery.start_soon(app, Request("POST", "/", "", {}, body))
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(busy) == [1] * 5 + [1_000_000] * 2
 
 
 async def test_a_review_that_cannot_be_answered_has_its_status() -> None:

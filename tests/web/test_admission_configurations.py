@@ -51,6 +51,51 @@ async def test_only_persistent_webhooks_outlive_the_operator(cluster: Cluster, a
     assert await stored(cluster) == [["two"], None]
 
 
+async def test_the_removal_of_webhooks_is_logged(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    registry = make_registry("validate:one")
+    trioperator.on.validate("widgets", id="two", persistent=True, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        pass
+    [line] = [text for text in caplog.messages if text.startswith("Removed")]
+    assert line.startswith(
+        f"Removed 1 of 2 webhooks from the ValidatingWebhookConfiguration '{MANAGED}', as the operator"
+    )
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_replicas_that_stop_leave_the_webhooks_to_the_others(
+    cluster: Cluster, shards: int, autojump_clock: object
+) -> None:
+    def settings() -> trioperator.OperatorSettings:
+        made = trioperator.OperatorSettings()
+        made.leadership.enabled, made.leadership.shards = shards == 1, shards
+        made.leadership.namespace = "default"
+        return made
+
+    registry = make_registry("validate:one", "mutate:two")
+    trioperator.on.validate("widgets", id="own", persistent=False, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([]), settings=settings(), identity="a"):
+        async with operating(cluster, registry, server=sleeping_server([]), settings=settings(), identity="b"):
+            assert await stored(cluster) == [["one", "own"], ["two"]]
+        await trio.sleep(2)
+        assert await stored(cluster) == [["one", "own"], ["two"]]  # the other replica has written it again
+    assert await stored(cluster) == [["one"], ["two"]]
+
+
+async def test_replicas_are_warned_of_webhooks_that_each_of_them_removes(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.namespace = True, "default"
+    registry = make_registry("validate:one", persistent=False)
+    async with operating(cluster, registry, server=sleeping_server([]), settings=settings):
+        pass
+    assert "Webhook 'one' has persistent=False: each replica that stops removes it for all of them" in caplog.text
+
+
 async def test_stray_persistent_webhooks_are_removed_by_the_next_operator(
     cluster: Cluster, autojump_clock: object
 ) -> None:
@@ -141,3 +186,45 @@ async def test_an_operator_that_may_not_read_configurations_writes_them(
         async with operating(cluster, make_registry(*names), server=sleeping_server([]), transport=transport):
             assert await stored(cluster) == [[names[0].partition(":")[2]], None]
         assert await stored(cluster) == [[], None]
+
+
+async def test_what_others_change_or_delete_is_repaired_within_seconds(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with operating(cluster, make_registry("validate:one", "mutate:two"), server=sleeping_server([])):
+        wanted = [await cluster.get(kind, MANAGED) for kind in KINDS]
+        for kind, before in zip(KINDS, wanted, strict=True):
+            await cluster.patch(kind, MANAGED, {"webhooks": [{**before["webhooks"][0], "failurePolicy": "Ignore"}]})
+            await trio.sleep(2)
+            assert (await cluster.get(kind, MANAGED))["webhooks"] == before["webhooks"]
+            await trio.sleep(700)
+            await cluster.delete(kind, MANAGED)
+            await trio.sleep(2)
+            assert (await cluster.get(kind, MANAGED))["webhooks"] == before["webhooks"]
+            await trio.sleep(700)
+    assert caplog.text.count("was changed by others: writing it again.") == 4
+
+
+async def test_another_replica_that_stops_does_not_switch_webhooks_off(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    registry = make_registry("validate:one")
+    async with operating(cluster, registry, server=sleeping_server([])):
+        async with operating(cluster, registry, server=sleeping_server([])):
+            await trio.sleep(1)
+        await trio.sleep(2)
+        assert await stored(cluster) == [["one"], None]
+        await trio.sleep(10_000)
+        assert count_writes(cluster) == 3  # created, cleared, repaired
+    assert await stored(cluster) == [[], None]
+
+
+async def test_operators_that_want_different_webhooks_do_not_flood_the_api_server(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([])):
+        async with operating(cluster, make_registry("validate:two"), server=sleeping_server([])):
+            await trio.sleep(3600)
+            assert count_writes(cluster) < 2 * 3600 / 20
+        await trio.sleep(60)
+        assert await stored(cluster) == [["one"], None]  # who stays gets what it wants

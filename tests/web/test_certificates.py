@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import pathlib
 import ssl
 
 import pytest
 
+import trioperator
 from trioperator.errors import ConfigError
-from trioperator.web.certificates import build_authority, build_certificate, join_authorities, make_context, read_files
+from trioperator.web.certificates import join_authorities, make_context, read_files
+from trioperator.web.issuing import build_authority
 
 
-def names_of(chain: bytes) -> list[str]:
-    from cryptography import x509
-
-    certificate = x509.load_pem_x509_certificate(chain)
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return [str(name.value) for name in found]
-
-
-def test_a_certificate_is_for_names_and_addresses_but_not_for_wildcards() -> None:
-    chain, _, _ = build_certificate(["hooks.ns.svc", "0.0.0.0", "::", "127.0.0.1", "[::1]", "hooks.ns.svc"])
-    assert names_of(chain) == ["hooks.ns.svc", "127.0.0.1", "::1"]
+def build_certificate(password: str | None = None) -> tuple[bytes, bytes]:
+    return trioperator.WebhookServer.build_certificate(["localhost"], password)
 
 
 def test_authorities_are_joined_without_repetitions() -> None:
-    first, second, third = (build_authority()[0] for _ in range(3))
+    now = datetime.datetime.now(datetime.UTC)
+    first, second, third = (build_authority(now).certificate for _ in range(3))
     both = join_authorities(first, second)
     assert (both.count(b"BEGIN CERTIFICATE"), first.strip() in both, second.strip() in both) == (2, True, True)
     assert join_authorities(first, first) == first
@@ -37,27 +32,22 @@ def test_authorities_are_joined_without_repetitions() -> None:
     assert len(context.get_ca_certs()) == 3
 
 
-def test_without_any_name_it_is_for_this_machine() -> None:
-    assert names_of(build_certificate(["0.0.0.0"])[0]) == ["localhost"]
-
-
 @pytest.mark.parametrize("password", [None, "secret"])
 def test_the_certificate_and_its_key_can_be_loaded(password: str | None) -> None:
-    chain, key, authority = build_certificate(["localhost"], password)
+    chain, key = build_certificate(password)
     assert (b"ENCRYPTED" in key) is (password is not None)
     assert isinstance(make_context(chain, key, password), ssl.SSLContext)
-    ssl.create_default_context(cadata=authority.decode())
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
 def test_an_encrypted_key_needs_its_password(password: str | None) -> None:
-    chain, key, _ = build_certificate(["localhost"], "secret")
+    chain, key = build_certificate("secret")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         make_context(chain, key, password)
 
 
 def test_a_key_of_another_certificate_is_rejected() -> None:
-    one, other = build_certificate(["localhost"]), build_certificate(["localhost"])
+    one, other = build_certificate(), build_certificate()
     with pytest.raises(ConfigError, match="cannot be loaded"):
         make_context(one[0], other[1])
 
@@ -66,7 +56,7 @@ def test_a_key_of_another_certificate_is_rejected() -> None:
 def test_no_writable_directory_is_needed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The containers of the manifests have none: their root file system is read-only, and no volume is mounted."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    chain, key, _ = build_certificate(["localhost"])
+    chain, key = build_certificate()
     assert isinstance(make_context(chain, key), ssl.SSLContext)
 
 
@@ -75,7 +65,7 @@ def test_where_no_file_can_be_written_the_error_says_so(
 ) -> None:
     monkeypatch.delattr("os.memfd_create", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    chain, key, _ = build_certificate(["localhost"])
+    chain, key = build_certificate()
     with pytest.raises(ConfigError, match=r"takes a temporary file: No such file .* set TMPDIR"):
         make_context(chain, key)
 

@@ -33,12 +33,17 @@ def count_writes(cluster: Cluster) -> int:
 
 
 async def test_the_conversion_of_the_crd_is_written_and_stays(
-    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     await cluster.apply(definition("v1", "v2"))
     async with converting(cluster, registry, Hooks()):
         assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
     assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+    assert f"The URL of this operator stays in the CRD {NAME}: " in caplog.text
 
 
 async def test_it_is_not_written_again_when_it_is_stored_already(
@@ -59,6 +64,30 @@ async def test_an_earlier_address_is_replaced_as_a_whole(
     await cluster.apply(definition("v1", "v2", conversion={"strategy": "Webhook", "webhook": webhook}))
     async with converting(cluster, registry, Hooks()):
         assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+
+
+async def test_a_service_is_put_back_when_an_operator_at_a_url_stops(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service, "caBundle": "eA=="}, "conversionReviewVersions": ["v1beta1", "v1"]}
+    before = {"strategy": "Webhook", "webhook": webhook}
+    await cluster.apply(definition("v1", "v2", conversion=before))
+    async with converting(cluster, registry, Hooks()):
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+    assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before
+
+
+async def test_a_service_is_not_put_back_over_what_others_have_written(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
+    await cluster.apply(definition("v1", "v2", conversion={"strategy": "Webhook", "webhook": webhook}))
+    other = {"url": "https://other.example.com/convert"}
+    async with converting(cluster, registry, Hooks()):
+        await cluster.patch("crd", NAME, {"spec": {"conversion": {"webhook": {"clientConfig": other}}}})
+    assert (await cluster.get("crd", NAME))["spec"]["conversion"]["webhook"]["clientConfig"] == other
 
 
 async def test_without_the_setting_crds_are_not_changed(

@@ -14,9 +14,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.web.attacks import ATTACKS
 from trioperator.kube.tls_connection import TlsConnection
-from trioperator.web.http1 import Connection, Limits, Request, Response
+from trioperator.web.http1 import Budget, Connection, Limits, Request, Response
 
 LIMIT = 1000
+LIMITS = Limits(idle=60.0, body=lambda path: None if path == "/nothing" else LIMIT, budget=Budget(100_000))
 HEAD = b"POST /a%20b?x=y HTTP/1.1\r\nHost: x\r\nuser-agent: me\r\n"
 GOOD = HEAD + b"Content-Length: 3\r\n\r\nabc"
 
@@ -28,7 +29,7 @@ class Bench:
         self.client = client
         self.requests: list[Request] = []
         self.seconds = 0.0
-        self.connection = Connection(transport, self.answer, Limits(idle=60.0, body=lambda path: LIMIT))
+        self.connection = Connection(transport, self.answer, LIMITS)
         self.ended = trio.Event()
 
     async def answer(self, request: Request) -> Response:
@@ -239,3 +240,50 @@ def test_junk_never_raises(data: bytes, at: int) -> None:
             await bench.ended.wait()
 
     trio.run(attack, clock=MockClock(autojump_threshold=0))
+
+
+async def test_a_body_for_a_path_with_nothing_is_not_read(autojump_clock: MockClock) -> None:
+    async with connected() as bench:
+        await bench.send(b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n")
+        assert statuses(await bench.read()) == [404]
+        assert bench.requests == []
+
+
+async def test_large_bodies_share_a_budget_and_small_ones_need_none(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trioperator.web.http1._FREE", 10)
+    limits = Limits(idle=60.0, body=lambda path: LIMIT, budget=Budget(500))
+    monkeypatch.setitem(globals(), "LIMITS", limits)
+
+    def request(size: int) -> bytes:
+        return HEAD + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
+
+    async with connected() as one, connected() as two, connected() as three:
+        await one.send(request(400)[:-1])
+        await wait_all_tasks_blocked()
+        assert limits.budget.left == 500 - 389
+        await two.send(request(10), request(200))
+        assert statuses(await two.read()) == [200, 503]
+        await one.send(b"x")
+        assert statuses(await one.receive()) == [200]
+        assert limits.budget.left == 500
+        await three.send(request(400)[:-1])
+        await wait_all_tasks_blocked()
+        await three.client.aclose()
+        await three.ended.wait()
+    assert limits.budget.left == 500
+
+
+async def test_trailers_are_limited(autojump_clock: MockClock) -> None:
+    async with connected() as bench:
+        await bench.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"A: b\r\n" * 60_000)
+        assert statuses(await bench.read()) == [431]
+        assert bench.requests == []
+
+
+async def test_a_body_in_tiny_chunks_takes_no_more_than_its_size(autojump_clock: MockClock) -> None:
+    async with connected() as bench:
+        await bench.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"2\r\nxy\r\n" * 500 + b"0\r\n\r\n")
+        assert statuses(await bench.receive()) == [200]
+        assert bench.requests[0].body == b"xy" * 500

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import resource
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import trio
 from tests.web.test_server import CLOSE, GET, serving, talk
 from trioperator.backoff import Backoff
 from trioperator.web import listener
+from trioperator.web.listener import _Sparing, limit_connections, raise_file_limit
 
 
 async def test_a_server_that_fails_is_restarted_at_the_same_port(
@@ -49,3 +51,31 @@ def test_webhooks_are_served_without_the_web_server_of_the_other_endpoints() -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_servers_leave_files_for_all_else() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        webhooks, others = limit_connections(1000, share=0.7), limit_connections(200, share=0.1)
+        assert webhooks + 3 * others <= 1024 - 200
+        assert limit_connections(10, share=0.7) == 10
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        assert limit_connections(1000, share=0.7) == 16
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_connections_that_cannot_be_accepted_are_one_line_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparing = _Sparing()
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    records = [logging.makeLogRecord({"msg": "accept", "exc_info": (ValueError, ValueError(), None)}) for _ in range(5)]
+    assert [sparing.filter(record) for record in records[:3]] == [True, False, False]
+    now[0] += 61
+    assert [sparing.filter(record) for record in records[3:]] == [True, False]
+    assert all(record.exc_info is None for record in records)

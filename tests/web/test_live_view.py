@@ -47,6 +47,9 @@ class View:
         )
         return await run_in_thread(ask, limiter=trio.CapacityLimiter(1))
 
+    async def tasks(self, token: str = TOKEN, **headers: str) -> httpx.Response:
+        return await self.ask("/tasks", authorization=f"Bearer {token}", **headers)
+
     async def act(self, path: str, token: str = TOKEN) -> httpx.Response:
         return await self.ask(path, method="POST", authorization=f"Bearer {token}")
 
@@ -80,10 +83,10 @@ async def test_the_page_and_its_data_are_served_to_this_host_only(
         assert page.status_code == 200
         assert page.headers["content-type"].startswith("text/html")
         assert "default-src 'none'" in page.headers["content-security-policy"]
-        assert (await view.ask("/tasks")).json()["ready"] is True
+        assert (await view.tasks()).json()["ready"] is True
         for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example"):
-            assert (await view.ask("/tasks", host=host)).status_code in (400, 403)
-        assert (await view.ask("/tasks", host="localhost:99")).status_code == 200
+            assert (await view.tasks(host=host)).status_code in (400, 403)
+        assert (await view.tasks(host="localhost:99")).status_code == 200
         assert "access-control-allow-origin" not in page.headers
 
 
@@ -92,10 +95,19 @@ async def test_the_url_may_be_that_of_the_page(path: str, bench: Bench, caplog: 
     async with serving(bench, path=path):
         view = View(caplog)
         assert view.url.count("/debug") == 1
-        assert (await view.ask("/tasks")).status_code == 200
+        assert (await view.tasks()).status_code == 200
 
 
-async def test_actions_need_the_token(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_root_leads_to_the_page(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(bench):
+        view = View(caplog)
+        async with httpx.AsyncClient(base_url=view.url.removesuffix("/debug")) as client:
+            response = await client.get("/")
+            assert (response.status_code, response.headers["location"]) == (302, "/debug")
+            assert (await client.get("/", headers={"Host": "evil.example"})).status_code == 403
+
+
+async def test_data_and_actions_need_the_token(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(bench):
         view = View(caplog)
         assert (await view.ask("/cancel?uid=x")).status_code == 405
@@ -103,13 +115,19 @@ async def test_actions_need_the_token(bench: Bench, caplog: pytest.LogCaptureFix
         assert (await view.act("/cancel?uid=x", "wrong")).status_code == 401
         assert (await view.act("/cancel?uid=x")).status_code == 404
         assert (await view.act("/requeue")).status_code == 404
-        assert (await view.ask("/tasks")).json()["actions"] is True
+        assert (await view.tasks()).json()["actions"] is True
+        assert (await view.ask("/tasks")).status_code == (await view.tasks("wrong")).status_code == 401
+        assert (await view.ask()).status_code == 200, "the page itself, to enter the token"
     assert TOKEN not in caplog.text
 
 
-async def test_without_a_token_there_are_no_actions(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(bench, token=None):
+@pytest.mark.parametrize("unset", [None, ""])
+async def test_without_a_token_there_are_data_but_no_actions(
+    bench: Bench, caplog: pytest.LogCaptureFixture, unset: str | None
+) -> None:
+    async with serving(bench, token=unset):
         view = View(caplog)
+        assert (await view.ask("/cancel?uid=x", method="POST", authorization="Bearer")).status_code == 403
         for token in ("None", TOKEN):
             assert (await view.act("/cancel?uid=x", token)).status_code == 403
         assert (await view.ask("/tasks")).json()["actions"] is False
@@ -224,7 +242,7 @@ async def test_a_requeued_object_does_not_wait_for_its_retry(
         view = View(caplog)
         with trio.fail_after(60):
             await failed.wait()
-            while not (await view.ask("/tasks")).json()["queue"]["delayed"]:
+            while not (await view.tasks()).json()["queue"]["delayed"]:
                 pass
             answer = await view.act(f"/requeue?uid={created['metadata']['uid']}")
             assert (answer.status_code, answer.text) == (200, "Widget default/w is requeued\n")
@@ -232,6 +250,15 @@ async def test_a_requeued_object_does_not_wait_for_its_retry(
 
 
 # Waits until there is a button of a name in a table, presses it, and returns what the page says to that.
+LOOK = """
+(async () => {
+  const state = document.getElementById("state"), before = state.textContent = "is asked";
+  document.getElementById("token").value = TOKEN;
+  while (state.textContent === before) await new Promise(done => setTimeout(done, 50));
+  return state.textContent;
+})()
+"""
+
 PRESS = """
 (async () => {
   const until = async find => {
@@ -269,8 +296,8 @@ async def test_a_browser_shows_the_tasks_and_its_buttons_act(
             raise trioperator.TemporaryError("in an hour", delay=3600)
         tried_again.set()
 
-    def press(table: str, name: str, token: str = TOKEN) -> str:
-        return PRESS.replace("TOKEN", repr(token)).replace("TABLE", repr(table)).replace("NAME", repr(name))
+    def press(table: str, name: str) -> str:
+        return PRESS.replace("TOKEN", repr(TOKEN)).replace("TABLE", repr(table)).replace("NAME", repr(name))
 
     bench.settings.process.grace = 1.0  # for the handler that does not end
     await bench.cluster.create(widget("w", wait=1))
@@ -280,7 +307,8 @@ async def test_a_browser_shows_the_tasks_and_its_buttons_act(
             await begun.wait()
             await failed.wait()
             await browser.open(View(caplog).url)
-            assert await browser.run(press("calls", "cancel", "wrong")) == "the token is missing or wrong"
+            assert await browser.run(LOOK.replace("TOKEN", "'wrong'")) == "needs its token"
+            assert await browser.run(LOOK.replace("TOKEN", repr(TOKEN))) == "is active"
             shown = await browser.run("document.documentElement.outerHTML")
             answer = await browser.run(press("calls", "cancel"))
             assert answer == "Handler 'wait-<b>/spec.wait' of Widget default/w is cancelled"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import ssl
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
+import trustme
 
 from trioperator.web import webhook_listener
 from trioperator.web.endpoint import Endpoint
@@ -41,14 +43,14 @@ async def ask(stream: trio.SocketStream) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def serving(serving: Serving, ended: trio.Event) -> AsyncIterator[trio.CancelScope]:
+async def serving(serving: Serving, ended: trio.Event, **options: Any) -> AsyncIterator[trio.CancelScope]:
     """Serve in the block; the scope stops the server, which sets the event when it has ended."""
     scope = trio.CancelScope()
 
     async def serve(*, task_status: trio.TaskStatus[Endpoint]) -> None:
         with scope:
-            run = functools.partial(serve_webhooks, limit_body=lambda path: 1000, task_status=task_status)
-            await run(serving.answer, serving.endpoint)
+            options.setdefault("limit_body", lambda path: 1000)
+            await serve_webhooks(serving.answer, serving.endpoint, task_status=task_status, **options)
         ended.set()
 
     with trio.fail_after(60):
@@ -113,6 +115,43 @@ async def test_the_connection_without_a_request_for_the_longest_time_makes_room(
             await ask(third)
             assert await second.receive_some() == b""
             assert (await ask(first)).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_a_request_in_progress_is_not_given_up_for_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_listener, "_MAX_CONNECTIONS", 2)
+    state = Serving()
+    state.release = trio.Event()
+    async with serving(state, trio.Event()), await state.connect() as first, await state.connect() as second:
+        for stream in (first, second):
+            state.entered = trio.Event()
+            await stream.send_all(GOOD)
+            await state.entered.wait()
+        for _ in range(5):
+            async with await state.connect() as third:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    assert await third.receive_some() == b""
+        state.release.set()
+        for stream in (first, second):
+            assert bytes(await stream.receive_some()).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_handshakes_that_take_longest_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_listener, "_MAX_HANDSHAKES", 3)
+    authority = trustme.CA()
+    state, server, client = Serving(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    async with serving(state, trio.Event(), make_context=lambda: server), contextlib.AsyncExitStack() as stack:
+        silent = [await stack.enter_async_context(await state.connect()) for _ in range(6)]
+        secured = trio.SSLStream(await state.connect(), client, server_hostname="127.0.0.1")
+        stack.push_async_callback(trio.aclose_forcefully, secured)
+        await secured.send_all(GOOD)
+        assert bytes(await secured.receive_some()).startswith(b"HTTP/1.1 200 OK")
+        for stream in silent[:3]:
+            with contextlib.suppress(trio.BrokenResourceError):
+                assert await stream.receive_some() == b""
 
 
 async def test_errors_of_a_connection_end_that_connection_only() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.errors import AdmissionError, ReviewError, UserCodeError
 from trioperator.handling import guard
 from trioperator.handling.admission import (
@@ -33,6 +33,7 @@ from trioperator.logs import get_logger, object_logger
 from trioperator.model.jsontypes import JsonObject
 from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource, Selection, select_resources
+from trioperator.settings import AdmissionSettings
 
 __all__ = ["Reviewer"]
 
@@ -40,6 +41,9 @@ __all__ = ["Reviewer"]
 _ANSWER_SHARE: Final = 0.93
 # Seconds to wait for the first discovery of resource kinds.
 _PATIENCE: Final = 5.0
+# Webhooks without a handler that are warned of, and characters of their ids: anybody may ask for any.
+_MAX_UNKNOWN: Final = 100
+_MAX_SHOWN: Final = 100
 
 
 class Reviewer:
@@ -56,7 +60,9 @@ class Reviewer:
         *,
         indices: Indices,
         find_memo: Callable[[str | None], Callable[[], Any]],
+        settings: AdmissionSettings,
     ) -> None:
+        self._settings = settings
         self._handlers = handlers
         self._segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
         self._invoker = invoker
@@ -64,8 +70,16 @@ class Reviewer:
         self._find_memo = find_memo
         self._logger = get_logger("trioperator.web.admission")
         self._known = trio.Event()
+        self._unknown: set[str] = set()  # webhooks without a handler that were warned of
         self._resources: Collection[Resource] = ()
         self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+
+    def handles(self, webhook: str | None) -> bool:
+        """Return whether reviews for the id of a webhook are answered; those without a handler are warned of."""
+        if webhook is None or webhook in self._segments or webhook in self._segments.values():
+            return True
+        self._report_unknown(webhook)
+        return self._settings.allow_unknown
 
     def update_resources(self, resources: Collection[Resource]) -> bool:
         """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review."""
@@ -97,7 +111,9 @@ class Reviewer:
         resource = self._find_resource(parsed)
         handlers = [h for h in self._handlers if webhook in (None, h.id, self._segments[h.id])]
         if not handlers:
-            self._logger.warning("There is no handler for the webhook %r: what it is to review is allowed.", webhook)
+            self._report_unknown(webhook)
+            if not self._settings.allow_unknown:
+                raise ReviewError("There is no handler for this webhook.", status=404)
         handlers = [handler for handler in handlers if resource in self.by_handler[handler]]
         cause = self._make_cause(parsed, resource, headers=headers, sslpeer=sslpeer)
         token = current_cause.set(cause)
@@ -106,6 +122,15 @@ class Reviewer:
         finally:
             current_cause.reset(token)
         return build_review(request, response)
+
+    def _report_unknown(self, webhook: str | None) -> None:
+        """Warn of a webhook without a handler, once."""
+        shown = f"{webhook:.{_MAX_SHOWN}}"
+        if shown in self._unknown or len(self._unknown) == _MAX_UNKNOWN:
+            return
+        self._unknown.add(shown)
+        verdict = "allowed" if self._settings.allow_unknown else "answered with HTTP 404"
+        self._logger.warning("There is no handler for the webhook %r: its reviews are %s.", shown, verdict)
 
     def _find_resource(self, request: ReviewRequest) -> Resource:
         wanted = request.resource
@@ -170,7 +195,7 @@ class Reviewer:
     async def _call(self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch) -> BaseException | None:
         """Call a handler; return its error, if it has failed."""
         own = Patch()
-        attempt = Attempt(0, wall_now())
+        attempt = Attempt(0, steady_now())
         with trio.move_on_after(handler.review_timeout * _ANSWER_SHARE):
             outcome = await self._invoker.invoke(
                 handler, cause.kwargs_for(handler, own), attempt=attempt, logger=cause.logger

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -22,6 +24,11 @@ __all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp"]
 MAX_BODY: Final = 3 * 1024 * 1024
 #: Bytes of a conversion, which may be that of many objects.
 MAX_CONVERSION: Final = 32 * 1024 * 1024
+# Objects and lists in the JSON of a review, and of a conversion: empty ones take 30 times the memory of their text.
+_MAX_ITEMS, _MAX_CONVERTED_ITEMS = 100_000, 400_000
+# Bytes from which on a review is a large one, and how many of these are decoded and answered at a time.
+_LARGE: Final = 256 * 1024
+_MAX_LARGE: Final = 2
 # Share of the time of a review after which it is answered: before the API server gives up.
 _ANSWER_SHARE: Final = 0.98
 _TIMEOUT: Final = re.compile(r"(\d+(?:\.\d+)?)s")
@@ -41,16 +48,26 @@ class AdmissionApp:
     def __init__(self, fn: WebhookFn, path: str) -> None:
         self._fn = fn
         self._path = f"/{path.strip('/')}".rstrip("/")
+        self._handles: Callable[[str | None], bool] = getattr(fn, "handles", lambda webhook: True)
+        self._large = trio.CapacityLimiter(_MAX_LARGE)
         self._logger = get_logger("trioperator.web.admission")
 
-    def limit_body(self, path: str) -> int:
-        """Return how large a review at a path may be."""
-        return MAX_CONVERSION if path == f"{self._path}/{CONVERSION_PATH}" else MAX_BODY
+    def limit_body(self, path: str) -> int | None:
+        """Return how large a review at a path may be; None where there is nothing to review."""
+        try:
+            webhook = self._find_webhook(path)
+        except _RejectedError:
+            return None
+        if not self._handles(webhook):
+            return None
+        return MAX_CONVERSION if webhook == CONVERSION_PATH else MAX_BODY
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request."""
         try:
-            return Response(200, await self._review(request, self._route(request)))
+            webhook = self._route(request)
+            async with self._large if len(request.body) > _LARGE else contextlib.nullcontext():
+                return Response(200, await self._review(request, webhook))
         except _RejectedError as error:
             self._logger.debug("A request was rejected: HTTP %d: %s", error.status, error)
             return Response(error.status, msgspec.json.encode({"error": str(error)}))
@@ -60,16 +77,22 @@ class AdmissionApp:
 
     def _route(self, request: Request) -> str | None:
         """Return the id of the webhook in the path, if there is one."""
-        path = request.path
-        if path != self._path and not path.startswith(f"{self._path}/"):
-            raise _RejectedError(404, "There are no webhooks at this path.")
+        webhook = self._find_webhook(request.path)
         if request.method != "POST":
             raise _RejectedError(405, "Reviews are sent by POST.")
-        return path[len(self._path) + 1 :] or None
+        return webhook
+
+    def _find_webhook(self, path: str) -> str | None:
+        if path != self._path and not path.startswith(f"{self._path}/"):
+            raise _RejectedError(404, "There are no webhooks at this path.")
+        return path[len(self._path) :].strip("/") or None  # configurations by hand may have too many slashes
 
     async def _review(self, request: Request, webhook: str | None) -> bytes:
+        body = request.body
+        if body.count(b"[") + body.count(b"{") > (_MAX_CONVERTED_ITEMS if webhook == CONVERSION_PATH else _MAX_ITEMS):
+            raise _RejectedError(413, "The body has too many objects and lists.")
         try:
-            review = msgspec.json.decode(request.body)
+            review = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _RejectedError(400, f"The body is not JSON: {error}") from None
         with trio.move_on_after(_find_timeout(request.query)):

@@ -1,15 +1,29 @@
-"""Managed webhook configurations: written when they differ from what is stored, and cleared when the operator stops."""
+"""Managed webhook configurations: written when they differ from what is stored, and cleared when the operator stops.
+
+What is stored is watched, and written again whoever has changed it: an administrator by mistake, or another replica
+that has stopped. Two operators that want different things change it in turn: each repairs less and less often. One that
+is stopping leaves it to the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+import trio
+
+from trioperator.backoff import Backoff
+from trioperator.core_tasks import keep
 from trioperator.errors import ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 from trioperator.handling.admission import WebhookType
 from trioperator.handling.webhook_configuration import HandlersOfResources, build_webhooks
 from trioperator.kube.client import Client
+from trioperator.kube.objects import RawObject
 from trioperator.model.jsontypes import JsonObject
+from trioperator.pulse import Pulse
+from trioperator.runtime.reflector import Reflector
+from trioperator.runtime.scope import ObservedItems
 from trioperator.web.managed import ManagedObjects
 
 __all__ = ["WebhookConfigurations"]
@@ -21,15 +35,63 @@ _KINDS: Final = {
 }
 
 
-class WebhookConfigurations(ManagedObjects):
-    """The validating and the mutating configuration of one name, as far as the operator manages them."""
+# Before what others have changed is written again: at once, and later if they have changed it again within a while.
+_REPAIR_BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
+_CALM: Final = 600.0  # seconds
 
-    def __init__(self, client: Client, name: str) -> None:
+_CONSEQUENCE: Final = "What others change in it, or another replica that stops, is not repaired."
+_REMOVED: Final = (
+    "Removed %d of %d webhooks from the %s %r, as the operator stops: writes are not reviewed by them any more."
+    " Handlers with persistent=True keep theirs."
+)
+
+
+class _Configuration(msgspec.Struct):
+    webhooks: list[JsonObject] = []
+
+
+_decode: Final = msgspec.json.Decoder(_Configuration).decode
+
+
+def _decode_webhooks(obj: RawObject) -> list[JsonObject]:
+    return _decode(obj.raw).webhooks
+
+
+class WebhookConfigurations(ManagedObjects):
+    """The validating and the mutating configuration of one name, as far as the operator manages them.
+
+    Nothing is repaired once *stopping* is set. *persistent* is whether webhooks outlive the operator whose handlers do
+    not say.
+    """
+
+    def __init__(self, client: Client, name: str, *, stopping: trio.Event, persistent: bool = False) -> None:
         super().__init__(client, "webhook configurations")
         self._name = name
+        self._persistent = persistent
         self._handlers: HandlersOfResources | None = None
         self._address: Mapping[str, Any] | None = None
         self._written: dict[WebhookType, list[JsonObject]] = {}
+        self._stored = {kind: ObservedItems(_decode_webhooks, self._compare) for kind in WebhookType}
+        self._differs = Pulse()
+        self._stopping = stopping
+        self._released = False
+
+    async def serve(self) -> None:
+        """Write the configurations whenever they are not as they should be, until cancelled."""
+        named = self._client.selecting({"fieldSelector": f"metadata.name={self._name}"}, forms=(None, None))
+        async with trio.open_nursery() as nursery:
+            for kind in WebhookType:
+                reflector = Reflector(
+                    named,
+                    self._path(kind, name=False),
+                    self._stored[kind],
+                    settings=self._client.settings,
+                    consequence=_CONSEQUENCE,
+                    can_do_without=True,
+                )
+                nursery.start_soon(keep, f"{kind} webhooks", reflector.serve, name=f"watch {kind} webhooks")
+            nursery.start_soon(keep, "repair webhooks", self._repair, name="repair webhooks")
+            await super().serve()
 
     def update(self, *, handlers: HandlersOfResources | None = None, address: Mapping[str, Any] | None = None) -> None:
         """Take the handlers with their resources, or the address of the server; both must be known to write."""
@@ -40,21 +102,53 @@ class WebhookConfigurations(ManagedObjects):
 
     async def release(self) -> None:
         """Remove all webhooks but the persistent ones from the configurations, unless others have changed them."""
+        self._released = True
         if not self._written or self._handlers is None or self._address is None:
             return
         for kind, webhooks in list(self._written.items()):
-            kept = build_webhooks(self._handlers, self._address, type=kind, suffix=self._name, persistent=True)
+            kept = build_webhooks(
+                self._handlers, self._address, type=kind, suffix=self._name, persistent=self._persistent
+            )
             try:
                 if kept != webhooks and await self._read(kind) in (webhooks, None):
                     await self._patch(kind, kept)
-                    self._logger.debug("The %s %r is left with %d webhooks.", _KINDS[kind], self._name, len(kept))
+                    self._logger.info(_REMOVED, len(webhooks) - len(kept), len(webhooks), _KINDS[kind], self._name)
             except NotFoundError:
                 continue
             except TrioperatorError as error:
                 self._logger.error("The %s %r cannot be cleared: %s", _KINDS[kind], self._name, error)
         self._written.clear()
 
+    def _compare(self) -> None:
+        """Notice what others have changed. Echoes of earlier writes of our own are found to be stored already."""
+        if not self._released and not self._stopping.is_set() and self._find_changed():
+            self.problem = f"The {self._title} are not up to date."
+            self._differs.set()
+
+    def _find_changed(self) -> list[WebhookType]:
+        """Return which of the configurations that were written are not stored so."""
+        return [
+            kind
+            for kind, webhooks in self._written.items()
+            if self._stored[kind].complete and next(iter(self._stored[kind]), []) != webhooks
+        ]
+
+    async def _repair(self) -> None:
+        """Write what others have changed again, until cancelled."""
+        attempts, last = 0, -_CALM
+        while True:
+            await self._differs.wait()
+            attempts = attempts + 1 if trio.current_time() - last < _CALM else 0
+            await trio.sleep(_REPAIR_BACKOFF.delay(attempts))
+            last = trio.current_time()
+            for kind in () if self._stopping.is_set() else self._find_changed():
+                del self._written[kind]
+                self._logger.warning("The %s %r was changed by others: writing it again.", _KINDS[kind], self._name)
+            self._changed.set()
+
     async def _write(self) -> None:
+        if self._released:
+            return
         assert self._handlers is not None
         assert self._address is not None
         for kind in WebhookType:

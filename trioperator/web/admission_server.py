@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import datetime
 import functools
 import hashlib
 import os
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
+from trioperator.clock import wall_now
 from trioperator.core_tasks import keep
 from trioperator.errors import ConfigError
 from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookClientConfigService, WebhookFn
 from trioperator.logs import get_logger
-from trioperator.web.authority import Authority, load_authority
-from trioperator.web.certificates import build_certificate, join_authorities, make_context, read_files
+from trioperator.web.authority import OwnAuthorities, Phase, SharedAuthorities, in_thread
+from trioperator.web.certificates import join_authorities, make_context, read_files
 from trioperator.web.endpoint import Endpoint, open_sockets
+from trioperator.web.issuing import Validity, build_authority, build_certificate
 
 if TYPE_CHECKING:
     import socket
@@ -101,7 +104,7 @@ class WebhookServer:
             raise ConfigError("The webhook server has both cafile=... and cadata=...: use one or the other.")
         if self.pkeyfile is not None and self.certfile is None:
             raise ConfigError("The webhook server has pkeyfile=... without certfile=..., the certificate of the key.")
-        self.own_authority: Authority | None = None
+        self.authorities: SharedAuthorities | None = None
         # Replaces a CA (base64) by another, and returns when API servers are told. Without it, new ones are yielded.
         self.replace_authority: Callable[[str, str], Awaitable[None]] | None = None
         self.reads = self.read_errors = 0  # of the certificate's file
@@ -119,17 +122,20 @@ class WebhookServer:
     async def inspect_cluster(self, client: Client) -> None:
         """Load the CA from its Secret, if there is one. Called before the server."""
         if self.ca_secret is not None:
-            self.own_authority = await load_authority(client, self.ca_secret)
+            self.authorities = SharedAuthorities(client, self.ca_secret)
+            await self.authorities.load()
 
     @staticmethod
     def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:
         """Return a certificate for host names and addresses, followed by its CA, and its private key, in PEM."""
-        chain, key, authority = build_certificate(hostnames, password)
-        return chain + authority, key
+        hosts, now = list(hostnames), datetime.datetime.now(datetime.UTC)
+        authority = build_authority(now, hosts)
+        chain, key = build_certificate(hosts, password, authority=authority, now=now)
+        return chain + authority.certificate, key
 
     async def __call__(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
         """Serve reviews by *fn*; yield the address now, and again whenever the CA has changed."""
-        if self.ca_secret is not None and self.own_authority is None:
+        if self.ca_secret is not None and self.authorities is None:
             raise ConfigError("The webhook server has ca_secret=...: await its inspect_cluster(client) before.")
         tls = None if self.insecure else await _TlsFiles.load(self)
         endpoint, sockets = await open_sockets(self._endpoint)
@@ -206,6 +212,8 @@ class _TlsFiles:
 
     def __init__(self, server: WebhookServer) -> None:
         self._server = server
+        self._authorities: OwnAuthorities | None = None  # of the server's own certificate
+        self._phase: Phase | None = None
         self._made: tuple[bytes, bytes, bytes] | None = None
         self._digest = b""
         self._trusted: bytes | None = None  # what API servers trust: for a while, the CA before, too
@@ -218,31 +226,28 @@ class _TlsFiles:
         """Read all files, and make what is not given. Raises ConfigError."""
         loaded = cls(server)
         if server.certfile is None and server.context is None:
-            hosts = [server.url_host, server.addr or "localhost", *server.extra_sans]
-            if loaded._is_local:
-                hosts += ["localhost", "127.0.0.1", "::1"]
-            own = server.own_authority
-            authority = None if own is None else (own.certificate, own.key)
-            loaded._made = await trio.to_thread.run_sync(
-                functools.partial(build_certificate, hosts, authority=authority)
-            )
+            loaded._authorities = server.authorities or OwnAuthorities(loaded._hosts)
         files = await loaded._read()
-        (loaded.context, loaded.authority), loaded._digest = loaded._load(files), _digest(files)
+        (loaded.context, loaded.authority), loaded._digest = loaded._load(files), loaded._digest_of(files)
         loaded._trusted = loaded.authority
         return loaded
 
     @property
-    def _is_local(self) -> bool:
-        return self._server.url_host in ("localhost", "127.0.0.1", "::1")
+    def _hosts(self) -> list[str]:
+        """The host names and addresses of the server's own certificate."""
+        server = self._server
+        local = ["localhost", "127.0.0.1", "::1"]
+        named = [server.url_host, server.addr or "localhost", *server.extra_sans]
+        return named + local if server.url_host in local else named
 
     async def wait_for_authority(self) -> None:
         """Take over changed files, until the CA for clients has changed, if that is not replaced meanwhile."""
         logger = get_logger("trioperator.web.admission")
         while self.authority == self._trusted or self._server.replace_authority is not None:
-            await trio.sleep(self._server.file_check_interval)
+            await trio.sleep(self._delay)
             try:
                 files = await self._read()
-                if _digest(files) != self._digest:
+                if self._digest_of(files) != self._digest:
                     await self._replace(files)
                     logger.info("The certificates of the webhook server have been reloaded.")
                 elif self.authority != self._trusted and trio.current_time() >= self._until:
@@ -253,10 +258,34 @@ class _TlsFiles:
         self._trusted = self.authority
 
     async def _read(self) -> _Files:
+        await self._renew()
         server = self._server
         server.reads += server.certfile is not None
         paths = (server.certfile, server.pkeyfile, server.cafile, server.verify_cafile)
         return await read_files(None if path is None else os.fspath(path) for path in paths)
+
+    async def _renew(self) -> None:
+        """Issue the server's own certificate, again if that or its CA is to be replaced."""
+        if self._authorities is None:
+            return
+        phase, now = await self._authorities.find_phase(), wall_now()
+        if self._made is None or self._phase is None or phase.issuer != self._phase.issuer or self._is_due(now):
+            issue = functools.partial(build_certificate, self._hosts, authority=phase.issuer, now=now)
+            chain, key = await in_thread(issue)
+        else:
+            chain, key, _ = self._made
+        self._phase, self._made = phase, (chain, key, phase.trusted)
+
+    def _is_due(self, now: datetime.datetime) -> bool:
+        return self._made is not None and Validity.read(self._made[0]).is_due(now)
+
+    @property
+    def _delay(self) -> float:
+        """Seconds until the next check: when all replicas change over to another CA, if that is earlier."""
+        interval = self._server.file_check_interval
+        if self._phase is None or self._phase.end is None:
+            return interval
+        return min(interval, max((self._phase.end - wall_now()).total_seconds(), 0.0))
 
     async def _replace(self, files: _Files) -> None:
         """Take over changed files; with a new CA, only when API servers trust it beside the old one.
@@ -271,7 +300,7 @@ class _TlsFiles:
                 await self._trust(join_authorities(self._trusted, authority))
                 await trio.sleep(min(_NOTICE, interval))
             self._until = trio.current_time() + _OVERLAP * interval
-        self.context, self.authority, self._digest = context, authority, _digest(files)
+        self.context, self.authority, self._digest = context, authority, self._digest_of(files)
 
     async def _trust(self, authority: bytes | None) -> None:
         """Let API servers trust a CA, or several, in place of those that they trust now. Return when they are told."""
@@ -298,6 +327,9 @@ class _TlsFiles:
             self._load_verification(context, verify)
         return context, authority
 
+    def _digest_of(self, files: _Files) -> bytes:
+        return _digest((*files, *(self._made or ())))
+
     def _load_verification(self, context: ssl.SSLContext, verify: bytes | None) -> None:
         """Let the context verify client certificates, if there is a CA for them."""
         server = self._server
@@ -317,5 +349,5 @@ def _encode(authority: bytes) -> str:
     return base64.b64encode(authority).decode("ascii")
 
 
-def _digest(files: _Files) -> bytes:
+def _digest(files: Iterable[bytes | None]) -> bytes:
     return hashlib.sha256(b"\0".join(hashlib.sha256(part or b"").digest() for part in files)).digest()

@@ -12,7 +12,7 @@ from trioperator.core_tasks import keep
 from trioperator.errors import ConfigError
 from trioperator.handling.admission import Headers, SSLPeer
 from trioperator.handling.conversion_review import is_conversion
-from trioperator.handling.webhook_configuration import WebhookFn, is_webhook_suffix
+from trioperator.handling.webhook_configuration import CONVERSION_PATH, WebhookFn, is_webhook_suffix
 from trioperator.kube.client import Client
 from trioperator.logs import get_logger
 from trioperator.model.jsontypes import JsonObject
@@ -48,18 +48,33 @@ class Admission:
     """The webhook server of an operator, with its managed configurations and conversions if there are any.
 
     The ``server``, that of the settings or another one, calls ``fn`` for each review: the object itself, or what counts
-    its calls.
+    its calls. *stopping* is set when the operator stops. With *has_replicas*, webhooks are left to the others at the
+    end, unless their handlers say otherwise.
     """
 
-    def __init__(self, client: Client, settings: AdmissionSettings, reviewer: Reviewer, converter: Converter) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: AdmissionSettings,
+        reviewer: Reviewer,
+        converter: Converter,
+        *,
+        stopping: trio.Event,
+        has_replicas: bool = False,
+    ) -> None:
         self._client = client
         self.fn: WebhookFn = self
         self.server = settings.server
         self._reviewer = reviewer
         self._converter = converter
         self._address: Mapping[str, Any] = {}
+        self._has_replicas = has_replicas
         self._logger = get_logger("trioperator.web.admission")
-        self._configurations = None if settings.managed is None else WebhookConfigurations(client, settings.managed)
+        self._configurations: WebhookConfigurations | None = None
+        if settings.managed is not None:
+            self._configurations = WebhookConfigurations(
+                client, settings.managed, stopping=stopping, persistent=has_replicas
+            )
         self._definitions = ConversionDefinitions(client) if settings.managed_conversions else None
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -84,6 +99,12 @@ class Admission:
         if is_conversion(request):
             return await self._converter(request, headers=headers, sslpeer=sslpeer)
         return await self._reviewer(request, webhook=webhook, headers=headers, sslpeer=sslpeer)
+
+    def handles(self, webhook: str | None) -> bool:
+        """Return whether there are handlers for the id of a webhook: others are refused before they are read."""
+        if webhook == CONVERSION_PATH and self._converter.handles_any:
+            return True
+        return self._reviewer.handles(webhook)
 
     async def _serve_reviews(self, started: Callable[[], None]) -> None:
         has_started, server = False, self.server
@@ -148,16 +169,25 @@ class Admission:
             await self._definitions.tried.wait()
 
     @property
+    def managed_problems(self) -> tuple[str, ...]:
+        """What is not stored as it should be, in one sentence each: so long, writes may pass that nobody reviews."""
+        managed: tuple[ManagedObjects | None, ...] = (self._configurations, self._definitions)
+        return tuple(each.problem for each in managed if each is not None and each.problem is not None)
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """What does not work for now, in one sentence each."""
-        managed: tuple[ManagedObjects | None, ...] = (self._configurations, self._definitions)
-        problems = tuple(each.problem for each in managed if each is not None and each.problem is not None)
-        return (*problems, *self._converter.problems)
+        return (*self.managed_problems, *self._converter.problems)
 
     async def release(self) -> None:
-        """Remove the webhooks of the operator from the managed configurations, within seconds."""
-        if self._configurations is not None:
-            with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
+        """Remove the webhooks of the operator from the managed configurations, within seconds.
+
+        A conversion by a Service, which this operator has replaced, is put back, unless there are replicas.
+        """
+        with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
+            if self._configurations is not None:
                 await self._configurations.release()
-            if scope.cancelled_caught:
-                self._logger.error("The webhook configurations could not be cleared in time.")
+            if self._definitions is not None and not self._has_replicas:
+                await self._definitions.release()
+        if scope.cancelled_caught:
+            self._logger.error("The webhook configurations could not be cleared in time.")

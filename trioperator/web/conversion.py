@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.errors import UserCodeError
 from trioperator.handling import guard
 from trioperator.handling.admission import DEFAULT_TIMEOUT, Headers, SSLPeer
@@ -101,6 +101,11 @@ class Converter:
             self._chains[key] = find_chain(self.by_definition.get((group, plural), ()), from_, to)
         return self._chains[key]
 
+    @property
+    def handles_any(self) -> bool:
+        """Whether there are handlers of conversions."""
+        return bool(self._handlers)
+
     async def __call__(
         self, review: Mapping[str, Any], *, headers: Headers | None = None, sslpeer: SSLPeer | None = None
     ) -> JsonObject:
@@ -142,7 +147,7 @@ class Converter:
         token = current_cause.set(cause)
         try:
             outcome = await self._invoker.invoke(
-                handler, cause.kwargs_for(handler, patch), attempt=Attempt(0, wall_now()), logger=cause.logger
+                handler, cause.kwargs_for(handler, patch), attempt=Attempt(0, steady_now()), logger=cause.logger
             )
         finally:
             current_cause.reset(token)

@@ -1,6 +1,7 @@
 """Managed conversions: ``spec.conversion`` of CRDs, written when it differs from what is stored.
 
-It is never removed: without it, the API server would relabel objects in place of converting them.
+It is never removed: without it, the API server would relabel objects in place of converting them. But an operator at
+a URL, such as on somebody's machine, leaves CRDs to the Service that they had before.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from trioperator.errors import ApiError, ForbiddenError, NotFoundError
+from trioperator.errors import ApiError, ForbiddenError, NotFoundError, TrioperatorError
 from trioperator.handling.webhook_configuration import build_conversion_strategy
 from trioperator.kube.client import Client
 from trioperator.model.jsontypes import JsonObject
@@ -27,6 +28,7 @@ class ConversionDefinitions(ManagedObjects):
         self._names: tuple[str, ...] | None = None
         self._address: Mapping[str, Any] | None = None
         self._written: dict[str, JsonObject] = {}
+        self._replaced: dict[str, JsonObject] = {}  # conversions by Services, which are put back at the end
 
     def update(
         self, *, definitions: Iterable[tuple[str, str]] | None = None, address: Mapping[str, Any] | None = None
@@ -55,23 +57,51 @@ class ConversionDefinitions(ManagedObjects):
             raise errors[0]
 
     async def _write_one(self, name: str, wanted: JsonObject) -> None:
-        path = f"{_CRDS}/{name}"
-        # In a merge patch, fields of an earlier address must be removed by name.
-        client_config = {"url": None, "service": None, "caBundle": None, **wanted["webhook"]["clientConfig"]}
-        patch = {**wanted, "webhook": {**wanted["webhook"], "clientConfig": client_config}}
         try:
-            if await self._read(path) == wanted:
+            before = await self._read(name)
+            if before == wanted:
                 return
-            await self._client.patch(path, {"spec": {"conversion": patch}})
+            await self._patch(name, wanted)
+            if _has(before, "service") and _has(wanted, "url"):
+                assert before is not None
+                self._replaced[name] = before
         except NotFoundError:
             self._logger.warning("There is no CRD %s: its objects cannot be converted by webhooks.", name)
         else:
             self._logger.info("Updated the conversion of the CRD %s.", name)
 
-    async def _read(self, path: str) -> JsonObject | None:
+    async def release(self) -> None:
+        """Put back the Services that URLs of this operator have replaced, unless others have changed them since."""
+        for name, before in self._replaced.items():
+            try:
+                if await self._read(name) == self._written.get(name):
+                    await self._patch(name, before)
+                    self._logger.info("The conversion of the CRD %s is left to the Service of before.", name)
+            except NotFoundError:
+                continue
+            except TrioperatorError as error:
+                self._logger.error("The conversion of the CRD %s cannot be put back: %s", name, error)
+        kept = [name for name, written in self._written.items() if name not in self._replaced and _has(written, "url")]
+        if kept:
+            text = "The URL of this operator stays in %s: objects can be read in their storage version only."
+            self._logger.info(text, ", ".join(f"the CRD {name}" for name in kept))
+        self._replaced.clear()
+
+    async def _patch(self, name: str, wanted: JsonObject) -> None:
+        # In a merge patch, fields of an earlier address must be removed by name.
+        client_config = {"url": None, "service": None, "caBundle": None, **wanted["webhook"]["clientConfig"]}
+        patch = {**wanted, "webhook": {**wanted["webhook"], "clientConfig": client_config}}
+        await self._client.patch(f"{_CRDS}/{name}", {"spec": {"conversion": patch}})
+
+    async def _read(self, name: str) -> JsonObject | None:
         """Return the stored conversion; None if it may not be read. Raises NotFoundError."""
         try:
-            stored: JsonObject | None = (await self._client.get(path))["spec"].get("conversion")
+            stored: JsonObject | None = (await self._client.get(f"{_CRDS}/{name}"))["spec"].get("conversion")
         except ForbiddenError:
             return None
         return stored
+
+
+def _has(conversion: JsonObject | None, address: str) -> bool:
+    """Return whether a conversion is by a webhook with an address of this sort."""
+    return address in (((conversion or {}).get("webhook") or {}).get("clientConfig") or {})

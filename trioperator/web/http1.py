@@ -1,7 +1,7 @@
 """HTTP/1.1 for webhooks: one connection of small requests, each of which is answered by one call.
 
-Requests are parsed by httptools. Heads, bodies and times are limited. There is one cancel scope for a connection, whose
-deadline moves on with what it is doing.
+Requests are parsed by httptools. Heads, bodies, trailers and times are limited, and so are the bodies of all
+connections together. There is one cancel scope for a connection, whose deadline moves on with what it is doing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import trio
 
 from trioperator.kube.tls_connection import TlsConnection
 
-__all__ = ["Connection", "Limits", "Request", "Response"]
+__all__ = ["Budget", "Connection", "Limits", "Request", "Response"]
 
 _CHUNK: Final = 65_536
-# Bytes of the line and the headers of a request.
+# Bytes of the line and the headers of a request, and of its trailers.
 _MAX_HEAD: Final = 65_536
+# Bytes of each body that do not count in the budget: small requests are answered whatever large ones occupy.
+_FREE: Final = 16_384
 # Seconds for receiving a request from its first byte on, and for sending a response.
 _RECEIVING: Final = 10.0
 _SENDING: Final = 10.0
@@ -51,11 +53,33 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class Budget:
+    """Bytes of large bodies that a server may hold at a time, over all its connections."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+
+    def take(self, size: int) -> bool:
+        """Take bytes out of the budget; return whether they were left."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Return bytes to the budget."""
+        self.left += size
+
+
 class Limits(msgspec.Struct, frozen=True):
-    """Limits of a connection: *idle* seconds between requests, and the size of the body for the path of a request."""
+    """Limits of a connection: *idle* seconds between requests, and what their bodies may occupy.
+
+    *body* returns the size of the body for the path of a request, None where there is nothing: then it is not read.
+    """
 
     idle: float
-    body: Callable[[str], int]
+    body: Callable[[str], int | None]
+    budget: Budget
 
 
 class _Phase(enum.Enum):
@@ -98,6 +122,8 @@ class Connection:
                 await self._serve_requests()
             except _BadRequestError as error:
                 status = error.status
+            finally:
+                self._messages.give_back()
         if self._scope.cancelled_caught:
             status = {_Phase.RECEIVING: 408, _Phase.ANSWERING: 500}.get(self._phase, 0)
         if status:
@@ -105,6 +131,11 @@ class Connection:
                 await self._transport.send(_encode(_error(status), close=True))
                 while await self._transport.receive():
                     pass
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self._phase is _Phase.IDLE
 
     def close(self) -> None:
         """Close the connection when the request in progress is answered; now if there is none."""
@@ -124,6 +155,7 @@ class Connection:
             request, keep = received
             self._enter(_Phase.ANSWERING, math.inf)  # whoever answers has limits of his own
             response = await self._answer(request)
+            self._messages.give_back(request)
             self._enter(_Phase.SENDING, _SENDING)
             close = self._closing or not keep
             await self._transport.send(_encode(response, close=close))
@@ -163,7 +195,8 @@ class _Messages:
         self._peer = peer
         self._parser = httptools.HttpRequestParser(self)
         self._error = 0
-        self._fed = 0  # bytes of the head so far
+        self._fed = 0  # bytes since the beginning of the head, or since the last part of the body
+        self._held = 0  # bytes of the budget
         self._limit: int | None = None  # bytes of the body, when the head is complete
         self.complete: deque[tuple[Request, bool]] = deque()
         self.wants_continue = False
@@ -171,11 +204,10 @@ class _Messages:
 
     def feed(self, data: bytes) -> None:
         """Parse data; what is complete comes before errors."""
-        if self._limit is None:
-            self._fed += len(data)
-            if self._fed > _MAX_HEAD + _CHUNK:
-                self._error = 431
-                return
+        self._fed += len(data)
+        if self._fed > _MAX_HEAD + _CHUNK:
+            self._error = 431
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # it is answered as any other, and nothing is read after it
@@ -188,12 +220,18 @@ class _Messages:
         if self._error:
             raise _BadRequestError(self._error)
 
+    def give_back(self, request: Request | None = None) -> None:
+        """Return what a request has taken of the budget; without one, all that is left of it."""
+        size = self._held if request is None else max(0, len(request.body) - _FREE)
+        self._held -= size
+        self._limits.budget.give_back(size)
+
     # -- callbacks ------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self.has_begun = True
         self._url, self._size, self._limit = b"", 0, None
-        self._body: list[bytes] = []
+        self._body = bytearray()
         self._headers: dict[str, str] = {}
 
     def on_url(self, url: bytes) -> None:
@@ -205,21 +243,30 @@ class _Messages:
 
     def on_headers_complete(self) -> None:
         path, _, self._query = self._url.decode("latin1").partition("?")
-        self._path, self._limit, self._fed = unquote(path), self._limits.body(unquote(path)), 0
+        limit = self._limits.body(unquote(path))
+        self._path, self._limit, self._fed = unquote(path), limit or 0, 0
         announced = self._headers.get("Content-Length", "0")
         if not path.startswith("/"):  # full URLs, too: this is no proxy
             self._fail(400)
         elif not self._parser.get_http_version().startswith("1."):
             self._fail(505)
+        elif limit is None:
+            self._fail(404)
         elif announced.isdigit() and int(announced[:20]) > self._limit and "Expect" in self._headers:
             self._fail(413)
         self.wants_continue = self._headers.get("Expect", "").lower() == "100-continue"
 
     def on_body(self, data: bytes) -> None:
+        before, self._fed = max(self._size, _FREE), 0
         self._size += len(data)
         assert self._limit is not None
-        if self._size <= self._limit:  # the rest of a large one is dropped, so that the client sees the answer
-            self._body.append(data)
+        if self._size > self._limit:  # the rest of a large one is dropped, so that the client sees the answer
+            return
+        taken = max(self._size - before, 0)
+        if not self._limits.budget.take(taken):
+            self._fail(503)
+        self._held += taken
+        self._body += data
 
     def on_message_complete(self) -> None:
         self.has_begun, self.wants_continue = False, False
@@ -228,9 +275,9 @@ class _Messages:
             self._fail(413)
         method = self._parser.get_method().decode("latin1")
         keep = self._parser.should_keep_alive() and method == "POST"  # others might expect a response without a body
-        request = Request(method, self._path, self._query, self._headers, b"".join(self._body), self._peer)
+        request = Request(method, self._path, self._query, self._headers, bytes(self._body), self._peer)
         self.complete.append((request, keep))
-        self._limit = None
+        self._body, self._limit, self._fed = bytearray(), None, 0
 
     def _fail(self, status: int) -> None:
         """Stop parsing."""

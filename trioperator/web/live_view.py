@@ -1,7 +1,7 @@
 """The live view of an operator: a page, its data as JSON, and two actions. For people on the same machine.
 
 It listens on the loopback interface only, and answers only requests that name it: other websites in the same browser
-cannot read it. Actions need the token; without one, there are none.
+cannot read it. With a token, everything but the page itself needs it; without one, there are no actions.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _PAGE_HEADERS: Final = (
     ),
     (b"referrer-policy", b"no-referrer"),
 )
+_UNAUTHORIZED: Final = Answer(b"the token is missing or wrong\n", 401, headers=((b"www-authenticate", b"Bearer"),))
 
 
 def parse_loopback(url: str) -> Endpoint:
@@ -75,6 +76,7 @@ async def serve_live_view(
     base = parsed.path
     view = _LiveView(parts, root, token)
     routes: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        parsed.find_base("/debug") or "/": functools.partial(_redirect, base),
         base: view.show_page,
         f"{base}/tasks": view.show_tasks,
         f"{base}/requeue": functools.partial(view.act, parts.requeue),
@@ -99,6 +101,10 @@ async def _check_host(handle: Callable[[Request], Awaitable[Answer]], request: R
     return await handle(request)
 
 
+async def _redirect(base: str, request: Request) -> Answer:
+    return Answer(b"", 302, headers=((b"location", base.encode()),))
+
+
 class _LiveView:
     """Answers of the live view."""
 
@@ -113,18 +119,23 @@ class _LiveView:
         return Answer(self._page, type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
     async def show_tasks(self, request: Request) -> Answer:
+        if self._token is not None and not self._has_token(request):
+            return _UNAUTHORIZED
         snapshot = take_snapshot(self._parts, self._root)
         return Answer(msgspec.json.encode(snapshot | {"actions": self._token is not None}, enc_hook=str), type=_JSON)
 
     async def act(self, action: Callable[[str], str | None], request: Request) -> Answer:
         """Do something with the object whose uid is in the query, if the request has the token."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if self._token is None:
             return Answer(b"actions are off: the operator has no token for them\n", 403)
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(), self._token.encode()):
-            return Answer(b"the token is missing or wrong\n", 401, headers=((b"www-authenticate", b"Bearer"),))
+        if not self._has_token(request):
+            return _UNAUTHORIZED
         done = action(request.query.get("uid", ""))
         if done is None:
             return Answer(b"there is no such object, or nothing to do for it\n", 404)
         self._logger.info("On request by the live view: %s", done)
         return Answer(f"{done}\n".encode(errors="replace"))
+
+    def _has_token(self, request: Request) -> bool:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), (self._token or "").encode())

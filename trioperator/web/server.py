@@ -30,7 +30,7 @@ from hypercorn.utils import parse_socket_addr
 
 from trioperator.logs import get_logger
 from trioperator.web.endpoint import Endpoint
-from trioperator.web.listener import accept_connections, listen
+from trioperator.web.listener import accept_connections, limit_connections, listen
 
 __all__ = ["AsgiApp", "serve_app"]
 
@@ -55,6 +55,7 @@ _LINGER: Final = 1.0
 _CHUNK: Final = 65_536
 
 _MAX_CONNECTIONS: Final = 200
+_SHARE: Final = 0.1
 
 # Bytes that are parsed before other connections have their turn: of a body in small chunks, a thousand chunks.
 _READ: Final = 4096
@@ -104,6 +105,7 @@ class _Connections:
         self._logger = get_logger(__name__)
         # Requests in progress are to be answered when the server is cancelled.
         self._limit = trio.CancelScope()
+        self._max = limit_connections(_MAX_CONNECTIONS, share=_SHARE)
         self._open: dict[trio.CancelScope, None] = {}  # oldest first
 
     async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
@@ -125,7 +127,7 @@ class _Connections:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; its errors end here."""
-        if len(self._open) >= _MAX_CONNECTIONS:
+        if len(self._open) >= self._max:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel(reason="there are too many connections")

@@ -19,8 +19,8 @@ from trioperator.kube.tls_connection import TlsConnection
 from trioperator.logs import get_logger
 from trioperator.pulse import Pulse
 from trioperator.web.endpoint import Endpoint
-from trioperator.web.http1 import Connection, Limits, Request, Response
-from trioperator.web.listener import accept_connections, listen
+from trioperator.web.http1 import Budget, Connection, Limits, Request, Response
+from trioperator.web.listener import accept_connections, limit_connections, listen
 
 __all__ = ["serve_webhooks"]
 
@@ -28,8 +28,14 @@ __all__ = ["serve_webhooks"]
 _HANDSHAKE: Final = 10.0
 # Seconds between requests, which is less than API servers keep idle connections.
 _IDLE: Final = 60.0
-# Beyond so many connections, the one without a request for the longest time is closed.
+# Connections, those in their handshakes included. Beyond that, the one that has been idle for the longest time is
+# closed; where none is idle, the new one.
 _MAX_CONNECTIONS: Final = 1000
+_SHARE: Final = 0.7
+# Handshakes at a time: beyond that, the one that takes longest has failed.
+_MAX_HANDSHAKES: Final = 256
+# Bytes of large bodies at a time.
+_BUDGET: Final = 64 * 1024 * 1024
 # Seconds that requests in progress may take when the server ends, and for answering the others with an error then.
 _DRAIN: Final = 2.0
 _GRACE: Final = 1.0
@@ -39,22 +45,23 @@ async def serve_webhooks(
     answer: Callable[[Request], Awaitable[Response]],
     endpoint: Endpoint,
     *,
-    limit_body: Callable[[str], int],
+    limit_body: Callable[[str], int | None],
     make_context: Callable[[], ssl.SSLContext] | None = None,
     sockets: Sequence[socket.socket] = (),
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve requests until cancelled; started once it is listening, with the actual port as the value.
 
-    *sockets* that listen there already are used, and stay open. *limit_body* returns the size of a body by its path.
-    With *make_context*, which is called for each connection, connections use TLS. Raises ConfigError if it cannot
-    listen.
+    *sockets* that listen there already are used, and stay open. *limit_body* returns the size of a body by its path,
+    None where there is nothing. With *make_context*, which is called for each connection, connections use TLS. Raises
+    ConfigError if it cannot listen.
     """
     endpoint, opened = await listen(endpoint, sockets)
     with contextlib.ExitStack() as stack:
         for sock in opened:
             stack.enter_context(sock)
-        connections = _Connections(answer, Limits(idle=_IDLE, body=limit_body), make_context)
+        limits = Limits(idle=_IDLE, body=limit_body, budget=Budget(_BUDGET))
+        connections = _Connections(answer, limits, make_context)
         async with trio.open_nursery() as nursery:
             try:
                 handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
@@ -82,6 +89,8 @@ class _Connections:
         # Requests in progress are to be answered when the server is cancelled.
         self._limit = trio.CancelScope()
         self._open: dict[Connection, None] = {}  # the one without a request for the longest time first
+        self._handshakes: dict[trio.CancelScope, None] = {}  # the one that has begun first, first
+        self._max = limit_connections(_MAX_CONNECTIONS, share=_SHARE)
         self._stopping = trio.Event()
         self._drained = Pulse()
 
@@ -110,6 +119,9 @@ class _Connections:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; its errors end here."""
+        if not self._make_room():
+            stream.socket.close()
+            return
         transport = self._open_transport(stream)
         connection: Connection | None = None
 
@@ -119,10 +131,9 @@ class _Connections:
             return await self._answer(request)
 
         try:
-            with trio.fail_after(_HANDSHAKE):
-                await transport.handshake()
+            await self._shake_hands(transport)
             connection = Connection(transport, answer, self._limits)
-            self._add(connection)
+            self._open[connection] = None
             await connection.serve()
         except Exception as error:
             self._logger.debug("A connection has failed.", exc_info=error)
@@ -142,9 +153,26 @@ class _Connections:
             sock.close()
             raise
 
-    def _add(self, connection: Connection) -> None:
-        if len(self._open) >= _MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.abandon()
-        self._open[connection] = None
+    def _make_room(self) -> bool:
+        """Make room for a connection; return whether there is any. What is being answered is never given up for it."""
+        if len(self._handshakes) >= _MAX_HANDSHAKES:
+            slowest = next(iter(self._handshakes))
+            del self._handshakes[slowest]
+            slowest.cancel(reason="there are too many handshakes")
+        if len(self._open) + len(self._handshakes) < self._max:
+            return True
+        idle = next((connection for connection in self._open if connection.is_idle), None)
+        if idle is not None:
+            del self._open[idle]
+            idle.close()
+        return idle is not None
+
+    async def _shake_hands(self, transport: TlsConnection) -> None:
+        with trio.fail_after(_HANDSHAKE) as scope:
+            self._handshakes[scope] = None
+            try:
+                await transport.handshake()
+            finally:
+                self._handshakes.pop(scope, None)
+        if scope.cancel_called:  # in favour of others, or too late
+            raise trio.TooSlowError
