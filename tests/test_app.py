@@ -19,6 +19,7 @@ import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.app import OperatorOptions, operator
+from trioperator.clock import BootClock, make_clock
 from trioperator.errors import ConfigError
 
 
@@ -107,12 +108,12 @@ def test_run_is_an_operator_in_a_run_of_its_own() -> None:
 
     @trioperator.on.startup(registry=registry)
     async def start(**_: Any) -> None:
-        started.append(True)
+        started.append(isinstance(trio.lowlevel.current_clock(), BootClock))
         stop.set()
 
     cluster = Cluster()
     trioperator.run(**options(cluster, registry=registry, ready_flag=ready, stop_flag=stop))
-    assert started == [True]
+    assert started == [make_clock() is not None]
 
 
 def test_run_has_the_errors_of_operators() -> None:

@@ -9,7 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator.clock import wall_now, wall_starts_at
+from trioperator import clock
+from trioperator.clock import BootClock, find_wall_shift, make_clock, steady_now, wall_now, wall_starts_at
+from trioperator.coordination.pauses import Pauses
+from trioperator.errors import PausedError
 
 START = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
@@ -86,3 +89,58 @@ async def test_under_a_mock_clock_the_wall_time_passes_with_it_alone(
     shift_system_time(monkeypatch, 3600)
     await trio.sleep(5)
     assert (wall_now() - before).total_seconds() == pytest.approx(5)
+
+
+def test_a_lease_is_over_when_a_suspended_machine_wakes() -> None:
+    suspended = 0.0
+
+    async def main() -> None:
+        nonlocal suspended
+        pauses = Pauses()
+        pauses.resume("lease", until=trio.current_time() + 10)
+        pauses.check_write()
+        suspended = 3600.0
+        with pytest.raises(PausedError):
+            pauses.check_write()
+        with trio.move_on_at(trio.current_time() - 1800) as scope:
+            await trio.sleep_forever()
+        assert scope.cancelled_caught
+
+    trio.run(main, clock=BootClock(lambda: time.monotonic() + suspended))
+
+
+def test_operators_run_by_a_clock_that_counts_suspension_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = make_clock()
+    assert (clock is not None) == hasattr(time, "CLOCK_BOOTTIME")
+
+    async def main() -> float:
+        before = trio.current_time()
+        await trio.sleep(0.01)
+        return trio.current_time() - before
+
+    assert 0.01 <= trio.run(main, clock=clock) < 10
+
+    def fail(_: int) -> float:
+        raise OSError
+
+    monkeypatch.setattr(time, "clock_gettime", fail)
+    assert make_clock() is None
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    assert make_clock() is None
+
+
+async def test_steady_time_is_wall_time_that_nobody_sets(mock_clock: MockClock) -> None:
+    before = steady_now()
+    assert before == wall_now()
+    assert find_wall_shift() == 0
+    epoch = clock._epoch.get()
+    assert epoch is not None
+    clock._epoch.set(epoch - 3600)
+    mock_clock.jump(5)
+    assert steady_now() - before == datetime.timedelta(seconds=5)
+    assert find_wall_shift() == -3600
+
+
+async def test_steady_time_is_the_real_time_where_that_is_not_set() -> None:
+    assert abs(steady_now() - wall_now()) < datetime.timedelta(seconds=1)
+    assert find_wall_shift() == 0

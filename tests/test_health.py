@@ -15,7 +15,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.coordination.test_peering import peering, peering_crd
 from tests.runtime.conftest import CRD, Bench, widget
-from tests.web.admission import sleeping_server
+from tests.web.admission import MANAGED, sleeping_server
 from tests.web.conversions import definition
 from tests.web.test_health import get
 from trioperator.apiserver import Cluster
@@ -293,3 +293,23 @@ async def test_handlers_without_a_kind_are_shown(
         status, lines = await probes.ask("readyz")
         assert status == 200
         assert "[+]handlers ok, but Not all handlers of nothings are called" in lines
+
+
+async def test_an_operator_is_not_ready_while_other_webhooks_are_stored_than_it_wants(
+    bench: Bench, plan: FaultPlan, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    on.validate("widgets", id="check", registry=bench.registry)(print)
+    bench.settings.admission.server = sleeping_server([])
+    bench.settings.admission.managed = MANAGED
+    kind = "validatingwebhookconfigurations"
+    async with running(bench, plan, caplog) as probes:
+        assert (await probes.ask("readyz"))[0] == 200
+        plan.add(Fault.status(500), verb="patch", path=kind)
+        await bench.cluster.patch(kind, MANAGED, {"webhooks": []})
+        await trio.sleep(1)
+        status, lines = await probes.ask("readyz")
+        assert (status, "[-]webhooks failed: The webhook configurations are not up to date" in lines) == (503, True)
+        plan.clear()
+        await trio.sleep(30)
+        assert (await probes.ask("readyz"))[0] == 200
+        assert (await bench.cluster.get(kind, MANAGED))["webhooks"]

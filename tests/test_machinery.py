@@ -33,7 +33,7 @@ async def test_the_indices_of_the_operator_are_those_of_the_reconciler(cluster: 
     indices = registry.make_indices()
     async with open_client(lambda: info, settings=plan.settings, transport=cluster.transport()) as client:
         invoker = Invoker(limiter=ThreadLimiter(1), backoff=1)
-        views = build_views(plan, client, indices, invoker)
+        views = build_views(plan, indices, invoker)
         build_machinery(plan, client, views, invoker=invoker, stopping=trio.Event())
     assert views.indexing.indices is indices
     assert set(indices) == {"by_name"}

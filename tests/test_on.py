@@ -9,9 +9,10 @@ import typing
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from trioperator import on
+from trioperator import crds, on
 from trioperator.errors import ConfigError
 from trioperator.handling.filters import ABSENT, PRESENT
 from trioperator.handling.handler import (
@@ -574,6 +575,55 @@ def test_initial_delay_must_not_be_an_async_function() -> None:
         decorate("daemon", initial_delay=delay)
 
 
+def test_intervals_and_cron_expressions_can_be_functions(registry: OperatorRegistry) -> None:
+    def find(spec: Any) -> Any:
+        return spec["every"]
+
+    on.timer("widgets", interval=find, sharp=True, idle=5)(fn)
+    on.timer("widgets", cron=find, timezone="Europe/Berlin")(fn)
+    registry.check()
+    first, second = registry
+    assert isinstance(first, TimerHandler)
+    assert isinstance(second, TimerHandler)
+    assert (first.interval_of, first.interval, first.sharp, first.idle, first.is_variable) == (
+        find,
+        None,
+        True,
+        5,
+        True,
+    )
+    assert (second.cron_of, second.schedule, str(second.timezone)) == (find, None, "Europe/Berlin")
+
+
+async def find_later() -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"interval": lambda **_: 5, "cron": "* * * * *"}, "use one or the other"),
+        ({"interval": 5, "cron": lambda **_: "* * * * *"}, "use one or the other"),
+        ({"interval": find_later}, "interval"),
+        ({"cron": find_later}, "cron"),
+        ({"sharp": True, "cron": lambda **_: "* * * * *"}, "use one or the other"),
+    ],
+)
+def test_functions_of_the_rhythm_of_timers_are_validated(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        on.timer("widgets", **options)
+
+
+@pytest.mark.parametrize("option", ["interval", "cron"])
+def test_what_functions_of_the_rhythm_require_is_checked_when_the_operator_starts(
+    registry: OperatorRegistry, option: str
+) -> None:
+    options: dict[str, Any] = {option: lambda retry: 1.0}
+    on.timer("widgets", **options)(fn)
+    with pytest.raises(ConfigError, match=rf"The function {option}= of .* requires .* retry"):
+        registry.check()
+
+
 @pytest.mark.parametrize("name", ["daemon", "timer"])
 def test_what_an_initial_delay_requires_is_checked_when_the_operator_starts(
     registry: OperatorRegistry, name: str
@@ -581,6 +631,43 @@ def test_what_an_initial_delay_requires_is_checked_when_the_operator_starts(
     getattr(on, name)("widgets", initial_delay=lambda stopped: 1.0)(fn)
     with pytest.raises(ConfigError, match=r"The function initial_delay= of .* requires .* stopped"):
         registry.check()
+
+
+@pytest.mark.parametrize("name", [name for name in on.__all__ if name not in ("register", "subhandler", "this")])
+def test_rights_are_an_option_of_all_decorators(registry: OperatorRegistry, name: str) -> None:
+    selector = () if name in ACTIVITIES else ("widgets",)
+    options = {"field": {"field": "spec.size"}, "convert": {"from_": "v1", "to": "v2"}}.get(name, {})
+    getattr(on, name)(*selector, rights=["create,patch:jobs.batch", "get:pods/log"], **options)(fn)
+    [handler] = registry
+    assert [str(rule) for rule in handler.rights] == ["create,patch:jobs.batch", "get:pods/log"]
+
+
+@pytest.mark.parametrize(
+    ("rights", "message"),
+    [
+        ("create:jobs.batch", r"on.create has rights='create:jobs.batch': it must be a list"),
+        ({"jobs": "create"}, r"on.create has rights=.*it must be a list"),
+        ([3], r"on.create has 3 in rights=: a right is 'create,patch:jobs.batch', or"),
+        (
+            ["crate:jobs.batch"],
+            r"on.create has 'crate:jobs.batch' in rights=: 'crate' is no verb: did you mean create\?",
+        ),
+        ([("get", int)], r"on.create has \('get', <class 'int'>\) in rights=: a right is"),
+    ],
+)
+def test_wrong_rights_are_explained(rights: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        on.create("widgets", rights=rights)
+
+
+def test_a_right_names_a_typed_kind_by_its_class(registry: OperatorRegistry) -> None:
+    @crds.kind("example.com/v1")
+    class Gizmo(msgspec.Struct):
+        spec: dict[str, int]
+
+    on.startup(rights=[("get,patch", Gizmo)])(fn)
+    [handler] = registry
+    assert [str(rule) for rule in handler.rights] == ["get,patch:gizmos.example.com"]
 
 
 @pytest.mark.parametrize("name", on.__all__)

@@ -27,6 +27,7 @@ EXTRAS: Final = frozenset({"cel", "kopf", "ngrok", "re2", "reload", "testing", "
 #: Packages that are imported, and why they are not declared.
 EXCUSED: Final = {
     "click": "programs that have it may use its options",
+    "pydantic_core": "only pydantic calls the function, and depends on it",
     "sniffio": "Trio depends on it",
     "typing_extensions": "type checkers have it",
 }

@@ -23,7 +23,7 @@ from trioperator.handling.handler import ResourceHandler
 from trioperator.kube.client import open_client
 from trioperator.kube.discovery import discover
 from trioperator.model.resource import EVERYTHING, Resource
-from trioperator.permissions import Permissions, Requirements, Rule, list_permissions, make_roles, parse_rule
+from trioperator.permissions import Permissions, Requirements, Rule, list_permissions, make_roles
 from trioperator.runtime.scope import Scope
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -228,8 +228,7 @@ async def test_an_operator_with_exactly_these_rights_does_everything(
     everything = {"create widget", "delete widget", "gadget", "toy", "configmap", "secret", "priorityclass"}
     assert setup.handled == everything
     assert await setup.left() == []
-    # Whether exact names exist is looked up where that is allowed, but not needed.
-    assert setup.forbidden() == ({("list", "namespaces")} if namespaces == ["default"] and scanning else set())
+    assert setup.forbidden() == set()
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [text for text in warnings if "a*" not in text] == []
 
@@ -243,7 +242,7 @@ async def test_an_operator_with_shards_does_everything_with_exactly_these_rights
     await setup.prepare(lambda resources: msgspec.structs.replace(make(resources), shards=2))
     await setup.live(["default"])
     assert setup.handled >= {"create widget", "delete widget", "gadget"}
-    assert setup.forbidden() == {("list", "namespaces")}
+    assert setup.forbidden() == set()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -354,12 +353,12 @@ def test_index_handlers_need_no_patches() -> None:
 @pytest.mark.parametrize(
     ("decorator", "expected"),
     [
-        (on.create, {"widgets": "list patch watch", "widgets/status": "patch"}),
-        (on.resume, {"widgets": "list patch watch", "widgets/status": "patch"}),
+        (on.create, {"widgets": "get list patch watch", "widgets/status": "patch"}),
+        (on.resume, {"widgets": "get list patch watch", "widgets/status": "patch"}),
         (on.delete, {"widgets": "get list patch watch", "widgets/status": "patch"}),
-        (functools.partial(on.delete, optional=True), {"widgets": "list patch watch", "widgets/status": "patch"}),
+        (functools.partial(on.delete, optional=True), {"widgets": "get list patch watch", "widgets/status": "patch"}),
         (trioperator.daemon, {"widgets": "get list patch watch"}),
-        (functools.partial(trioperator.daemon, finalizer=False), {"widgets": "list watch"}),
+        (functools.partial(trioperator.daemon, finalizer=False), {"widgets": "get list watch"}),
         (functools.partial(trioperator.timer, interval=1), {"widgets": "get list patch watch"}),
     ],
 )
@@ -371,7 +370,12 @@ def test_reconcile_handlers_write_children_and_nothing_else() -> None:
     def declare(registry: trioperator.OperatorRegistry) -> None:
         on.reconcile("widgets", owns=["gadgets"], watches={"nodes": nothing}, registry=registry)(nothing)
 
-    expected = {"widgets": "list watch", "gadgets": "create delete list patch watch", "nodes": "list watch"}
+    expected = {
+        "widgets": "get list watch",
+        "widgets/finalizers": "update",
+        "gadgets": "create delete get list patch watch",
+        "nodes": "list watch",
+    }
     assert rules(declare) == expected
 
 
@@ -380,11 +384,13 @@ def test_reconcile_handlers_that_take_a_patch_store_it(fn: Any) -> None:
 
     expected = {"widgets": "get list patch watch", "widgets/status": "patch"}
     assert rules(lambda registry: on.reconcile("widgets", registry=registry)(fn)) == expected
+    with_condition = rules(lambda registry: on.reconcile("widgets", condition="Applied", registry=registry)(nothing))
+    assert with_condition == expected
 
 
 def test_kinds_of_children_that_do_not_exist_are_named() -> None:
     found = permissions(lambda registry: on.reconcile("widgets", owns=["toys.example.com"], registry=registry)(nothing))
-    assert shown(found.cluster)["toys"] == "create delete list patch watch"
+    assert shown(found.cluster)["toys"] == "create delete get list patch watch"
     assert "toys" in found.problems[0]
 
 
@@ -407,7 +413,7 @@ async def test_a_reconcile_handler_with_exactly_its_rights_does_everything(autoj
         await settle(2)
         assert await cluster.find("configmaps", "w") is None
         assert (await cluster.get("widgets", "w"))["status"] == {"size": 2}
-    assert setup.forbidden() == {("list", "namespaces")}
+    assert setup.forbidden() == set()
 
 
 def test_kinds_that_cannot_be_patched_have_no_rules_for_handlers_that_are_not_called() -> None:
@@ -415,6 +421,47 @@ def test_kinds_that_cannot_be_patched_have_no_rules_for_handlers_that_are_not_ca
     assert rules(lambda r: on.event("componentstatuses", registry=r)(patching)) == {
         "componentstatuses": "get list watch"
     }
+
+
+# Rights that are declared.
+
+
+def test_rights_of_all_handlers_are_among_the_rules() -> None:
+    def declare(registry: trioperator.OperatorRegistry) -> None:
+        on.create("widgets", rights=["create,patch:jobs.batch", "get:nodes"], registry=registry)(nothing)
+        on.validate("widgets", rights=["get:namespaces"], registry=registry)(nothing)
+        on.startup(rights=["create:pods/eviction"], registry=registry)(nothing)
+
+    registry = trioperator.OperatorRegistry()
+    declare(registry)
+    resources = [*KINDS, Resource("", "v1", "namespaces", namespaced=False, verbs=VERBS)]
+    scope = Scope(clusterwide=False, namespaces=("a",))
+    requirements = Requirements(scanning=False, events=False, scope=scope)
+    found = list_permissions(tuple(registry), resources, requirements)
+    assert shown(found.cluster) == {"namespaces": "get", "nodes": "get"}
+    assert shown(found.namespaces["a"]) == {
+        "jobs": "create patch",
+        "pods/eviction": "create",
+        "widgets": "get list patch watch",
+        "widgets/finalizers": "update",
+        "widgets/status": "patch",
+    }
+
+
+@pytest.mark.parametrize(("right", "expected"), [("get:nodes", False), ("patch:nodes", True), ("*:nodes", True)])
+def test_objects_can_own_what_their_handlers_write(right: str, expected: bool) -> None:
+    found = rules(lambda r: on.event("widgets", rights=[right], registry=r)(nothing))
+    assert ("widgets/finalizers" in found) is expected
+
+
+def test_rights_for_kinds_that_do_not_exist_are_named() -> None:
+    registry = trioperator.OperatorRegistry()
+    on.create("widgets", rights=["get:gadget.example.com,nodes"], registry=registry)(nothing)
+    found = list_permissions(tuple(registry), KINDS, Requirements(scanning=False, events=False))
+    assert found.problems == (
+        "The rights= of Handler 'nothing' name a kind that does not exist in the cluster: gadget.example.com"
+        " (did you mean gadgets.example.com?).",
+    )
 
 
 # Selectors.
@@ -434,7 +481,10 @@ def test_only_a_selector_for_everything_leads_to_a_star() -> None:
     found = permissions(declare)
     assert found.cluster == (
         Rule("*", "*", frozenset({"list", "watch"})),
-        Rule("example.com", "gadgets", frozenset({"patch"})),
+        Rule("example.com", "gadgets", frozenset({"get", "patch"})),
+    )
+    assert found.problems == (
+        "EVERYTHING is for all kinds of objects: the role allows to read all of them, Secrets included.",
     )
     [grouped] = permissions(lambda r: on.event("", "v1", EVERYTHING, registry=r)(nothing)).cluster
     assert (grouped.group, grouped.resource) == ("", "*")
@@ -468,7 +518,7 @@ def test_a_function_that_fails_is_named() -> None:
 
 def test_a_kind_that_does_not_exist_is_taken_from_the_selector_if_that_says_enough() -> None:
     found = permissions(lambda r: on.create("later.example.com", "v1", "things", registry=r)(nothing))
-    assert shown(found.cluster) == {"things": "list patch watch", "things/status": "patch"}
+    assert shown(found.cluster) == {"things": "get list patch watch", "things/status": "patch"}
     [problem] = found.problems
     assert problem.startswith("The resource later.example.com/v1/things does not exist in the cluster")
 
@@ -526,7 +576,8 @@ def test_admission_handlers_need_their_configurations_if_these_are_managed() -> 
     declared, unmanaged = registry.webhook_handlers(), Requirements(scanning=False, events=False)
     assert list_permissions(declared, KINDS, unmanaged).cluster == ()
     found = list_permissions(declared, KINDS, msgspec.structs.replace(unmanaged, managed="hooks.example.com"))
-    group, names, verbs = "admissionregistration.k8s.io", frozenset({"hooks.example.com"}), frozenset({"get", "patch"})
+    group, names = "admissionregistration.k8s.io", frozenset({"hooks.example.com"})
+    verbs = frozenset({"get", "list", "watch", "patch"})
     assert found.cluster == tuple(
         rule
         for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -579,10 +630,3 @@ def test_roles_are_written_with_few_rules_and_usual_verbs() -> None:
     assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "robot"}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "account", "namespace": "operators"}]
     assert len(make_roles(found, name="robot")) == 1
-
-
-def test_rules_are_parsed() -> None:
-    assert parse_rule("get,*:pods/log,scales.x.org/status") == [
-        Rule("", "pods/log", frozenset({"get", "*"})),
-        Rule("x.org", "scales/status", frozenset({"get", "*"})),
-    ]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator.shutdown import Awaited, Shutdown, describe_awaited, report_awaited
+from trioperator.shutdown import Awaited, Shutdown, describe_awaited, report_awaited, wait_flag
 
 
-async def test_the_first_request_sets_the_deadline_and_the_second_cancels(autojump_clock: MockClock) -> None:
+async def test_the_first_request_sets_the_deadline_and_others_change_nothing(autojump_clock: MockClock) -> None:
     shutdown = Shutdown(lambda: 25.0)
     began = trio.current_time()
     assert shutdown.remaining == 25
@@ -19,12 +21,27 @@ async def test_the_first_request_sets_the_deadline_and_the_second_cancels(autoju
     assert shutdown.requested.is_set()
     assert not shutdown.everything.cancel_called
     await trio.sleep(10)
+    shutdown.request("another reason")
     assert shutdown.remaining == 15
-    shutdown.request("a signal")
+    assert not shutdown.everything.cancel_called
+    shutdown.end_at_once("a signal")
     assert shutdown.everything.cancel_called
     assert shutdown.cleaning.cancel_called
     await trio.sleep(50)
     assert (shutdown.deadline, shutdown.remaining) == (began + 25, 0)
+
+
+def test_a_thread_that_waits_for_a_flag_ends_soon_after_nobody_waits_any_more() -> None:
+    async def wait_in_vain() -> None:
+        with trio.move_on_after(0.05):
+            await wait_flag(threading.Event())
+
+    before = {*threading.enumerate()}
+    trio.run(wait_in_vain)
+    deadline = time.monotonic() + 10
+    while any("wait" in thread.name for thread in {*threading.enumerate()} - before):  # as Trio names it
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -42,6 +42,22 @@ async def test_each_signal_is_a_request_to_every_operator_and_none_is_lost(caplo
     assert "Signal SIGINT is received: the operator ends at once." in caplog.messages
 
 
+async def test_the_first_signal_after_another_request_to_stop_does_not_end_the_operator_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    shutdown = Shutdown(lambda: 25.0)
+    with handle_signals(shutdown, describe=str):
+        shutdown.request("the stop flag")
+        signal.raise_signal(signal.SIGTERM)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not shutdown.everything.cancel_called
+        assert caplog.messages[-1].startswith("Signal SIGTERM is received: the operator is stopping already, within")
+        signal.raise_signal(signal.SIGTERM)
+        await trio.testing.wait_all_tasks_blocked()
+        assert shutdown.everything.cancel_called
+
+
 async def test_operators_may_end_in_any_order() -> None:
     before = signal.getsignal(signal.SIGTERM)
     one, other = (handle_signals(Shutdown(lambda: 25.0), describe=str) for _ in range(2))

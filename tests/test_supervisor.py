@@ -58,8 +58,9 @@ async def test_startup_comes_before_all_requests_and_cleanup_after_them(
 
 
 async def test_a_startup_handler_that_fails_permanently_keeps_the_operator_from_starting(
-    bench: Bench, autojump_clock: MockClock
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     cleaned: list[bool] = []
 
     @on.startup(registry=bench.registry)
@@ -79,6 +80,7 @@ async def test_a_startup_handler_that_fails_permanently_keeps_the_operator_from_
         )
     assert len(bench.cluster.requests) == 0
     assert cleaned == [True]
+    assert "The operator has stopped." not in caplog.messages  # the error says more
 
 
 async def test_a_startup_handler_that_always_fails_ends_the_operator_with_its_error(
@@ -95,6 +97,41 @@ async def test_a_startup_handler_that_always_fails_ends_the_operator_with_its_er
         async with bench.running():
             raise AssertionError
     assert len(calls) == 10
+
+
+@pytest.mark.parametrize("error", [AttributeError, ImportError, NameError, TypeError, trioperator.ConfigError])
+async def test_an_error_of_the_programmer_in_a_startup_handler_ends_the_operator_at_once(
+    error: type[Exception], bench: Bench, autojump_clock: MockClock
+) -> None:
+    attempts: list[int] = []
+
+    @on.startup(registry=bench.registry)
+    async def configure(retry: int, **_: Any) -> None:
+        attempts.append(retry)
+        raise error("settings.posting.levle")
+
+    with pytest.raises(trioperator.ActivityError, match=r"levle"):
+        await trioperator.operator(
+            registry=bench.registry,
+            connection=trioperator.ConnectionInfo(server="http://embedded"),
+            transport=bench.cluster.transport(),
+        )
+    assert attempts == [0]
+
+
+async def test_a_startup_handler_that_says_how_errors_are_treated_is_retried(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    attempts: list[int] = []
+
+    @on.startup(registry=bench.registry, errors=trioperator.ErrorsMode.TEMPORARY)
+    async def configure(retry: int, **_: Any) -> None:
+        attempts.append(retry)
+        if retry < 2:
+            raise TypeError("not yet")
+
+    async with bench.running():
+        assert attempts == [0, 1, 2]
 
 
 async def test_startup_handlers_are_retried(bench: Bench, autojump_clock: MockClock) -> None:
@@ -407,11 +444,16 @@ async def test_a_stop_request_during_startup_is_honoured(bench: Bench, autojump_
     assert trio.current_time() < 10
 
 
-async def test_a_second_request_to_stop_ends_cleanup_handlers_too(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_the_second_signal_ends_cleanup_handlers_too(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     began: list[float] = []
 
     @on.cleanup(registry=bench.registry)
     async def clean(**_: Any) -> None:
+        began.append(trio.current_time())
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep(2)  # the first one, though the operator was stopping
         began.append(trio.current_time())
         signal.raise_signal(signal.SIGINT)
         await trio.sleep(20)
@@ -425,7 +467,29 @@ async def test_a_second_request_to_stop_ends_cleanup_handlers_too(bench: Bench, 
             transport=bench.cluster.transport(),
             stop_flag=stop,
         )
-    assert trio.current_time() - began[0] < 1
+    assert trio.current_time() - began[1] < 1
+    assert "The cleanup handlers were cancelled: by the second signal." in caplog.messages
+
+
+async def test_the_second_signal_does_not_blame_cleanup_handlers_that_do_not_exist(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep(1)
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep(20)
+
+    await bench.cluster.create(widget())
+    with pytest.raises(KeyboardInterrupt):
+        await trioperator.operator(
+            registry=bench.registry,
+            settings=bench.settings,
+            connection=trioperator.ConnectionInfo(server="http://embedded"),
+            transport=bench.cluster.transport(),
+        )
+    assert not [message for message in caplog.messages if "leanup" in message]
 
 
 async def test_a_kind_whose_list_hangs_does_not_block_others(bench: Bench, autojump_clock: MockClock) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import trio
+import trio.testing
 
 from trioperator.testing import pause_autojump_for_threads
 from trioperator.threads import (
+    call_trio,
     observe_threads,
     run_in_joined_thread,
     run_in_nursery_thread,
@@ -249,3 +251,83 @@ async def test_a_nursery_thread_is_abandoned_with_its_nursery() -> None:
         assert await caller.run(lambda: release.wait(30)) == "cancelled"
     assert nursery.cancel_scope.cancelled_caught
     release.set()
+
+
+async def test_what_a_thread_awaits_is_cancelled_with_its_caller() -> None:
+    begun, cancelled, raised = trio.Event(), trio.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    def work() -> None:
+        try:
+            call_trio(wait)
+        except trio.Cancelled:
+            raised.set()
+            with pytest.raises(trio.Cancelled):
+                call_trio(wait)
+            ended.set()
+
+    ended = threading.Event()
+    limiter = trio.CapacityLimiter(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: run_in_thread(work, limiter=limiter))
+        await begun.wait()
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(10):
+        await cancelled.wait()
+        assert await trio.to_thread.run_sync(ended.wait, 10)
+    assert raised.is_set()
+
+
+async def test_a_joined_thread_that_awaits_something_ends_at_once_when_it_is_cancelled() -> None:
+    scope, limiter = trio.CancelScope(), trio.CapacityLimiter(1)
+
+    async def wait() -> str:
+        await trio.sleep_forever()
+        return "never"
+
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            scope.cancel(reason="test")
+
+        nursery.start_soon(cancel)
+        with trio.fail_after(10):
+            assert await run_in_joined_thread(lambda: call_trio(wait), limiter=limiter, scope=scope) is None
+
+
+async def test_what_a_thread_awaits_returns_and_raises() -> None:
+    async def double(number: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return 2 * number if number else number // number
+
+    limiter = trio.CapacityLimiter(1)
+    assert await run_in_thread(lambda: call_trio(lambda: double(2)), limiter=limiter) == 4
+    with pytest.raises(ZeroDivisionError):
+        await run_in_thread(lambda: call_trio(lambda: double(0)), limiter=limiter)
+    assert await trio.to_thread.run_sync(call_trio, lambda: double(3)) == 6
+
+
+async def test_threads_that_trio_has_not_started_need_a_token() -> None:
+    results: list[object] = []
+    token = trio.lowlevel.current_trio_token()
+
+    async def answer() -> str:
+        return "yes"
+
+    def work() -> None:
+        results.append(call_trio(answer, token=token))
+        with pytest.raises(RuntimeError, match="trio_token"):
+            call_trio(answer)
+        results.append("done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    await trio.to_thread.run_sync(thread.join)
+    assert results == ["yes", "done"]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import trio
 
-from trioperator.coalescing import Coalescing
+from trioperator.clock import make_clock
 from trioperator.errors import ConfigError
+from trioperator.handling.context import loaded_source
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
 from trioperator.handling.lifecycles import Lifecycle, check_lifecycle
 from trioperator.handling.progress import SmartProgressStorage
@@ -24,11 +25,12 @@ from trioperator.plan import Flag, Plan
 from trioperator.runtime.scope import Scope
 from trioperator.settings import OperatorSettings
 from trioperator.web.endpoint import parse_endpoint
+from trioperator.web.listener import raise_file_limit
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["OperatorOptions", "make_plan", "operator", "run"]
+__all__ = ["OperatorOptions", "check_not_loading", "make_plan", "operator", "run"]
 
 _ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
 
@@ -103,9 +105,9 @@ async def operator(
     - *handle_signals*: whether signals stop the operator; False leaves them to the program, such as pytest
 
     Raises RuntimeError outside of Trio, TypeError for conflicting options, ConfigError for other wrong options,
-    settings or handlers, LoginError without valid credentials, ActivityError if a startup or cleanup handler has
-    failed, ApiError or ConnectionLostError if the API server cannot be used on start, and KeyboardInterrupt after a
-    second signal.
+    settings or handlers, and while a command loads the file that calls it, LoginError without valid credentials,
+    ActivityError if a startup or cleanup handler has failed, ApiError or ConnectionLostError if the API server cannot
+    be used on start, and KeyboardInterrupt after a second signal.
 
     See docs/embedding.md.
     """
@@ -142,6 +144,19 @@ async def operator(
         await supervise(plan, task_status=task_status)
 
 
+def check_not_loading(function: str) -> None:
+    """Raise ConfigError if a file that is being loaded for its handlers calls the *function*, which runs operators.
+
+    ``trioperator check``, ``rbac``, ``manifests`` and ``crds`` load files, and must never touch a cluster by that.
+    """
+    source = loaded_source.get()
+    if source is not None:
+        raise ConfigError(
+            f"{source} calls {function}() while it is loaded for its handlers, which runs no operator: put the call"
+            ' below `if __name__ == "__main__":`.'
+        )
+
+
 def _check_endpoints(*endpoints: Any) -> None:
     """Raise ConfigError for an invalid endpoint."""
     for endpoint in endpoints:
@@ -150,7 +165,11 @@ def _check_endpoints(*endpoints: Any) -> None:
 
 
 def _check_trio() -> None:
-    """Raise RuntimeError if the current task is none of Trio's: AnyIO's default, too, is asyncio."""
+    """Raise RuntimeError if the current task is none of Trio's: AnyIO's default, too, is asyncio.
+
+    Raises ConfigError while a file is loaded for its handlers.
+    """
+    check_not_loading("operator")
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             "Operators run on Trio, but operator() was awaited on asyncio or outside of an event loop. Write"
@@ -273,6 +292,7 @@ def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     _check_endpoints(*(options.get(key) for key in _ENDPOINTS))
     _check_memo(memo)
     coordination = {key: rest.pop(key, None) for key in ("standalone", "priority", "peering_name", "shards")}
+    rest["live_view_token"] = rest.get("live_view_token") or None  # an empty one is that of an unset variable
     namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
     return Plan(
         registry=get_default_registry() if registry is None else registry,
@@ -293,4 +313,6 @@ def run(**options: Unpack[OperatorOptions]) -> None:
 
     Options and errors are those of :func:`operator`. See docs/embedding.md.
     """
-    trio.run(lambda: operator(**options), instruments=[Coalescing()])
+    check_not_loading("run")
+    raise_file_limit()
+    trio.run(lambda: operator(**options), clock=make_clock())

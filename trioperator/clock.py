@@ -1,21 +1,37 @@
-"""Wall time: real, or virtual where Trio's clock is."""
+"""Clocks: wall time, real or virtual where Trio's clock is, and a clock for Trio that suspension does not stop."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import datetime
+import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import trio
 import trio.lowlevel
 
-__all__ = ["wall_now", "wall_starts_at"]
+__all__ = [
+    "BootClock",
+    "find_wall_shift",
+    "make_clock",
+    "measure_wall_shift",
+    "rewound_wall",
+    "steady_now",
+    "wall_now",
+    "wall_starts_at",
+]
+
+# Seconds by which two clocks may differ without one of them having been set.
+_PRECISION: Final = 0.01
 
 # The wall time at which a mock clock stood at zero, computed once per run; None where the clock is real.
 _epoch: Final[trio.lowlevel.RunVar[float | None]] = trio.lowlevel.RunVar("trioperator-epoch")
+
+# The wall time at which Trio's clock stood at zero, when it was first asked for in the run.
+_steady_epoch: Final[trio.lowlevel.RunVar[float]] = trio.lowlevel.RunVar("trioperator-steady-epoch")
 
 _start: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("trioperator-start", default=None)
 
@@ -44,8 +60,80 @@ def wall_now() -> datetime.datetime:
     return datetime.datetime.fromtimestamp(time.time() if epoch is None else epoch + trio.current_time(), datetime.UTC)
 
 
+def steady_now() -> datetime.datetime:
+    """Return the time on Trio's clock as wall time: that of the first call in this run, plus what has passed since.
+
+    Unlike wall time, it is never set: what is due at such a time is due after the seconds that were meant. Trio must be
+    running.
+    """
+    try:
+        epoch = _steady_epoch.get()
+    except LookupError:
+        wall_now()
+        virtual = _epoch.get()
+        epoch = time.time() - trio.current_time() if virtual is None else virtual
+        _steady_epoch.set(epoch)
+    return datetime.datetime.fromtimestamp(epoch + trio.current_time(), datetime.UTC)
+
+
+def find_wall_shift() -> float:
+    """Return by how many seconds wall time is ahead of steady time now: 0 unless it was set."""
+    return measure_wall_shift(wall_now(), steady_now())
+
+
+def measure_wall_shift(wall: datetime.datetime, steady: datetime.datetime) -> float:
+    """Return by how many seconds *wall* time is ahead of *steady* time, both of one moment: 0 unless it was set."""
+    seconds = (wall - steady).total_seconds()
+    return 0.0 if abs(seconds) < _PRECISION else seconds
+
+
+@contextlib.contextmanager
+def rewound_wall(to: datetime.datetime) -> Iterator[None]:
+    """Set the wall time of a run with a mock clock to *to* in the block; it goes on after it as if nothing had been."""
+    wall_now()
+    epoch = _epoch.get()
+    _epoch.set(to.timestamp() - trio.current_time())
+    try:
+        yield
+    finally:
+        _epoch.set(epoch)
+
+
 def _find_epoch() -> float | None:
     if not hasattr(trio.lowlevel.current_clock(), "autojump_threshold"):  # trio.testing is slow to import
         return None
     start = _start.get()
     return (time.time() if start is None else start) - trio.current_time()
+
+
+class BootClock(trio.abc.Clock):
+    """A clock for ``trio.run()`` by *now*, in seconds: monotonic, and running while the machine is suspended."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+
+    def start_clock(self) -> None:
+        """Do nothing: it runs."""
+
+    def current_time(self) -> float:
+        """Return the time."""
+        return self._now()
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Return how long to wait for *deadline*, if the machine is not suspended meanwhile."""
+        return deadline - self._now()
+
+
+def make_clock() -> BootClock | None:
+    """Return a clock for the runs of operators; None for Trio's own, where the system has no other.
+
+    Trio's stands still while the machine is suspended. A lease, whose limits are on this clock, would go on after that,
+    though others hold it.
+    """
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    try:
+        if boot is None or time.clock_gettime(boot) <= 0:
+            return None
+    except OSError:  # some sandboxes have not all clocks
+        return None
+    return BootClock(functools.partial(time.clock_gettime, boot))

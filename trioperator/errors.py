@@ -9,6 +9,7 @@
     ├─ ReviewError                  an admission review that cannot be answered
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ PausedError                  a write of an operator that is paused
+    ├─ ForeignChildError            a child's name is that of an object of somebody else
     ├─ DecodeError                  objects that were read do not fit the class they were asked for as
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no response from the API server, or an incomplete one
@@ -47,6 +48,7 @@ __all__ = [
     "DecodeError",
     "ExpiredError",
     "ForbiddenError",
+    "ForeignChildError",
     "HandlerError",
     "HandlerRetriesError",
     "HandlerTimeoutError",
@@ -103,6 +105,13 @@ class ConnectionLostError(TrioperatorError):
 
 class PausedError(TrioperatorError):
     """Raised when an operator must not write, as it has lost its leadership. The request was not sent."""
+
+
+class ForeignChildError(TrioperatorError):
+    """Raised when an object of a child's name exists, and is not owned by the owner of the child.
+
+    It is left as it is: whoever may create owners must not get at the objects of others by their names.
+    """
 
 
 class DataFileError(TrioperatorError):

@@ -6,6 +6,7 @@ The texts are public: they contain no messages of errors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +17,9 @@ from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.watches import WatchManager
 from trioperator.shutdown import Shutdown
 from trioperator.web.health import Check, HealthReport
+
+if TYPE_CHECKING:
+    from trioperator.web.admission_service import Admission
 
 __all__ = ["Health"]
 
@@ -30,6 +34,7 @@ class Health:
         self._pauses = pauses
         self._stop = stop
         self._watches: WatchManager | None = None
+        self._admission: Admission | None = None
         self._core = core
         self._started = False
         self._ready = False
@@ -37,6 +42,10 @@ class Health:
     def update_watches(self, watches: WatchManager) -> None:
         """Take the watches of the operator, which are others after a pause."""
         self._watches = watches
+
+    def update_admission(self, admission: Admission) -> None:
+        """Take the webhooks of the operator."""
+        self._admission = admission
 
     def announce(self) -> None:
         """Record that the operator is ready: it handles, or stands by to handle, what could be listed."""
@@ -72,6 +81,8 @@ class Health:
             if reflector.is_synced and reflector.trouble is not None:
                 problem = "its watch is interrupted"
             yield Check(f"watch {name}", problem, fatal=name in waiting)
+        for problem in () if self._admission is None else self._admission.managed_problems:
+            yield Check("webhooks", problem.rstrip("."))
         for problem in () if self._watches is None else self._watches.unserved_problems():
             yield Check("handlers", problem.rstrip("."), fatal=False)
 

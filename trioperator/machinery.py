@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -22,6 +22,7 @@ from trioperator.handling.invoke import Invoker
 from trioperator.handling.progress import SmartProgressStorage
 from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.kube.client import Client
+from trioperator.logs import get_logger
 from trioperator.model.keyed_digest import FieldDigests
 from trioperator.plan import Plan
 from trioperator.reconciling.applying import Applier
@@ -38,6 +39,9 @@ from trioperator.runtime.patching.pending import PendingPatches
 from trioperator.runtime.progress.progress import Progress
 from trioperator.runtime.progress.records import Records
 from trioperator.runtime.reconciler import Reconciler
+from trioperator.runtime.takeover import Takeover
+from trioperator.runtime.view import Stage, Unindexed
+from trioperator.runtime.workqueue import WorkQueue
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
     from trioperator.web.admission_service import Admission
 
 __all__ = [
-    "REVIEW_THREADS",
     "Machinery",
     "Views",
     "build_admission",
@@ -56,9 +59,6 @@ __all__ = [
     "make_elections",
     "make_instruments",
 ]
-
-#: Threads for sync handlers of reviews: as many as there are connections, so that slow reviews do not hold up others.
-REVIEW_THREADS: Final = 1000
 
 
 class Machinery(msgspec.Struct, frozen=True, eq=False):
@@ -74,13 +74,19 @@ class Views(msgspec.Struct, frozen=True, eq=False):
 
     indexing: Indexing
     related: RelatedWatches
+    backlog_limit: int
+
+    def make_stage(self, queue: WorkQueue[Unindexed]) -> Stage:
+        """Return what indexes objects before anybody else sees them. The *queue* is that of :func:`open_indexing`."""
+        return Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed)
 
 
-def build_views(plan: Plan, client: Client, indices: Indices, invoker: Invoker) -> Views:
+def build_views(plan: Plan, indices: Indices, invoker: Invoker) -> Views:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
     handlers = [handler for handler in plan.registry.resource_handlers() if isinstance(handler, ReconcileHandler)]
-    related = RelatedWatches(client, handlers, indices=indices, memo=plan.memo)
-    return Views(Indexing(indices, invoker, causes=_build_records(plan.settings)[1]), related)
+    related = RelatedWatches(handlers, settings=plan.settings, indices=indices, memo=plan.memo)
+    indexing = Indexing(indices, invoker, causes=_build_records(plan.settings)[1])
+    return Views(indexing, related, plan.settings.queueing.backlog_limit)
 
 
 def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, Records]:
@@ -105,7 +111,7 @@ def build_machinery(plan: Plan, client: Client, views: Views, invoker: Invoker, 
     progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
-    executor = Executor(invoker, progress, pending, essences, settings, stopping)
+    executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
     applier = Applier(client, views.related)
     level = Level(executor, views.related, applier, causes=causes, patcher=patcher)
     views.related.triggers.append(level)
@@ -113,9 +119,9 @@ def build_machinery(plan: Plan, client: Client, views: Views, invoker: Invoker, 
         executor,
         causes=causes,
         patcher=patcher,
-        indexing=views.indexing,
         daemons=daemons,
         level=level,
+        takeover=Takeover(client),
         lifecycle=plan.lifecycle,
     )
     return Machinery(reconciler, daemons, level)
@@ -123,10 +129,15 @@ def build_machinery(plan: Plan, client: Client, views: Views, invoker: Invoker, 
 
 def check_webhooks(plan: Plan) -> None:
     """Check the settings of webhooks, before anything is served. Raises ConfigError."""
-    from trioperator.web.admission_service import check_admission  # most operators have no webhooks
+    from trioperator.handling.webhook_configuration import describe_removal  # most operators have no webhooks
+    from trioperator.web.admission_service import check_admission
 
     what = "Admission" if plan.registry.admission_handlers() else "Conversion"
     check_admission(plan.settings.admission, what=what)
+    if plan.settings.admission.managed is not None and plan.settings.leadership.expects_replicas:
+        for handler in plan.registry.admission_handlers():
+            if problem := describe_removal(handler, has_replicas=True):
+                get_logger("trioperator.web.admission").warning("%s", problem)
 
 
 def build_admission(
@@ -136,6 +147,7 @@ def build_admission(
     *,
     indices: Indices,
     find: Callable[[str], ObjectState | None],
+    stopping: trio.Event,
     instruments: Instruments | None = None,
 ) -> Admission:
     """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
@@ -148,9 +160,11 @@ def build_admission(
         return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
 
     handlers, conversions = plan.registry.admission_handlers(), plan.registry.conversion_handlers()
-    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo)
+    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo, settings=plan.settings.admission)
     converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
-    admission = Admission(client, plan.settings.admission, reviewer, converter)
+    settings = plan.settings
+    has_replicas = settings.leadership.expects_replicas
+    admission = Admission(client, settings.admission, reviewer, converter, stopping=stopping, has_replicas=has_replicas)
     if plan.replace_webhook_server is not None:
         admission.server = plan.replace_webhook_server(admission.server)
     if instruments is not None:
@@ -187,9 +201,9 @@ def _make_tracing() -> Tracing:
 
 def make_elections(client: Client, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:
     """Return what pauses and resumes the operator."""
-    settings = plan.settings
+    settings, client = plan.settings, client.reserved()
     elections: list[Leadership | Peerings] = []
-    if settings.leadership.enabled or settings.leadership.shards > 1:
+    if settings.leadership.expects_replicas:
         settings.leadership.check()
     if settings.leadership.enabled and settings.leadership.shards == 1:
         elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))

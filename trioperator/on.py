@@ -25,6 +25,7 @@ from trioperator.handling.admission_options import (
     parse_conversion_options,
 )
 from trioperator.handling.children import collecting, parse_mappers, parse_owned
+from trioperator.handling.conditions import check_type
 from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.handler import (
     Activity,
@@ -119,6 +120,7 @@ def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
 
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments. See docs/handlers.md.
@@ -147,6 +149,7 @@ def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
 
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments, and LoginError if there are no credentials. See docs/login.md.
@@ -172,6 +175,7 @@ def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
 
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments. See docs/handlers.md.
@@ -198,6 +202,7 @@ def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
 
     Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
     requires unknown arguments. See docs/handlers.md.
@@ -223,6 +228,7 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -264,6 +270,7 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name of the index; default: the function's name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -295,14 +302,17 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     The function is sync or async, and declares the arguments that it needs: ``spec``, ``children``, ``patch`` and
     others (docs/arguments.md). It is called when the operator starts, when the object changes, except for its status,
     when a child or a watched object changes, and at the resync: for one object never twice at once, and not while it is
-    being deleted. It returns or yields the desired children, each a dict or a ``trioperator.Child``. They are applied
-    server-side with the object as their owner; children that are not desired any more are deleted. What is as desired
-    is neither read nor written. ``Requeue(after=...)`` says when to call the function again.
+    being deleted. It returns or yields the desired children, each a dict or a ``trioperator.Child``; None is an error
+    if it has ``owns``, and an empty list means that there are none. They are applied server-side with the object as
+    their owner; children that are not desired any more are deleted. What is as desired is neither read nor written.
+    ``Requeue(after=...)`` says when to call the function again.
 
     - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
     - ``watches``: dict from kinds to sync functions of the keyword arguments of an object of the kind, which return the
       names, pairs of namespace and name, or bodies of the objects to be reconciled
     - ``resync``: seconds until the function is called again if nothing has changed; default: it is not
+    - ``condition``: type of a condition in the status, such as ``"Applied"``, that says whether the children are
+      applied, and if not, why; default: none
     - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
     - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
@@ -312,6 +322,7 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an error; default: 0.1 after the first, doubled up to 600
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -323,6 +334,9 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     retrying |= parse_durations("on.reconcile", known, "resync")
     owns = parse_owned("on.reconcile", known.get("owns"))
     mappers = parse_mappers("on.reconcile", known.get("watches"))
+    condition = known.get("condition")
+    if condition is not None:
+        check_type(condition)
 
     def register(fn: F) -> F:
         identity = _identity(fn, known, restrictions, generator=True)
@@ -330,7 +344,13 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
         typed = identity.pop("fn")
         same = (other for other in others if getattr(other, "__wrapped__", None) == typed)
         handler = ReconcileHandler(
-            fn=next(same, None) or collecting(typed), owns=owns, mappers=mappers, **identity, **retrying, **restrictions
+            fn=next(same, None) or collecting(typed),
+            owns=owns,
+            mappers=mappers,
+            condition=condition,
+            **identity,
+            **retrying,
+            **restrictions,
         )
         _registry(known).append(handler)
         return fn
@@ -362,6 +382,7 @@ def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -396,6 +417,7 @@ def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -430,6 +452,7 @@ def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -464,6 +487,7 @@ def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -497,6 +521,7 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -540,6 +565,7 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -571,10 +597,12 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     The arguments always show the newest state. Without ``interval`` and ``cron`` the function is called once, or with
     ``idle`` once after each change.
 
-    - ``interval``: seconds from the end of a call to the next one, more than 0
+    - ``interval``: seconds from the end of a call to the next one, more than 0; or a sync function of the keyword
+      arguments that returns them, or None for no calls
     - ``sharp``: with True, ``interval`` is from start to start, and overlapping calls are skipped; default: False
     - ``idle``: seconds for which the object must be unchanged before a call
-    - ``cron``: cron expression such as ``"*/5 * * * *"`` or ``"@hourly"``, in place of the three options above
+    - ``cron``: cron expression such as ``"*/5 * * * *"`` or ``"@hourly"``, in place of the three options above;
+      or a sync function of the keyword arguments that returns one, or None for no calls
     - ``timezone``: time zone of ``cron``, as a name or a tzinfo; default: UTC
     - ``initial_delay``: seconds before the first call, or a sync function of the keyword arguments; default: 0
     - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for a running call; default: True
@@ -587,6 +615,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -620,7 +649,8 @@ def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
 
     - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
     - ``subresource``: subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object
-    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: False
+    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: with
+      leader election and shards, as there are others
     - ``side_effects``: whether the function has side effects, but in dry runs; default: False
     - ``ignore_failures``: whether writes pass if the function fails or cannot be reached; default: False
     - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
@@ -631,6 +661,7 @@ def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
     - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -657,7 +688,8 @@ def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
     - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
       but ``"DELETE"``, which must be named alone
     - ``subresource``: subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object
-    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: False
+    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: with
+      leader election and shards, as there are others
     - ``side_effects``: whether the function has side effects, but in dry runs; default: False
     - ``ignore_failures``: whether writes pass if the function fails or cannot be reached; default: False
     - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
@@ -669,6 +701,7 @@ def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
     - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -700,6 +733,7 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     - ``from_``, ``to``: versions such as ``"v1"``; both are required
     - ``id``: name in logs; default: the function's qualified name
     - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
+    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
     - ``group``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
 
     Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
@@ -872,14 +906,16 @@ def _identity(
     *,
     generator: bool = False,
 ) -> dict[str, Any]:
-    """Return the function, with typed arguments if it asks for them, the id and the ``param`` of a handler."""
+    """Return the function, with typed arguments if it asks for them, and what else all handlers have."""
     check_function("A handler", fn, generator=generator)
     if not isinstance(options.get("id"), str | None):
         raise TypeError(f"A handler has id={options['id']!r}: it must be a string.")
     name = options.get("id") or derive_id(fn)
     path = parse_field(options.get("field"))
     typed = bind_types(fn, (restrictions or {}).get("model"))
-    return {"fn": typed, "id": f"{name}/{'.'.join(path)}" if path else name, "param": options.get("param")}
+    if path:
+        name = f"{name}/{'.'.join(path)}"
+    return {"fn": typed, "id": name, "param": options.get("param"), "rights": options.get("rights", ())}
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

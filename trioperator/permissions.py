@@ -1,7 +1,7 @@
 """Permissions that an operator needs, as RBAC rules: by its handlers, its namespaces and its options. Pure.
 
 Least privilege: what an operator does not do is not in the rules, and no rule has a star but where a selector is for
-everything. What users' functions do with clients of their own is not known here.
+everything. What users' functions do with clients of their own is known where they say so (``rights=``).
 """
 
 from __future__ import annotations
@@ -20,36 +20,20 @@ from trioperator.handling.conversion import ConversionHandler
 from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, ResourceHandler, SpawningHandler, unwrap
 from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.model.resource import EVERYTHING, Resource, Selector, select_resources
+from trioperator.model.rights import VERBS, Rule, describe_unknown_kind, find_kind, parse_rule
 from trioperator.runtime.scope import Scope
 
 __all__ = ["Permissions", "Requirements", "Rule", "list_permissions", "make_roles", "parse_rule"]
 
 _API: Final = "rbac.authorization.k8s.io"
-# The order in which roles are usually written.
 _VERBS: Final = ("get", "list", "watch", "create", "update", "patch")
-_ALL_VERBS: Final = ("*", *_VERBS, "delete", "deletecollection")
 _WATCHED: Final = frozenset({"list", "watch"})
+# With these, references to owners are written.
+_OWNING: Final = frozenset({"*", "create", "update", "patch"})
 _WEBHOOKS: Final = "admissionregistration.k8s.io"
 _CRDS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 # Where Kubernetes Events about cluster-scoped objects are.
 _DEFAULT_NAMESPACE: Final = "default"
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """Verbs for one resource or subresource (``widgets/status``), for some names or for all."""
-
-    group: str
-    resource: str
-    verbs: frozenset[str]
-    names: frozenset[str] = frozenset()
-
-    def covers(self, other: Rule) -> bool:
-        """Return whether the rule is for everything that the other one is for, whatever their verbs are."""
-        return (
-            self.group in ("*", other.group)
-            and self.resource in ("*", other.resource)
-            and (not self.names or (bool(other.names) and other.names <= self.names))
-        )
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,17 +74,20 @@ class Permissions(msgspec.Struct, frozen=True):
 
 
 def list_permissions(
-    handlers: Collection[ResourceHandler], resources: Collection[Resource], requirements: Requirements
+    handlers: Collection[Handler], resources: Collection[Resource], requirements: Requirements
 ) -> Permissions:
     """List the permissions of an operator with these handlers, in a cluster with these resource kinds.
 
     Raises ConfigError for a selector of a kind that is not among them if it does not say enough, and UserCodeError if a
-    selector function fails. *handlers* are those of objects, of admission and of conversions.
+    selector function fails.
     """
     collected = _Collected(requirements.namespaces)
     problems: dict[str, None] = {}
     has_cluster_kinds = False
     for handler in handlers:
+        problems |= dict.fromkeys(_add_rules(collected, handler.rights, resources, owner=str(handler)))
+        if not isinstance(handler, ResourceHandler):
+            continue
         kinds, problem = _find_kinds(handler.selector, resources, restricted=collected.namespaces is not None)
         if problem is not None:
             problems[problem] = None
@@ -112,22 +99,21 @@ def list_permissions(
             has_cluster_kinds = has_cluster_kinds or kind.namespaced is False
         if isinstance(handler, ReconcileHandler):
             problems |= dict.fromkeys(_add_related(collected, handler, resources))
-    for rule in requirements.rules:
-        collected.add([rule], namespaced=_is_namespaced(rule, resources))
-    if handlers:
-        _add_operator(collected, requirements, has_cluster_kinds=has_cluster_kinds)
+    problems |= dict.fromkeys(_add_rules(collected, requirements.rules, resources))
+    if any(isinstance(handler, ResourceHandler) for handler in handlers):
+        _add_operator(collected, requirements, handlers=handlers, has_cluster_kinds=has_cluster_kinds)
     if requirements.lease is not None:
         namespace, name = requirements.lease
         collected.places.setdefault(namespace, []).extend(_rules_of_leases(name, shards=requirements.shards))
     if requirements.ca_secret is not None:
-        collected.add_named("", "secrets", requirements.ca_secret, verbs={"get"})
+        collected.add_named("", "secrets", requirements.ca_secret, verbs={"get", "patch"})
     places = {place: _reduce(rules) for place, rules in collected.places.items()}
     return Permissions(places.pop(None, ()), {str(p): rules for p, rules in places.items()}, tuple(problems))
 
 
 def _add_related(collected: _Collected, handler: ReconcileHandler, resources: Collection[Resource]) -> Iterator[str]:
     """Add what a handler needs for the kinds that it owns or watches. Yields what is unclear, in sentences."""
-    related = [(owned.selector, _WATCHED | {"create", "patch", "delete"}) for owned in handler.owns]
+    related = [(owned.selector, _WATCHED | {"get", "create", "patch", "delete"}) for owned in handler.owns]
     related += [(mapper.selector, _WATCHED) for mapper in handler.mappers]
     for selector, verbs in related:
         kinds, problem = _find_kinds(selector, resources, restricted=collected.namespaces is not None)
@@ -135,6 +121,21 @@ def _add_related(collected: _Collected, handler: ReconcileHandler, resources: Co
             collected.add([Rule(kind.group, kind.plural, verbs)], namespaced=kind.namespaced is not False)
         if problem is not None:
             yield problem
+
+
+def _add_rules(
+    collected: _Collected, rules: Collection[Rule], resources: Collection[Resource], *, owner: str | None = None
+) -> Iterator[str]:
+    """Add rules that were declared. Yields in sentences which kinds do not exist, if *owner* is who has declared them.
+
+    A kind that does not exist is taken for namespaced.
+    """
+    for rule in rules:
+        kind = find_kind(rule, resources)
+        collected.add([rule], namespaced=kind is None or kind.namespaced is not False)
+        unknown = None if owner is None else describe_unknown_kind(rule, resources)
+        if unknown is not None:
+            yield f"The rights= of {owner} name a kind that does not exist in the cluster: {unknown}."
 
 
 def _rules_of_leases(name: str, *, shards: int) -> list[Rule]:
@@ -172,8 +173,10 @@ class _Collected:
         )
 
 
-def _add_operator(collected: _Collected, requirements: Requirements, *, has_cluster_kinds: bool) -> None:
-    """Add what the operator itself needs, whatever its handlers are."""
+def _add_operator(
+    collected: _Collected, requirements: Requirements, *, handlers: Collection[Handler], has_cluster_kinds: bool
+) -> None:
+    """Add what the operator itself needs, whatever its handlers do."""
     scope = requirements.scope
     if requirements.scanning:
         collected.add([Rule(*_CRDS, _WATCHED)], namespaced=False)
@@ -181,8 +184,10 @@ def _add_operator(collected: _Collected, requirements: Requirements, *, has_clus
             collected.add([Rule("", "namespaces", _WATCHED)], namespaced=False)
     if requirements.events:
         posting = Rule("", "events", frozenset({"create", "patch"}))
-        collected.add([posting], namespaced=True)
-        if has_cluster_kinds and collected.namespaces is not None:
+        # Webhooks are called for objects of all namespaces.
+        is_called_anywhere = any(isinstance(each, AdmissionHandler | ConversionHandler) for each in handlers)
+        collected.add([posting], namespaced=not is_called_anywhere)
+        if has_cluster_kinds and not is_called_anywhere and collected.namespaces is not None:
             collected.places.setdefault(_DEFAULT_NAMESPACE, []).append(posting)
     if requirements.peering is not None:
         kind, name = requirements.peering
@@ -205,7 +210,8 @@ def _find_kinds(
     if selector.any_name is EVERYTHING:
         group = "*" if selector.group is None else selector.group
         star = Resource(group, "", "*", verbs=frozenset(_VERBS))
-        return [star, *(r for r in selection.resources if restricted and r.namespaced is False)], None
+        problem = f"{selector} is for all kinds of objects: the role allows to read all of them, Secrets included."
+        return [star, *(r for r in selection.resources if restricted and r.namespaced is False)], problem
     if selection.resources or any(selector.matches(resource) for resource in resources):
         return selection.resources, selection.problem
     if not selector.is_specific:
@@ -232,15 +238,17 @@ def _rules_of(handler: ResourceHandler, kind: Resource) -> list[Rule]:
     keeps_records = _keeps_records(handler)
     if keeps_records and "patch" not in kind.verbs:
         return []  # it is not called
-    takes_patch = _stores(handler) and _takes_patch(handler)
+    takes_patch = _stores(handler) and (_takes_patch(handler) or _has_condition(handler))
     returns = _stores(handler) and not isinstance(handler, ReconcileHandler) and _returns_something(handler)
     has_status = "status" in kind.subresources
     verbs = set(_WATCHED)
-    if takes_patch or _has_finalizer(handler):
-        verbs.add("get")  # to read the object again after a conditional patch has failed
+    if takes_patch or isinstance(handler, ChangeHandler | SpawningHandler | ReconcileHandler):
+        verbs.add("get")  # to read the object again: between handlers, and after a conditional patch has failed
     if keeps_records or takes_patch or (returns and not has_status):
         verbs.add("patch")
     rules = [Rule(kind.group, kind.plural, frozenset(verbs & kind.verbs))]
+    if _may_own(handler):
+        rules.append(Rule(kind.group, f"{kind.plural}/finalizers", frozenset({"update"})))  # to block its deletion
     if has_status and (takes_patch or returns or isinstance(handler, ChangeHandler)):  # results of its sub-handlers
         rules.append(Rule(kind.group, f"{kind.plural}/status", frozenset({"patch"})))
     return rules
@@ -258,7 +266,8 @@ def _rules_of_webhooks(
     for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         if requirements.managed is not None:
             rules.append(Rule(_WEBHOOKS, plural, frozenset({"create"})))  # the name of what is created is not checked
-            rules.append(Rule(_WEBHOOKS, plural, verbs, frozenset({requirements.managed})))
+            # They are watched by their names, which list and watch need in a field selector.
+            rules.append(Rule(_WEBHOOKS, plural, verbs | {"list", "watch"}, frozenset({requirements.managed})))
     return rules
 
 
@@ -276,6 +285,17 @@ def _has_finalizer(handler: ResourceHandler) -> bool:
 def _stores(handler: ResourceHandler) -> bool:
     """Return whether the patch of the handler is stored, and its result if that is not desired children."""
     return isinstance(handler, ChangeHandler | EventHandler | SpawningHandler | ReconcileHandler)
+
+
+def _may_own(handler: ResourceHandler) -> bool:
+    """Return whether the objects can become owners of others: of children, or of what the function itself writes."""
+    if isinstance(handler, ReconcileHandler) and handler.owns:
+        return True
+    return any(not rule.verbs.isdisjoint(_OWNING) for rule in handler.rights)
+
+
+def _has_condition(handler: ResourceHandler) -> bool:
+    return isinstance(handler, ReconcileHandler) and handler.condition is not None
 
 
 def _takes_patch(handler: Handler) -> bool:
@@ -309,28 +329,6 @@ def _returns_something(handler: Handler) -> bool:
 
 
 # Rules and roles.
-
-
-def parse_rule(text: str) -> list[Rule]:
-    """Parse verbs and kinds, such as ``get,list:pods,deployments.apps,pods/log``. Raises ValueError."""
-    verbs, _, names = text.partition(":")
-    given = frozenset(verbs.split(","))
-    if unknown := sorted(given.difference(_ALL_VERBS)):
-        raise ValueError(f"{', '.join(map(repr, unknown))}: the verbs are {', '.join(_ALL_VERBS)}")
-    rules = []
-    for name in names.split(","):
-        kind, slash, subresource = name.partition("/")
-        plural, _, group = kind.partition(".")
-        if not plural or plural != plural.lower() or bool(slash) is not bool(subresource):
-            raise ValueError(f"{name!r}: a kind is PLURAL or PLURAL.GROUP, with /SUBRESOURCE if it is about one")
-        rules.append(Rule(group, f"{plural}{slash}{subresource}", given))
-    return rules
-
-
-def _is_namespaced(rule: Rule, resources: Collection[Resource]) -> bool:
-    """Return whether the kind of a rule is namespaced; one that does not exist is taken for that."""
-    plural = rule.resource.partition("/")[0]
-    return all(kind.namespaced is not False for kind in resources if (kind.group, kind.plural) == (rule.group, plural))
 
 
 def _reduce(rules: Collection[Rule]) -> tuple[Rule, ...]:
@@ -381,6 +379,6 @@ def _make_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
     return [
         {"apiGroups": [group], "resources": plurals}
         | ({"resourceNames": sorted(names)} if names else {})
-        | {"verbs": sorted(verbs, key=_ALL_VERBS.index)}
+        | {"verbs": sorted(verbs, key=VERBS.index)}
         for (group, verbs, names), plurals in resources.items()
     ]

@@ -19,14 +19,12 @@ from trioperator.kube.client import Client
 from trioperator.machinery import Views, build_machinery
 from trioperator.plan import Plan
 from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.sharding import Follower, Shard, ShardRouter
-from trioperator.runtime.workqueue import WorkQueue, open_workqueue
+from trioperator.runtime.sharding import Shard, ShardRouter
+from trioperator.runtime.watches import WatchManager
+from trioperator.runtime.workqueue import WorkQueue
 from trioperator.shutdown import Shutdown, drain
 
 __all__ = ["Sharding", "Tools"]
-
-# So many objects of other replicas are indexed at the same time.
-_FOLLOWERS = 16
 
 
 class Tools(msgspec.Struct, frozen=True, eq=False):
@@ -47,25 +45,31 @@ class Sharding:
         self._tools = tools
         self._stop = stop
         self._begun = trio.Event()
-        settings = plan.settings.leadership
-        self._shards = Shards(tools.client, settings=settings, identity=plan.identity, serve=self._serve_shard)
+        self._watches: WatchManager | None = None
+        self._lost = trio.Event()
+        # Without a fence: shards are released while the operator is paused.
+        settings, client = plan.settings.leadership, tools.client.reserved().fenced(lambda: None)
+        self._shards = Shards(client, settings=settings, identity=plan.identity, serve=self._serve_shard)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ShardRouter]:
         """Route the objects of the shards in the block, after which all shards are drained and released."""
-        running = open_workqueue(Follower(self._tools.views.indexing), limit=_FOLLOWERS)
-        async with running as followers, trio.open_nursery() as nursery:
-            count = self._plan.settings.leadership.shards
-            self._router = ShardRouter(count, followers, forget=self._tools.views.indexing.forget)
+        async with trio.open_nursery() as nursery:
+            self._router = ShardRouter(self._plan.settings.leadership.shards)
             nursery.start_soon(self._take_part, name="share the objects")
             yield self._router
-            followers.give_up_at(trio.current_time() + self._stop.remaining)
             self._shards.stop()
             self.begin()
 
-    def begin(self) -> None:
+    def begin(self, watches: WatchManager | None = None) -> None:
         """Acquire shards from now on: all objects are listed."""
+        self._watches = watches or self._watches
         self._begun.set()
+
+    async def give_up_when(self, lost: trio.Event) -> None:
+        """Cancel what is being done for all shards as soon as *lost* is set: others may take over."""
+        await lost.wait()
+        self._lost.set()
 
     async def _take_part(self) -> None:
         await self._begun.wait()
@@ -74,8 +78,9 @@ class Sharding:
     async def _serve_shard(self, term: Term) -> None:
         """Handle the objects of a shard until its term is ending, and what is at work to its end."""
         stopping, tools = trio.Event(), self._tools
-        client = tools.client.fenced(term.check_write)
-        invoker = tools.invoker.with_clients(tools.make_clients(term.check_write))
+        fence = self._make_fence(term)
+        client = tools.client.fenced(fence)
+        invoker = tools.invoker.with_clients(tools.make_clients(fence))
         machinery = build_machinery(self._plan, client, tools.views, invoker, stopping=stopping)
         running = tools.open_workqueue(machinery.reconciler, limit=self._plan.settings.queueing.worker_limit)
         try:
@@ -83,12 +88,16 @@ class Sharding:
                 async with running as queue, trio.open_nursery() as companions:
                     await companions.start(machinery.daemons.serve)
                     shard = Shard(queue, machinery.daemons, machinery.reconciler)
+                    if self._watches is not None:
+                        machinery.reconciler.takeover.begin(self._watches.caches_by_path())
                     self._router.open(term.shard, shard)
+                    limits.start_soon(machinery.reconciler.takeover.find_versions, name="find versions")
                     await term.ending.wait()
                     self._router.withdraw(term.shard)
                     stopping.set()
                     self._drain(shard, self._stop.remaining)
-                    limits.start_soon(self._give_up_when_lost, term, shard)
+                    for lost in (term.lost, self._lost):
+                        limits.start_soon(self._give_up_when, lost, shard)
                 limits.cancel_scope.cancel(reason="the shard is drained")
         finally:
             self._router.close(term.shard)
@@ -99,6 +108,17 @@ class Sharding:
         reason = DaemonStoppingReason.OPERATOR_EXITING if is_exiting else DaemonStoppingReason.OPERATOR_PAUSING
         drain(shard.queue, shard.daemons, seconds=seconds, reason=reason)
 
-    async def _give_up_when_lost(self, term: Term, shard: Shard) -> None:
-        await term.lost.wait()
+    async def _give_up_when(self, lost: trio.Event, shard: Shard) -> None:
+        await lost.wait()
         self._drain(shard, 0.0)
+
+    def _make_fence(self, term: Term) -> Callable[[], None]:
+        """Return what raises PausedError if the replica must not write: as it has lost the shard, or is paused."""
+        others = self._tools.client.fence
+
+        def check_write() -> None:
+            term.check_write()
+            if others is not None:
+                others()
+
+        return check_write

@@ -37,16 +37,27 @@ _FIRST_REPORT, _NEXT_REPORTS = 1.0, 5.0
 _WORKERS_SHARE = 0.6
 # Share of the grace for daemons and timers; the rest is for storing their last patches.
 _DAEMONS_SHARE = 0.5
+# A thread that waits for a flag looks so often whether anybody waits for it: nothing else can wake it.
+_FLAG_PATIENCE = 1.0
 # So many are named in a report.
 _MAX_NAMED = 10
 
 
 async def wait_flag(flag: trio.Event | threading.Event) -> None:
-    """Wait until a flag of a program is set."""
+    """Wait until a flag of a program is set. The thread that this takes ends soon after a cancellation."""
     if isinstance(flag, trio.Event):
         await flag.wait()
-    else:
-        await trio.to_thread.run_sync(flag.wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+        return
+    is_awaited = True
+
+    def wait() -> None:
+        while is_awaited and not flag.wait(_FLAG_PATIENCE):
+            pass
+
+    try:
+        await trio.to_thread.run_sync(wait, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
+    finally:
+        is_awaited = False
 
 
 class Shutdown:
@@ -61,15 +72,19 @@ class Shutdown:
         self._starting: trio.CancelScope | None = None
 
     def request(self, reason: str) -> None:
-        """Request a stop in order; when requested again, cancel everything."""
+        """Request a stop in order, unless that has been requested."""
         if self.requested.is_set():
-            self.everything.cancel(reason=f"{reason}, again")
-            self.cleaning.cancel(reason=f"{reason}, again")
             return
         self.deadline = trio.current_time() + self._grace()
         self.requested.set()
         if self._starting is not None:
             self._starting.cancel(reason=reason)
+
+    def end_at_once(self, reason: str) -> None:
+        """Cancel everything, also what cleans up."""
+        self.request(reason)
+        self.everything.cancel(reason=f"{reason}, again")
+        self.cleaning.cancel(reason=f"{reason}, again")
 
     async def request_on(self, flag: trio.Event | threading.Event) -> None:
         """Request a stop when the flag is set."""

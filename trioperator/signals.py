@@ -44,14 +44,15 @@ class _Listener:
         self._shutdown = shutdown
         self._describe = describe
         self._token = trio.lowlevel.current_trio_token()
-        self._received = 0
+        self._received = 0  # by Python
+        self._seen = 0  # by the event loop
         self._has_timer = False
         self._ended = False
 
     def receive(self, number: int) -> None:
         """Take a signal. Called by Python in the main thread, between any two instructions of any code."""
         self._received += 1
-        if not self._has_timer and (self._received >= 2 or self._shutdown.requested.is_set()):
+        if not self._has_timer and self._received >= 2:
             self._has_timer = True
             # Not threading.Thread: its locks may be held by the code that this has interrupted.
             _thread.start_new_thread(self._end_process, ())
@@ -66,12 +67,15 @@ class _Listener:
         if self._ended:  # a signal for who comes next
             signal.raise_signal(number)
             return
-        name = signal.Signals(number).name
-        if self._shutdown.requested.is_set():
+        self._seen += 1
+        name, seconds = signal.Signals(number).name, self._shutdown.remaining
+        if self._seen >= 2:
             _logger.info("Signal %s is received: the operator ends at once.", name)
-        else:
-            text = "Signal %s is received: the operator stops, within %g seconds.%s"
-            _logger.info(text, name, self._shutdown.remaining, HINT)
+            self._shutdown.end_at_once(name)
+            return
+        is_stopping = self._shutdown.requested.is_set()  # the program has stopped it, or an error
+        state = "is stopping already" if is_stopping else "stops"
+        _logger.info("Signal %s is received: the operator %s, within %g seconds.%s", name, state, seconds, HINT)
         self._shutdown.request(name)
 
     def _end_process(self) -> None:

@@ -24,7 +24,9 @@ each shard that this replica owns, and the intake is for all of them (see :mod:`
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,8 @@ from trioperator.runtime.activities import run_activity
 from trioperator.runtime.authentication import make_login
 from trioperator.runtime.cache import Memory, ObjectCache, ObjectState, Queue
 from trioperator.runtime.daemons.manager import DaemonManager
+from trioperator.runtime.takeover import Takeover
+from trioperator.runtime.view import Stage, Unindexed, open_indexing
 from trioperator.runtime.watchdog import Watchdog
 from trioperator.runtime.watches import StopsDaemons, WatchManager
 from trioperator.runtime.workqueue import WorkQueue, open_workqueue
@@ -97,7 +101,8 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
         error = unwrap_group(group)
         raise error from error.__cause__  # without the exception groups of the nurseries
     finally:
-        get_logger("trioperator.supervisor").info("The operator has stopped.")
+        if not isinstance(sys.exception(), Exception):  # an error is what the caller reports, as the last line
+            get_logger("trioperator.supervisor").info("The operator has stopped.")
     if stop.everything.cancel_called:
         raise KeyboardInterrupt("The operator was stopped again before it had stopped in order.")
 
@@ -111,6 +116,7 @@ class _Operator:
         self._watches: WatchManager | None = None
         self.work = Work(stop)
         self._pauses = Pauses()
+        self._lost: trio.Event | None = None  # what is being handled is to be cancelled at once
         self.core = CoreTasks()
         self._health = Health(self._pauses, stop, self.core)
         self._instruments = machinery.make_instruments(plan)
@@ -144,8 +150,9 @@ class _Operator:
                     nursery.start_soon(self._report_awaited, name="report")
                     await self._run_activity(Activity.CLEANUP, deadline=cleaning.deadline)
                     nursery.cancel_scope.cancel(reason="the operator has cleaned up")
-            if cleaning.cancelled_caught:
-                self._logger.warning("The cleanup handlers were cancelled: the grace period is over.")
+            if cleaning.cancelled_caught and self._plan.registry.activities(Activity.CLEANUP):
+                why = "by the second signal" if self._stop.everything.cancel_called else "the grace period is over"
+                self._logger.warning("The cleanup handlers were cancelled: %s.", why)
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         plan = self._plan
@@ -159,10 +166,7 @@ class _Operator:
         fenced = client.fenced(self._pauses.check_write)
         recorder = EventRecorder(fenced, plan.settings, identity=plan.identity)
         if plan.registry.webhook_handlers():
-            invoker, find = self._make_invoker(machinery.REVIEW_THREADS), self._find_state
-            self._admission = machinery.build_admission(
-                plan, client, invoker, indices=self._indices, find=find, instruments=self._instruments
-            )
+            self._admission = self._build_admission(client)
         try:
             with recorder.active():
                 failure = await self._serve_support(fenced, recorder, elections, task_status)
@@ -173,6 +177,19 @@ class _Operator:
                 await election.release()
         if failure is not None:
             raise failure
+
+    def _build_admission(self, client: Client) -> Admission:
+        admission = machinery.build_admission(
+            self._plan,
+            client,
+            self._make_invoker(self._plan.settings.admission.max_workers),
+            indices=self._indices,
+            find=self._find_state,
+            stopping=self._stop.requested,
+            instruments=self._instruments,
+        )
+        self._health.update_admission(admission)
+        return admission
 
     async def _serve_support(
         self,
@@ -189,6 +206,7 @@ class _Operator:
             if self._plan.liveness_endpoint:
                 await support.start(keep, "probes", self._serve_probes, name="probes")
             with self._stop.starting():
+                await support.start(keep, "client libraries", self.session.serve_libraries, name="client libraries")
                 if self._admission is not None:
                     await support.start(keep, "webhooks", self._admission.serve, name="webhooks")
                 for election in elections:
@@ -214,18 +232,21 @@ class _Operator:
     async def _serve_until_paused(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch as a standby, and handle objects while the operator is active, until it is paused or stops."""
         stopping, invoker = trio.Event(), self._make_invoker()
-        views = machinery.build_views(self._plan, client, self._indices, invoker)
+        views = machinery.build_views(self._plan, self._indices, invoker)
         built = machinery.build_machinery(self._plan, client, views, invoker, stopping=stopping)
         running = self._make_queue(built.reconciler, limit=self._plan.settings.queueing.worker_limit)
         async with trio.open_nursery() as reporting:
-            async with running as queue, trio.open_nursery() as companions:
+            async with open_indexing() as unindexed, running as queue, trio.open_nursery() as companions:
                 await companions.start(built.daemons.serve)
-                watches = self._make_watch_manager(client, queue, built.daemons, views=views)
+                stage = views.make_stage(unindexed)
+                watches = self._make_watch_manager(client, queue, built.daemons, views=views, stage=stage)
                 self._parts.replace(queue, watches, built.daemons, lambda _: built.reconciler)
-                failure = await self._watch(watches, task_status)
+                failure = await self._watch(watches, task_status, built.reconciler.takeover)
                 stopping.set()
-                self._drain(queue, built.daemons)
+                draining = functools.partial(self._drain, queue, built.daemons, unindexed)
+                draining()
                 reporting.start_soon(self._report_awaited, name="report")
+                reporting.start_soon(self._call_when_lost, draining, name="give up when others take over")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
         views.indexing.clear()
@@ -234,61 +255,73 @@ class _Operator:
     async def _serve_shards(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
         """Watch everything, and handle the objects of some shards, until the operator is paused or stops."""
         invoker = self._make_invoker()
-        views = machinery.build_views(self._plan, client, self._indices, invoker)
+        views = machinery.build_views(self._plan, self._indices, invoker)
         tools = Tools(client, views, invoker, self.session.make_clients, self._make_queue)
         self._sharding = Sharding(self._plan, tools, self._stop)
         async with trio.open_nursery() as reporting:
-            async with self._sharding.running() as router:
-                make_cache = router.make_cache
-                watches = self._make_watch_manager(client, router, router.daemons, views=views, make_cache=make_cache)
+            async with open_indexing() as unindexed, self._sharding.running() as router:
+                stage, make_cache = views.make_stage(unindexed), router.make_cache
+                watches = self._make_watch_manager(
+                    client, router, router.daemons, views=views, stage=stage, make_cache=make_cache
+                )
                 self._parts.replace(router, watches, router.daemons, router.find_reconciler)
                 failure = await self._watch(watches, task_status)
                 until = trio.current_time() + self._stop.remaining
+                unindexed.close(give_up_at=until)
                 self.work.limit(router, workers_until=until, daemons_until=until)
                 reporting.start_soon(self._report_awaited, name="report")
+                if self._lost is not None:
+                    reporting.start_soon(self._sharding.give_up_when, self._lost, name="give up when others take over")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
         views.indexing.clear()
         return failure
 
-    async def _watch(self, watches: WatchManager, task_status: trio.TaskStatus[None]) -> Exception | None:
-        """Watch until a pause or a stop. Returns an error that ends it: what is at work stops in order, then, too."""
-        restarting = self._announced
-        if not self._pauses.reasons:
-            watches.activate()  # each kind is handled as soon as it is listed
+    async def _watch(
+        self, watches: WatchManager, task_status: trio.TaskStatus[None], takeover: Takeover | None = None
+    ) -> Exception | None:
+        """Watch until a pause or a stop. Returns an error that ends it: what is at work stops in order, then, too.
+
+        A pause ends it at any time after objects have begun to be handled, as in the middle of the first lists. Those
+        that have come by then are drained, and what is watched after that is watched as a standby.
+        """
+        restarting, self._lost = self._announced, None
         try:
             async with trio.open_nursery() as intake:
-                with self._stop.starting():
-                    await intake.start(watches.serve)
-                    if self._admission is not None:
-                        await self._admission.wait_configured()
-                    restarting = False
-                    self._announce(task_status)
-                await self._activate(watches)
-                intake.cancel_scope.cancel(reason="the operator is stopping or paused")
-            if self._pauses.reasons and not self._stop.requested.is_set():
-                self._pauses.report()  # only now, as no more objects come in
+                intake.start_soon(self._stop.cancel_when_requested, intake.cancel_scope)
+                if not self._pauses.reasons:
+                    self._activate(watches, intake)  # each kind is handled as soon as it is listed
+                await intake.start(watches.serve)
+                if self._admission is not None:
+                    await self._admission.wait_configured()
+                restarting = False
+                self._announce(task_status)
+                if self._lost is None:
+                    self._pauses.report()
+                    await self._pauses.wait_active()
+                    self._activate(watches, intake)
+                    if takeover is not None:
+                        takeover.begin(watches.caches_by_path())
+                        intake.start_soon(takeover.find_versions, name="find versions")
+                if self._sharding is not None:
+                    self._sharding.begin(watches)
+                await trio.sleep_forever()
         except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
             only = unwrap_group(error)
             is_temporary = restarting and isinstance(only, ApiError | ConnectionLostError)
             if not is_temporary and not self._stop.requested.is_set():
                 self._stop.request("an error")
             return only if isinstance(only, Exception) else error
+        if self._pauses.reasons and not self._stop.requested.is_set():
+            self._pauses.report()  # only now, as no more objects come in
         return None
 
-    async def _activate(self, watches: WatchManager) -> None:
-        """Let objects be handled as soon as the operator is active; return when it is paused again, or stops."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._stop.cancel_when_requested, nursery.cancel_scope)
-            if self._pauses.reasons:
-                self._pauses.report()
-                await self._pauses.wait_active()
-            self._pauses.report_end()
-            watches.activate()
-            if self._sharding is not None:
-                self._sharding.begin()
-            await self._pauses.wait_paused()
-            nursery.cancel_scope.cancel(reason="the operator is paused")
+    def _activate(self, watches: WatchManager, intake: trio.Nursery) -> None:
+        """Let objects be handled, until the operator is paused. Nothing waits here: there is no pause meanwhile."""
+        self._pauses.report_end()
+        self._lost = self._pauses.lost
+        intake.start_soon(_cancel_when, self._pauses.paused, intake.cancel_scope, name="wait for a pause")
+        watches.activate()
 
     def _announce(self, task_status: trio.TaskStatus[None]) -> None:
         if self._announced:
@@ -298,7 +331,7 @@ class _Operator:
         self._parts.announce()
         problems = self._problems
         if problems:
-            self._logger.info("The operator is ready. It does not handle everything: %s", " ".join(problems))
+            self._logger.warning("The operator is ready. It does not handle everything: %s", " ".join(problems))
         else:
             self._logger.info("The operator is ready.")
         task_status.started()
@@ -320,6 +353,7 @@ class _Operator:
         daemons: StopsDaemons,
         *,
         views: machinery.Views,
+        stage: Stage,
         make_cache: Callable[..., ObjectCache] = ObjectCache,
     ) -> WatchManager:
         plan = self._plan
@@ -330,7 +364,7 @@ class _Operator:
             settings=plan.settings,
             scope=plan.scope,
             memo=plan.memo,
-            indexing=views.indexing,
+            stage=stage,
             related=views.related,
             daemons=daemons,
             make_cache=make_cache,
@@ -344,13 +378,20 @@ class _Operator:
     def _find_state(self, uid: str) -> ObjectState | None:
         return None if self._watches is None else self._watches.find(uid)
 
-    def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager) -> None:
+    def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager, unindexed: WorkQueue[Unindexed]) -> None:
         """Limit how long objects are handled, by why the operator does not handle them any more."""
-        stopping = self._stop.requested.is_set()
-        remaining = 0.0 if self._pauses.at_once and not stopping else self._stop.remaining
+        stopping, lost = self._stop.requested.is_set(), self._lost is not None and self._lost.is_set()
         reason = DaemonStoppingReason.OPERATOR_EXITING if stopping else DaemonStoppingReason.OPERATOR_PAUSING
-        workers_until, daemons_until = drain(queue, daemons, seconds=remaining, reason=reason)
+        seconds = 0.0 if lost else self._stop.remaining
+        workers_until, daemons_until = drain(queue, daemons, seconds=seconds, reason=reason)
+        unindexed.close(give_up_at=workers_until)
         self.work.limit(queue, workers_until=workers_until, daemons_until=daemons_until)
+
+    async def _call_when_lost(self, draining: Callable[[], None]) -> None:
+        """Cancel what is at work when others may take over while it is given time to end."""
+        if self._lost is not None:
+            await self._lost.wait()
+            draining()
 
     async def _report_awaited(self) -> None:
         await report_awaited(self.work.list_awaited, hint=HINT if self._plan.handle_signals else "")
@@ -398,3 +439,8 @@ class _Operator:
         make = Invoker if self._instruments is None else self._instruments.make_invoker
         backoff, clients = execution.default_backoff, self.session.clients if connected else None
         return make(limiter=limiter, backoff=backoff, running=self.work.running, clients=clients)
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel(reason="the operator is paused")

@@ -1,23 +1,27 @@
 """Sync functions in threads, with a choice of what cancellation means for a thread that is still running.
 
 A thread cannot be killed. :func:`run_in_thread` abandons it, :func:`run_in_joined_thread` and
-:func:`run_in_nursery_thread` wait until it has ended. Tests under a mock clock observe the threads, because the clock
-must not jump while they work: see :func:`observe_threads` and :mod:`trioperator.testing.autojump`.
+:func:`run_in_nursery_thread` wait until it has ended. But what it awaits on Trio by :func:`call_trio` is cancelled: so
+a thread that waits for the API server is interrupted as a task is. Tests under a mock clock observe the threads, as the
+clock must not jump while they work: see :func:`observe_threads` and :mod:`trioperator.testing.autojump`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar, cast
 
 import outcome
 import trio
 
 __all__ = [
+    "Calls",
     "Limiter",
     "ThreadObserver",
+    "call_trio",
+    "current_calls",
     "current_observer",
     "observe_threads",
     "run_in_joined_thread",
@@ -74,9 +78,9 @@ async def run_in_thread(fn: Callable[[], T], *, limiter: Limiter) -> T:
     """
     observer = _observe()
     if observer is None:
-        return await trio.to_thread.run_sync(fn, limiter=cast(trio.CapacityLimiter, limiter), abandon_on_cancel=True)
+        return await _start(fn, limiter=limiter, observer=None)
     try:
-        return await _start(fn, gate=_Gate(limiter, observer), observer=observer)
+        return await _start(fn, limiter=_Gate(limiter, observer), observer=observer)
     finally:
         observer.finished()
 
@@ -93,7 +97,7 @@ async def run_in_joined_thread(fn: Callable[[], T], *, limiter: Limiter, scope: 
     gate = _Gate(limiter, observer)
     try:
         with scope:
-            await _start(lambda: results.append(outcome.capture(fn)), gate=gate, observer=observer)
+            await _start(lambda: results.append(outcome.capture(fn)), limiter=gate, observer=observer)
         if not gate.has_started:
             return None
         await gate.ended.wait()
@@ -141,6 +145,31 @@ async def run_in_nursery_thread(
     return results[0].unwrap()  # a cancellation comes again at the next checkpoint
 
 
+def call_trio(fn: Callable[[], Awaitable[T]], *, token: trio.lowlevel.TrioToken | None = None) -> T:
+    """Run an async function on Trio from a thread, and return its result.
+
+    Raises ``trio.Cancelled`` once the task that has started the thread is cancelled; the function is cancelled then,
+    too. With *token* it may be called in threads that Trio has not started: these are never interrupted. Raises what
+    the function raises, and RuntimeError in such a thread without *token*.
+    """
+    try:
+        trio.from_thread.check_cancelled()
+    except RuntimeError:
+        return trio.from_thread.run(fn, trio_token=token)
+    calls = _calls.get()
+    if calls is None:
+        return trio.from_thread.run(fn)
+    for result in trio.from_thread.run(calls.run, fn):
+        return result
+    trio.from_thread.check_cancelled()
+    raise RuntimeError("The task that waited for another thread of this call was cancelled.")
+
+
+def current_calls() -> Calls | None:
+    """Return what the calling thread awaits on Trio; None in threads that were not started here."""
+    return _calls.get()
+
+
 def time_passes() -> contextlib.AbstractContextManager[None]:
     """Let virtual time pass while the calling thread blocks in this context.
 
@@ -155,13 +184,52 @@ def _observe() -> ThreadObserver | None:
     return None if _make_observer is None else _make_observer()
 
 
-async def _start(fn: Callable[[], T], *, gate: _Gate, observer: ThreadObserver | None) -> T:
+async def _start(fn: Callable[[], T], *, limiter: Limiter, observer: ThreadObserver | None) -> T:
+    calls = Calls()
+
     def call() -> T:
+        _calls.set(calls)
         current_observer.set(observer)
         return fn()
 
-    limiter = cast(trio.CapacityLimiter, gate)
-    return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
+    try:
+        return await trio.to_thread.run_sync(call, limiter=cast(trio.CapacityLimiter, limiter), abandon_on_cancel=True)
+    finally:
+        calls.cancel()
+
+
+class Calls:
+    """What a thread awaits on Trio, in system tasks: it is cancelled when nobody waits for the thread any more."""
+
+    def __init__(self) -> None:
+        self._scopes: set[trio.CancelScope] = set()
+        self._is_cancelled = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the thread awaits something now: then it notices at once that it is cancelled."""
+        return bool(self._scopes)
+
+    async def run(self, fn: Callable[[], Awaitable[T]]) -> list[T]:
+        """Await the function, and return its result in a list, which is empty if the function was cancelled."""
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._is_cancelled:
+                scope.cancel()
+            try:
+                return [await fn()]
+            finally:
+                self._scopes.discard(scope)
+        return []
+
+    def cancel(self) -> None:
+        """Cancel what is awaited now or later."""
+        self._is_cancelled = True
+        for scope in self._scopes:
+            scope.cancel(reason="the task that has started the thread is cancelled")
+
+
+_calls: Final[contextvars.ContextVar[Calls | None]] = contextvars.ContextVar("trioperator-calls", default=None)
 
 
 class _Gate:

@@ -141,8 +141,12 @@ class Server:
         settings: OperatorSettings | None = None,
         namespaces: tuple[str, ...] | None = None,
         seconds: float = 60,
+        **options: Any,
     ) -> AsyncIterator[None]:
-        """Run an operator during the block, for at most so many seconds, and stop it in order at the end."""
+        """Run an operator during the block, for at most so many seconds, and stop it in order at the end.
+
+        Other *options* are those of ``trioperator.operator()``.
+        """
         stop = trio.Event()
 
         async def operate(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -153,6 +157,7 @@ class Server:
                 connection=self.connection,
                 stop_flag=stop,
                 task_status=task_status,
+                **options,
             )
 
         with trio.fail_after(seconds):

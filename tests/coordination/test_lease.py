@@ -58,6 +58,14 @@ async def test_the_first_one_acquires_the_lease_and_renews_it(
     assert second["acquireTime"] == first["acquireTime"]
 
 
+@pytest.mark.parametrize(("duration", "seconds"), [(0.5, 1), (2.4, 3), (2.5, 3), (2.6, 3), (3, 3)])
+async def test_others_wait_at_least_as_long_as_the_holder_was_promised(
+    duration: float, seconds: int, cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    await make(client, "a", duration=duration).attempt(timeout=5)
+    assert (await spec(cluster))["leaseDurationSeconds"] == seconds
+
+
 async def test_another_one_waits_until_the_record_has_not_changed_for_its_duration(
     client: Client, autojump_clock: MockClock
 ) -> None:

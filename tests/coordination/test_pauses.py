@@ -19,7 +19,7 @@ async def is_active(pauses: Pauses) -> bool:
 
 async def is_paused(pauses: Pauses) -> bool:
     with trio.move_on_after(1):
-        await pauses.wait_paused()
+        await pauses.paused.wait()
         return True
     return False
 
@@ -78,7 +78,7 @@ async def test_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
         await trio.sleep(1)
         pauses.resume("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(pauses.wait_paused)
+        nursery.start_soon(pauses.paused.wait)
         await trio.sleep(1)
         pauses.pause("b", "y")
 
@@ -99,3 +99,32 @@ def test_a_pause_is_reported_once_for_the_same_reasons(caplog: pytest.LogCapture
         "Pausing operations for a reason and for another one.",
         "Resuming operations.",
     ]
+
+
+async def test_an_operator_that_is_paused_again_while_it_wakes_up_stays_paused(autojump_clock: MockClock) -> None:
+    pauses = Pauses()
+    pauses.pause("a", "x")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pauses.wait_active)
+        await trio.sleep(1)
+        pauses.resume("a")
+        pauses.pause("b", "y")
+        with trio.move_on_after(1) as scope:
+            await trio.sleep_forever()
+        assert scope.cancelled_caught
+        assert nursery.child_tasks
+        pauses.resume("b")
+
+
+def test_who_has_begun_before_a_pause_at_once_knows_of_it_also_after_it() -> None:
+    pauses = Pauses()
+    paused, lost = pauses.paused, pauses.lost
+    pauses.pause("peering", "in favour of x")
+    pauses.resume("peering")
+    assert paused.is_set()
+    assert not lost.is_set()
+    assert not pauses.paused.is_set()
+    pauses.pause("leadership", "as the lease is lost", at_once=True)
+    pauses.resume("leadership")
+    assert lost.is_set()  # though it has begun a pause earlier
+    assert not pauses.lost.is_set()

@@ -278,3 +278,97 @@ async def test_records_that_cannot_be_written_are_tried_again(
         await settle(60)
         assert await records(cluster) == {"me": 0}
     assert "cannot show that it is alive" in caplog.text
+
+
+async def test_a_keep_alive_without_a_response_is_tried_again_before_the_record_ends(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    low, high, plan = Operator(cluster), Operator(cluster, priority=10), FaultPlan()
+    plan.add(Fault.stall(), resource="clusterkopfpeerings", verb="patch", skip=1, times=1)
+    async with high.bench.running(transport=FaultyTransport(cluster.transport(), plan)), low.bench.running():
+        for _ in range(200):
+            await settle(1)
+            assert (high.running, low.running) == ({"w"}, set())
+
+
+@pytest.mark.parametrize("lifetime", [2, 10, 60])
+async def test_an_operator_that_cannot_show_that_it_is_alive_pauses_before_others_take_over(
+    lifetime: float, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    low, plan = Operator(cluster), FaultPlan()
+    high = Operator(cluster, priority=10, lifetime=lifetime)
+    async with high.bench.running(transport=FaultyTransport(cluster.transport(), plan)), low.bench.running():
+        await settle(3 * lifetime)
+        assert (high.running, low.running) == ({"w"}, set())
+        plan.add(Fault.stall(), resource="clusterkopfpeerings", verb="patch")
+        while not low.running:
+            await settle(0.25)
+            assert not (high.running and low.running)
+        await settle(lifetime)
+        assert (high.running, low.running) == (set(), {"w"})
+        plan.clear()
+        await settle(2 * lifetime)
+        assert (high.running, low.running) == ({"w"}, set())
+
+
+@pytest.mark.parametrize("attempt", range(6))  # tasks that are due at the same time run in any order
+async def test_an_operator_that_was_suspended_for_longer_than_its_record_lives_changes_nothing_when_it_wakes(
+    attempt: int, cluster: Cluster, mock_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    operator, plan, ticks = Operator(cluster), FaultPlan(), list[float]()
+
+    @trioperator.timer("widgets", registry=operator.bench.registry, interval=5)
+    async def tick(**_: Any) -> None:
+        ticks.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+
+        async def operate() -> None:
+            async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+                await trio.sleep_forever()
+
+        nursery.start_soon(operate)
+        for _ in range(48):
+            await settle()
+            mock_clock.jump(0.25)
+        await settle()
+        assert len(ticks) >= 2
+        plan.add(Fault.stall(), resource="clusterkopfpeerings", verb="patch")
+        ticks.clear()
+        mock_clock.jump(120)
+        await settle()
+        assert not ticks
+        assert not operator.running
+        plan.clear()
+        for _ in range(80):
+            await settle()
+            mock_clock.jump(0.25)
+        assert ticks
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_replica_with_shards_that_cannot_show_that_it_is_alive_gives_them_back(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    operator, plan = Operator(cluster), FaultPlan()
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan), shards=2):
+        await settle(5)
+        assert operator.running == {"w"}
+        plan.add(Fault.stall(), resource="clusterkopfpeerings", verb="patch")
+        await settle(60)
+        assert not operator.running
+        leases = await cluster.list("leases.coordination.k8s.io", "default")
+        assert {
+            lease["spec"].get("holderIdentity") for lease in leases if "members" not in lease["metadata"]["name"]
+        } == {""}
+        plan.clear()
+        await settle(60)
+        assert operator.running == {"w"}

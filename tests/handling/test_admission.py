@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trioperator import on
-from trioperator.errors import AdmissionError, ConfigError, PermanentError, TemporaryError
+from trioperator.errors import AdmissionError, ConfigError, PermanentError, TemporaryError, UserCodeError
 from trioperator.handling.admission import build_json_patch, build_response, reviews
 from trioperator.handling.registry import OperatorRegistry
 from trioperator.model.patch import Patch
@@ -69,8 +69,8 @@ def test_unknown_arguments_are_reported() -> None:
         ([ValueError("v"), TemporaryError("t"), PermanentError("p"), AdmissionError("a", 409)], "a", 409),
         ([ValueError("v"), TemporaryError("t"), PermanentError("p")], "p", 500),
         ([ValueError("v"), TemporaryError("t")], "t", 500),
-        ([ValueError("v"), KeyError("k")], "v", 500),
-        ([ValueError()], "ValueError()", 500),
+        ([ValueError("secret")], "The webhook has failed: see the log of the operator.", 500),
+        ([UserCodeError("A filter", KeyError("k"))], "A filter has failed: see the log of the operator.", 500),
     ],
 )
 def test_one_error_decides(errors: list[BaseException], message: str, code: int) -> None:

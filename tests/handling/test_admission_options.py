@@ -31,7 +31,7 @@ def test_without_options_the_defaults_apply(name: str) -> None:
     assert handler.type is {"validate": WebhookType.VALIDATING, "mutate": WebhookType.MUTATING}[name]
     assert (handler.id, handler.operations, handler.subresource) == ("fn", frozenset(), None)
     assert handler.review_timeout == 30
-    assert (handler.persistent, handler.side_effects, handler.ignore_failures) == (False, False, False)
+    assert (handler.persistent, handler.side_effects, handler.ignore_failures) == (None, False, False)
     assert str(handler) == "Webhook 'fn'"
 
 

@@ -21,7 +21,7 @@ def manifests(desired: Desired) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("result", "expected"),
-    [(None, []), ([], []), (ONE, [ONE]), ([ONE, None, [TWO]], [ONE, TWO]), (iter([ONE]), [ONE]), (Child(ONE), [ONE])],
+    [([None], []), ([], []), (ONE, [ONE]), ([ONE, None, [TWO]], [ONE, TWO]), (iter([ONE]), [ONE]), (Child(ONE), [ONE])],
 )
 def test_children_are_returned_in_any_form(result: Any, expected: list[Any]) -> None:
     desired = Desired.of(result)

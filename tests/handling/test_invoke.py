@@ -23,12 +23,21 @@ from trio.testing import MockClock
 
 from tests.handling.factory import event_handler, handler, invoke, raising
 from trioperator.clock import wall_now
-from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, PermanentError, TemporaryError
+from trioperator.errors import (
+    ConfigError,
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    PausedError,
+    PermanentError,
+    TemporaryError,
+)
 from trioperator.handling.handler import ErrorsMode
 from trioperator.handling.invoke import Attempt, Invoker, RunningCall
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.thread_limiter import ThreadLimiter
+from trioperator.kube.connection import load_connection
 from trioperator.logs import get_logger
+from trioperator.threads import call_trio
 
 # ----------------------------------------------------------------------------------------------- results
 
@@ -376,6 +385,17 @@ async def test_a_traceback_begins_in_user_code(fn: Any, first: str, caplog: pyte
     assert (frames[0].filename, frames[0].name) == (__file__, first)
 
 
+async def test_a_traceback_of_an_error_of_the_framework_ends_in_user_code(caplog: pytest.LogCaptureFixture) -> None:
+    async def fn() -> None:
+        load_connection(["/dev/null/kubeconfig"])
+
+    await invoke(fn)
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ConfigError)
+    assert [frame.name for frame in traceback.extract_tb(record.exc_info[2])] == ["fn"]
+
+
 async def test_a_traceback_of_a_wrong_call_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     async def fn(spec: Any) -> None: ...
 
@@ -536,6 +556,47 @@ async def test_cancellation_abandons_a_thread_that_does_not_check_for_it(caplog:
     assert not ended
     assert "Handler 'fn' is still running in a thread, which is abandoned." in caplog.text
     release.set()
+
+
+async def test_a_thread_that_awaits_something_on_trio_ends_and_is_not_called_abandoned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, ended = trio.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await trio.sleep_forever()
+
+    def fn() -> None:
+        try:
+            call_trio(wait)
+        finally:
+            ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(invoke, fn)
+        await begun.wait()
+        nursery.cancel_scope.cancel()
+    assert await trio.to_thread.run_sync(ended.wait, 10)
+    assert "abandoned" not in caplog.text
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_handler_whose_write_is_refused_as_others_have_taken_over_is_interrupted_and_has_not_failed(
+    caplog: pytest.LogCaptureFixture, grouped: bool
+) -> None:
+    async def fn() -> None:
+        error = PausedError("the operator is paused")
+        raise ExceptionGroup("writes", [error]) if grouped else error
+
+    caplog.set_level("INFO")
+    invoker = Invoker(limiter=ThreadLimiter(1), backoff=1).fenced(lambda: None)
+    attempt, logger = Attempt(0, wall_now()), get_logger("trioperator.tests")
+    outcome = await invoker.invoke(handler(fn, retries=1), {}, attempt=attempt, logger=logger)
+    assert outcome == Outcome(final=False, interrupted=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Handler 'fn' is interrupted: the operator is paused."
+    ]
 
 
 async def test_a_thread_that_has_never_begun_is_not_called_abandoned(caplog: pytest.LogCaptureFixture) -> None:

@@ -205,6 +205,15 @@ def test_a_handler_of_a_missing_field_prematches_all_objects() -> None:
     assert not prematches_any(KindHandlers.of([present]), change_cause(old=None, new={}, reason=Reason.CREATE))
 
 
+def test_a_filtered_field_handler_prematches_objects_that_have_or_had_the_field() -> None:
+    handlers = KindHandlers.of([change_handler(field=("spec", "f"), needs_change=True, when=lambda **_: True)])
+    have, lack = {"spec": {"f": 1}}, {"spec": {"other": 1}}
+    assert prematches_any(handlers, change_cause(old=have, new=have))
+    assert prematches_any(handlers, change_cause(old=have, new=lack))
+    assert prematches_any(handlers, change_cause(old=lack, new=have))
+    assert not prematches_any(handlers, change_cause(old=lack, new=lack))
+
+
 # ---------------------------------------------------------------------------------------------- registry
 
 

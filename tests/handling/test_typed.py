@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 
 import trioperator
@@ -300,3 +301,40 @@ def test_a_class_that_declares_no_kind_is_no_selector() -> None:
 def test_errors_name_the_field() -> None:
     with pytest.raises(trioperator.PermanentError, match=r"^It is not a valid Database.spec.tags\[1\]: Expected `str`"):
         crds.decode(Database, make(size=1, tags=["a", 2]))
+
+
+class Volume(msgspec.Struct):
+    storage: crds.Quantity = crds.Quantity("0.5Gi")
+    limit: crds.Quantity | None = None
+
+
+class PydanticVolume(pydantic.BaseModel):
+    storage: crds.Quantity = crds.Quantity("0.5Gi")
+    limit: crds.Quantity | None = None
+
+
+HALF = crds.Quantity("0.5Gi")
+
+
+@dataclasses.dataclass
+class DataclassVolume:
+    storage: crds.Quantity = HALF
+    limit: crds.Quantity | None = None
+
+
+@pytest.mark.parametrize("cls", [Volume, PydanticVolume, DataclassVolume])
+async def test_quantities_are_read_written_and_checked(cls: Any, cluster: Cluster) -> None:
+    registry = trioperator.OperatorRegistry()
+    kind = msgspec.defstruct("Disk", [("spec", cls)])
+    await cluster.apply(crds.make_definition([crds.kind("example.com/v1", registry=registry)(kind)]))
+    body = {"apiVersion": "example.com/v1", "kind": "Disk", "metadata": {"name": "a"}}
+    stored = await cluster.create({**body, "spec": {"limit": 5}})
+    assert stored["spec"] == {"storage": "512Mi", "limit": 5}
+    found = crds.decode(cls, stored["spec"])
+    assert (found.storage, found.limit) == (crds.Quantity("512Mi"), crds.Quantity("5"))
+    assert crds.encode(cls(limit=crds.Quantity("1000m"))) == {"storage": "512Mi", "limit": "1"}
+    for wrong in ("5x", 0.5):
+        with pytest.raises(trioperator.PermanentError, match=r"storage.*(is no quantity|A quantity is a string)"):
+            crds.decode(cls, {"storage": wrong})
+    with pytest.raises(trioperator.ApiError, match=r"spec\.storage"):
+        await cluster.create({**body, "metadata": {"name": "b"}, "spec": {"storage": "5x"}})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,3 +134,63 @@ def test_views_are_not_hashable() -> None:
 def test_a_body_has_no_other_attributes() -> None:
     with pytest.raises(AttributeError):
         Body(RAW).anything = 1  # type: ignore[attr-defined]
+
+
+def make() -> tuple[dict[str, Any], Body]:
+    raw = copy.deepcopy(RAW)
+    return raw, Body(raw, private=True)
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        lambda body: body["spec"]["items"],
+        lambda body: body.get("spec")["items"],
+        lambda body: body.spec["items"],
+        lambda body: body.spec.get("items"),
+        lambda body: dict(body)["spec"]["items"],
+        lambda body: dict(body.spec)["items"],
+        lambda body: {**body.spec}["items"],
+        lambda body: dict(body.spec.items())["items"],
+        lambda body: list(body.spec.values())[1],
+        lambda body: dict(body.items())["spec"]["items"],
+        lambda body: list(body.values())[3]["items"],
+    ],
+)
+def test_nobody_can_change_an_object_through_a_private_body(find: Callable[[Body], Any]) -> None:
+    raw, body = make()
+    items = find(body)
+    assert items == [1]
+    items.append(2)
+    assert raw == RAW
+    assert body.spec["items"] == [1, 2]  # as it is with any dictionary
+    assert find(body) == [1, 2]
+    assert body != RAW
+    assert "[1, 2]" in repr(body)
+    assert "[1, 2]" in repr(body.spec)
+    body._replace_raw(raw)
+    assert find(body) == [1]
+
+
+def test_a_private_body_shows_all_changes_in_one_section() -> None:
+    raw, body = make()
+    body["spec"]["size"] = 5
+    body.meta["labels"]["new"] = "yes"
+    body["metadata"]["annotations"]["note"] = "z"
+    assert body.spec == {"size": 5, "items": [1]}
+    assert body.spec["size"] == body.spec.get("size") == 5
+    assert body.meta.labels == {"app": "x", "new": "yes"}
+    assert dict(body.meta.annotations) == {"note": "z"}
+    assert raw == RAW
+
+
+def test_nothing_is_copied_unless_a_list_or_a_dictionary_is_handed_out() -> None:
+    _, body = make()
+    assert body.spec["size"] == body.spec.get("size") == 1
+    assert body.spec.get("absent", []) == []
+    assert dict(body.meta.labels.items()) == {"app": "x"}
+    assert body["kind"] == "Widget"
+    assert body.meta.name == "w"
+    assert len(body.spec) == 2
+    assert list(body.status.values()) == ["Ready"]
+    assert body._own == {}

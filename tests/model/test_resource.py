@@ -78,8 +78,8 @@ class TestResource:
             (Resource("apps", "v1", "x"), {"namespace": "ns"}, "/apis/apps/v1/namespaces/ns/x"),
             (
                 Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False),
-                {"namespace": "ignored", "name": "system:node/x"},
-                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode%2Fx",
+                {"namespace": "ignored", "name": "system:node x"},
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode%20x",
             ),
         ],
     )
@@ -89,6 +89,14 @@ class TestResource:
         assert kind.get_path(**options) == path
         assert kind.get_url(**options) == path
         assert kind.get_url(server="https://host:6443/", **options) == f"https://host:6443{path}"
+
+    @pytest.mark.parametrize("name", ["", ".", "..", "web/scale", "../secrets/s", "p%2Flog", "p/proxy/admin"])
+    def test_names_and_namespaces_that_lead_elsewhere_have_no_path(self, name: str) -> None:
+        with pytest.raises(ValueError, match="is no name"):
+            KEX.get_path(namespace="default", name=name)
+        if name:  # none is the cluster
+            with pytest.raises(ValueError, match="is no name"):
+                KEX.get_path(namespace=name, name="x")
 
     def test_a_url_may_have_parameters(self) -> None:
         url = KEX.get_url(server="http://host", params={"watch": "true", "labelSelector": "a=b&c"})
@@ -267,3 +275,9 @@ class TestSelecting:
     @pytest.mark.parametrize("test", [is_kex, lambda found: 1, lambda found: "yes"])
     def test_matching_returns_a_bool(self, test: Callable[[Resource], bool]) -> None:
         assert Selector.parse(test).matches(KEX) is True
+
+
+def test_a_kind_that_does_not_exist_is_reported_with_the_most_similar_one() -> None:
+    resources = [Resource("example.com", "v1", "widgets", "Widget", verbs=frozenset({"list", "watch"}))]
+    problem = select_resources(Selector.parse("widgts"), resources).problem or ""
+    assert problem.startswith("The resource widgts (did you mean widgets?) does not exist yet, and is served as soon")

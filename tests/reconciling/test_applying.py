@@ -294,39 +294,127 @@ async def test_bodies_of_children_are_an_argument(bench: Bench, autojump_clock: 
     assert seen[-1]["configmaps"]["one"]["kind"] == "ConfigMap"
 
 
-@pytest.mark.parametrize(
-    ("child", "message"),
-    [
-        ({"metadata": {"name": "x"}}, "without apiVersion and kind"),
-        ({"apiVersion": "v1", "kind": "Secret"}, "which is not in owns="),
-        ("text", "which is no child"),
-        ([config_map("x"), config_map("x")], "ConfigMap default/x twice"),
-        (trioperator.Child(config_map("x"), depends_on=[trioperator.Child(config_map("y"))]), "has not returned"),
-        (trioperator.Child(config_map("x"), ready=bool), "Owned(..., bodies=True)"),
-        ({**config_map("x"), "metadata": {"name": "x", "namespace": "other"}}, "its children are in its own namespace"),
-        ({**config_map("x"), "data": {"x": object()}}, "object"),
-        ([3], "which is no child"),
-    ],
-)
-async def test_what_cannot_be_a_child_is_an_error_that_waits_for_a_change(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, child: Any, message: str
+def of_gizmos(group: str) -> dict[str, Any]:
+    """Return the definition of the kind Gizmo in a group."""
+    names = {"kind": "Gizmo", "plural": "gizmos", "singular": "gizmo"}
+    spec = {**CRD["spec"], "group": group, "names": names}
+    return {**CRD, "metadata": {"name": f"gizmos.{group}"}, "spec": spec}
+
+
+def owned(child: dict[str, Any], owner: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """Return a child that names an owner."""
+    reference = {**{key: owner[key] for key in ("apiVersion", "kind")}, "name": "w", "uid": owner["metadata"]["uid"]}
+    return {**child, "metadata": {**child["metadata"], "ownerReferences": [reference], **metadata}}
+
+
+async def test_objects_of_other_namespaces_are_no_children_whatever_they_say(
+    bench: Bench, autojump_clock: MockClock
 ) -> None:
-    calls: list[int] = []
+    seen: list[Any] = []
 
-    @on.reconcile("widgets", owns=["configmaps"], errors=trioperator.ErrorsMode.PERMANENT, registry=bench.registry)
-    async def reconcile(spec: Mapping[str, Any]) -> Any:
-        calls.append(1)
-        return child if spec["size"] == 1 else None
+    @on.reconcile("widgets", owns=[trioperator.Owned("configmaps", bodies=True)], registry=bench.registry)
+    async def reconcile(children: Any) -> dict[str, Any]:
+        seen.append(children)
+        return config_map("one", ready="no")
 
-    await bench.cluster.create(widget())
+    cluster = bench.cluster
+    await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "evil"}})
+    owner = await cluster.create(widget())
+    evil = owned(config_map("one", ready="spoofed"), owner, namespace="evil", finalizers=["evil.example/stay"])
     async with bench.running():
+        await settle(1)
+        number = len(seen)
+        await cluster.create(evil)
+        await settle(1)
+        assert len(seen) == number, "it calls nobody"
+        await cluster.patch("configmaps", "one", {"data": {"more": "2"}})
+        await settle(1)
+    assert seen[-1]["configmaps"]["one"]["data"] == {"ready": "no", "more": "2"}
+    assert await cluster.find("configmaps", "one", "evil"), "nor is it deleted"
+
+
+async def test_a_child_that_is_being_deleted_does_not_replace_another_of_its_name(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen: list[Any] = []
+    groups = ("first.com", "second.com")
+    kinds = [trioperator.Owned(f"gizmos.{group}", bodies=True) for group in groups]
+
+    @on.reconcile("widgets", owns=kinds, registry=bench.registry)
+    async def reconcile(children: Any) -> trioperator.Requeue:
+        seen.append(children)
+        return trioperator.Requeue(after=60)
+
+    for group in groups:
+        await bench.cluster.apply(of_gizmos(group))
+    owner = await bench.cluster.create(widget())
+    for group in groups:
+        child = owned(widget("one", kind="Gizmo", group=group), owner, finalizers=["example.com/stay"])
+        await bench.cluster.create({**child, "apiVersion": f"{group}/v1"})
+    await bench.cluster.delete("gizmos.second.com", "one")
+    async with bench.running():
+        await settle(1)
+    assert seen[-1]["gizmos"]["one"]["spec"]["group"] == "first.com"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("labels", [{}, {"part": "web"}])
+async def test_an_object_that_comes_while_a_child_is_applied_is_left_alone(
+    bench: Bench,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    labels: dict[str, str],
+    *,
+    is_known: bool,
+) -> None:
+    @on.reconcile("widgets", owns=[trioperator.Owned("configmaps", labels=labels)], registry=bench.registry)
+    async def reconcile(spec: Any) -> list[dict[str, Any]]:
+        return children_of(spec)
+
+    plan = FaultPlan()
+    await bench.cluster.create(widget(maps={"one": {"mine": "1"}} if is_known else {}))
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(1)
+        plan.add(Fault.delay(before=10), path="/configmaps/one", verb="patch", times=1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"maps": {"one": {"mine": "2"}}}})
+        await settle(5)
+        if is_known:
+            await bench.cluster.delete("configmaps", "one")
+        foreign = await bench.cluster.create(config_map("one", payroll="secret"))
         await settle(60)
-        assert message in caplog.text
-        assert len(calls) == 1
-        assert await names_of(bench.cluster) == []
-        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        assert await bench.cluster.get("configmaps", "one") == foreign
+        assert "is not owned by Widget w: it is left as it is" in caplog.text
+        await bench.cluster.delete("configmaps", "one")
+        await settle(300)
+        assert (await bench.cluster.get("configmaps", "one"))["data"] == {"mine": "2"}
+
+
+async def test_a_child_that_goes_while_it_is_applied_is_created_anew(
+    maps: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = FaultPlan()
+    await maps.cluster.create(widget(maps={"one": {"mine": "1"}}))
+    async with maps.running(transport=FaultyTransport(maps.cluster.transport(), plan)):
+        await settle(1)
+        plan.add(Fault.delay(before=10), path="/configmaps/one", verb="patch", times=1)
+        await maps.cluster.patch("widgets", "w", {"spec": {"maps": {"one": {"mine": "2"}}}})
+        await settle(5)
+        await maps.cluster.delete("configmaps", "one")
+        await settle(6)
+        assert (await maps.cluster.get("configmaps", "one"))["data"] == {"mine": "2"}
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+async def test_a_child_whose_creation_was_not_answered_is_applied(maps: Bench, autojump_clock: MockClock) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.lose_answer(), path="/configmaps/one", verb="patch", times=1)
+    await maps.cluster.create(widget(maps={"one": {"mine": "1"}}))
+    async with maps.running(transport=FaultyTransport(maps.cluster.transport(), plan)):
+        await settle(10)
+        maps.cluster.requests.clear()
         await settle(60)
-    assert len(calls) == 2
+        assert requests_of(maps) == []
+    assert (await maps.cluster.get("configmaps", "one"))["data"] == {"mine": "1"}
 
 
 async def test_a_child_that_the_server_rejects_is_tried_again_with_a_growing_backoff(
@@ -364,72 +452,3 @@ async def test_a_crash_at_any_write_converges(maps: Bench, autojump_clock: MockC
         assert await names_of(maps.cluster) == ["one", "two"]
         await settle(3600)
         assert requests_of(maps) == []
-
-
-def deployment(selector: str, replicas: int = 1) -> dict[str, Any]:
-    labels = {"app": selector}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}}
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}
-
-
-class Strategies:
-    """A handler whose child is a Deployment, with the selector and the replicas of the object."""
-
-    def __init__(self, bench: Bench, strategy: Any) -> None:
-        self.bench = bench
-        owned = trioperator.Owned("deployments", strategy=strategy)
-
-        @on.reconcile("widgets", owns=[owned], registry=bench.registry)
-        async def reconcile(spec: Mapping[str, Any]) -> dict[str, Any]:
-            return deployment(spec["selector"], spec.get("replicas", 1))
-
-    async def change(self, **spec: Any) -> tuple[bool, dict[str, Any]]:
-        """Change the object; return whether the child is another one after that, and its spec."""
-        before = await self.bench.cluster.get("deployments", "w")
-        await self.bench.cluster.patch("widgets", "w", {"spec": spec})
-        await settle(10)
-        after = await self.bench.cluster.get("deployments", "w")
-        return after["metadata"]["uid"] != before["metadata"]["uid"], after["spec"]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "scaled", "moved"),
-    [
-        ("in_place", (False, 2), (False, "a")),
-        ("recreate", (False, 2), (True, "b")),
-        ("on_delete", (False, 1), (False, "a")),
-    ],
-)
-async def test_a_child_that_differs_is_changed_by_its_strategy(
-    bench: Bench, autojump_clock: MockClock, strategy: str, scaled: tuple[bool, int], moved: tuple[bool, str]
-) -> None:
-    strategies = Strategies(bench, strategy)
-    await bench.cluster.create(widget(selector="a"))
-    async with bench.running():
-        await settle(1)
-        is_new, spec = await strategies.change(replicas=2)
-        assert (is_new, spec["replicas"]) == scaled
-        is_new, spec = await strategies.change(selector="b")
-        assert (is_new, spec["selector"]["matchLabels"]["app"]) == moved
-        await bench.cluster.delete("deployments", "w")
-        await settle(10)
-        child = await bench.cluster.get("deployments", "w")
-        assert child["spec"]["selector"]["matchLabels"]["app"] == "b"
-
-
-async def test_a_child_is_not_deleted_for_a_manifest_that_is_invalid_anyway(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    strategies = Strategies(bench, "recreate")
-    await bench.cluster.create(widget(selector="a"))
-    async with bench.running():
-        await settle(1)
-        is_new, spec = await strategies.change(replicas=-1)
-        assert (is_new, spec["replicas"]) == (False, 1)
-        assert "spec.replicas" in caplog.text
-
-
-def test_there_are_four_strategies() -> None:
-    with pytest.raises(ValueError, match="'recreate'"):
-        trioperator.Owned("pods", strategy="canary")  # type: ignore[arg-type]

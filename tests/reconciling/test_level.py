@@ -27,11 +27,12 @@ class Calls:
         self.fail: list[Exception] = []
 
         @on.reconcile("widgets", registry=bench.registry, **options)
-        async def reconcile(name: str) -> None:
+        async def reconcile(name: str) -> list[Any]:
             self.times.append(trio.current_time())
             self.names.append(name)
             if self.fail:
                 raise self.fail.pop(0)
+            return []
 
     @property
     def delays(self) -> list[float]:

@@ -79,13 +79,29 @@ def test_an_object_is_due_when_its_first_handler_is() -> None:
     assert two.triggered
 
 
-def test_what_handlers_desire_is_known_when_all_have_returned() -> None:
+A, B = ChildKey(PODS, "default", "a"), ChildKey(PODS, "default", "b")
+
+
+def test_what_was_desired_is_kept_until_what_replaces_it_is_there() -> None:
     schedule = ObjectSchedule()
     one, two = schedule.match([make_handler(), make_handler()]).values()
-    one.desired = frozenset({ChildKey(PODS, "default", "a")})
-    assert schedule.find_kept() is None
-    two.desired = frozenset({ChildKey(PODS, "default", "b")})
-    assert {key.name for key in schedule.find_kept() or ()} == {"a", "b"}
+    one.desire(frozenset({A}))
+    two.desire(frozenset())
+    one.settle()
+    one.desire(frozenset({B}))
+    assert schedule.find_kept() == {A, B}
+    one.settle()
+    assert schedule.find_kept() == {B}
+
+
+def test_what_a_handler_desired_is_kept_when_it_does_not_match_any_more() -> None:
+    handler, schedule = make_handler(), ObjectSchedule()
+    schedule.match([handler])[handler].desire(frozenset({A}))
+    schedule.match([])
+    schedule.match([])
+    assert schedule.find_kept() == {A}
+    schedule.match([handler])
+    assert schedule.find_kept() == frozenset(), "it is asked again"
 
 
 def test_a_handler_is_unblocked_by_the_name_that_was_in_the_way() -> None:

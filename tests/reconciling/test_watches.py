@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -107,6 +108,119 @@ async def test_a_mapper_can_use_indices(bench: Bench, autojump_clock: MockClock)
     assert calls.names == ["a"]
 
 
+@pytest.mark.parametrize("relisted", [False, True])
+async def test_a_mapper_is_called_for_an_object_that_is_gone_as_what_it_looks_up_has_changed(
+    bench: Bench, autojump_clock: MockClock, relisted: bool
+) -> None:
+    @on.index("widgets", registry=bench.registry)
+    async def by_settings(spec: Any, name: str) -> dict[str, str]:
+        return {spec["settings"]: name}
+
+    def find_widgets(name: str, by_settings: trioperator.Index[str, str]) -> list[str]:
+        return list(by_settings.get(name, []))
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    await bench.cluster.create(config_map("red"))
+    plan = FaultPlan()
+    if relisted:  # the watch is silent, until it breaks and has to begin anew
+        plan.add(Fault.silence(), verb="watch", resource="configmaps", times=1)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(1)
+        await bench.cluster.create(widget("a", settings="red"))  # the mapper has found nobody before
+        await settle(1)
+        calls.names.clear()
+        await bench.cluster.delete("configmaps", "red")
+        if relisted:
+            bench.cluster.compact()
+        await settle(1000 if relisted else 1)
+    assert calls.names == ["a"]
+
+
+def dash(name: str) -> dict[str, Any]:
+    return {"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": name, "namespace": "default"}}
+
+
+async def test_what_a_handler_writes_is_news_to_the_mappers_of_others_only(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    sizes: list[int] = []
+    dashes: list[str] = []
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def write(spec: Any) -> dict[str, Any]:
+        sizes.append(spec["size"])
+        return config_map("one", size=str(spec["size"]))
+
+    def find_dashes(body: trioperator.Body) -> str:
+        return f"size-{body['data'].get('size')}"
+
+    @on.reconcile("gizmos", watches={"configmaps": find_dashes}, registry=bench.registry)
+    async def look(name: str) -> list[Any]:
+        dashes.append(name)
+        return []
+
+    await bench.cluster.apply(GADGETS)
+    for name in ("size-1", "size-2"):
+        await bench.cluster.create(dash(name))
+    async with bench.running():
+        await settle(1)
+        dashes.clear()
+        await bench.cluster.create(widget("w"))
+        await settle(1)
+        assert dashes == ["size-1"]
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        assert sorted(dashes[1:]) == ["size-1", "size-2"]
+    assert sizes == [1, 2], "its own writes are no news to the writer"
+
+
+async def test_what_a_handler_writes_is_news_to_other_owners(bench: Bench, autojump_clock: MockClock) -> None:
+    owners: dict[str, str] = {}
+    seen: list[dict[str, str]] = []
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def write(spec: Any) -> dict[str, Any]:
+        child = config_map("one", size=str(spec["size"]))
+        reference = {"apiVersion": "example.com/v1", "kind": "Gizmo", "name": "d", "uid": owners["d"]}
+        child["metadata"]["ownerReferences"] = [reference]
+        return child
+
+    @on.reconcile("gizmos", owns=[trioperator.Owned("configmaps", bodies=True)], registry=bench.registry)
+    async def look(children: Any) -> trioperator.Requeue:
+        seen.append({name: child["data"]["size"] for name, child in children["configmaps"].items()})
+        return trioperator.Requeue(after=100_000)
+
+    await bench.cluster.apply(GADGETS)
+    async with bench.running():
+        owners["d"] = (await bench.cluster.create(dash("d")))["metadata"]["uid"]
+        await settle(1)
+        await bench.cluster.create(widget("w"))
+        await settle(1)
+        assert seen[-1] == {"one": "1"}
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        assert seen[-1] == {"one": "2"}
+
+
+async def test_a_child_that_is_deleted_before_the_response_to_its_creation_is_created_again(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.delay(after=5), verb="patch", resource="configmaps", times=1)
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile() -> dict[str, Any]:
+        return config_map("one")
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w"))
+        await settle(1)
+        assert await names_of(bench.cluster) == ["one"]
+        await bench.cluster.delete("configmaps", "one")
+        await settle(60)
+        assert await names_of(bench.cluster) == ["one"]
+
+
 async def test_a_mapper_that_fails_is_logged_and_the_operator_goes_on(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,6 +287,54 @@ async def test_an_operator_of_some_namespaces_watches_children_there(bench: Benc
             if record.verb == "watch" and record.resource == "configmaps"
         }
         assert watched == {"one", "two"}
+
+
+def cluster_scoped(crd: dict[str, Any]) -> dict[str, Any]:
+    return {**crd, "spec": {**crd["spec"], "scope": "Cluster"}}
+
+
+@contextlib.asynccontextmanager
+async def running_without(bench: Bench, fault: Fault) -> AsyncIterator[None]:
+    """Run an operator in the namespaces *good* and *bad*, where the list of ConfigMaps in the latter has a fault."""
+    for name in ("good", "bad"):
+        await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    plan = FaultPlan()
+    plan.add(fault, verb="list", resource="configmaps", namespace="bad")
+    transport = FaultyTransport(bench.cluster.transport(), plan)
+    async with bench.running(namespaces=["good", "ba*"], transport=transport):
+        yield
+
+
+@pytest.mark.parametrize("fault", [Fault.status(403), Fault.stall()], ids=["refused", "stalled"])
+async def test_a_namespace_that_cannot_be_listed_holds_up_no_other(
+    bench: Bench, autojump_clock: MockClock, fault: Fault
+) -> None:
+    calls = Calls(bench, owns=["configmaps"])
+    async with running_without(bench, fault):
+        for namespace in ("good", "bad"):
+            await bench.cluster.create({**widget(namespace), "metadata": {"name": namespace, "namespace": namespace}})
+        await settle(60)
+        assert calls.names == ["good"]
+
+
+async def test_an_owner_in_no_namespace_waits_for_all_of_them_until_they_are_gone(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    await bench.cluster.apply(cluster_scoped(GADGETS))
+    calls: list[str] = []
+
+    @on.reconcile("gizmos", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(name: str) -> list[Any]:
+        calls.append(name)
+        return []
+
+    async with running_without(bench, Fault.status(403)):
+        await bench.cluster.create({"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "g"}})
+        await settle(60)
+        assert calls == [], "its children may be in any namespace"
+        await bench.cluster.delete("namespaces", "bad")
+        await settle(60)
+        assert calls == ["g"]
 
 
 async def test_shards_are_triggered_by_children_of_their_objects(bench: Bench, autojump_clock: MockClock) -> None:

@@ -51,7 +51,8 @@ class Harness:
         self.pending = PendingPatches()
         self.records = Records(progress=progress, diffbase=diffbase)
         self.client = client
-        self.progress = Progress(self.records, Patcher(client, self.pending))
+        self.patcher = Patcher(client, self.pending)
+        self.progress = Progress(self.records, self.patcher)
         self.essences = Essences(progress=progress, diffbase=diffbase)
         self.causes = CauseFactory(self.essences, diffbase=diffbase, finalizer="example.com/f")
 

@@ -43,6 +43,8 @@ def make(*kinds: str) -> tuple[ObjectCache, Queue]:
         match kind:
             case "event":
                 on.event("widgets", registry=registry)(fn)
+            case "index":
+                on.index("widgets", registry=registry)(fn)
             case "gone":
                 on.delete("widgets", optional=True, registry=registry)(fn)
             case _:
@@ -484,18 +486,17 @@ async def test_a_change_queued_with_an_early_opaque_echo_is_not_lost(autojump_cl
 # On standby.
 
 
-def make_standby(*kinds: str, memories: dict[str, Memory] | None = None) -> tuple[ObjectCache, Queue, list[str]]:
+def make_standby(*kinds: str, memories: dict[str, Memory] | None = None) -> tuple[ObjectCache, Queue]:
     cache, queue = make(*kinds)
     if memories is not None:
         cache._memories.update(memories)
-    dropped: list[str] = []
-    cache.stand_by(lambda state: dropped.append(state.name))
-    return cache, queue, dropped
+    cache.stand_by()
+    return cache, queue
 
 
 @pytest.mark.parametrize("kind", ["create", "event"])
 def test_a_standby_keeps_the_newest_state_of_each_object_as_if_it_was_listed(kind: str) -> None:
-    cache, queue, _ = make_standby(kind)
+    cache, queue = make_standby(kind)
     cache.observe(None, raw(5, name="a", uid="a"))
     cache.observe("ADDED", raw(6, name="b", uid="b"))
     for version in range(7, 300):
@@ -511,26 +512,52 @@ def test_a_standby_keeps_the_newest_state_of_each_object_as_if_it_was_listed(kin
 
 
 def test_a_standby_drops_what_is_deleted() -> None:
-    cache, queue, dropped = make_standby("create", "event", "gone")
+    cache, queue = make_standby("create", "event", "gone")
     for name in ("a", "b", "c"):
         cache.observe(None, raw(5, name=name, uid=name))
     cache.observe("DELETED", raw(6, name="a", uid="a"))
     cache.observe("DELETED", raw(6, name="unknown", uid="u"))
     cache.replace(["c"])
     cache.release()
-    assert dropped == ["a", "b"]
     assert [state.name for state in queue.added] == ["c"]
     cache.observe("DELETED", raw(7, name="c", uid="c"))
     assert queue.added[-1].name == "c"
 
 
+@pytest.mark.parametrize(
+    ("type", "on_standby", "initial"), [(None, False, True), ("ADDED", False, False), ("ADDED", True, True)]
+)
+def test_an_object_that_is_indexed_first_is_initial_if_it_was_when_it_came(
+    type: str | None, on_standby: bool, initial: bool
+) -> None:
+    cache, queue = make("create", "index")
+    if on_standby:
+        cache.stand_by()
+    state = cache.admit(type, raw(5))
+    assert cache.admit("MODIFIED", raw(6)) is state
+    cache.release()
+    cache.observe("MODIFIED", raw(6))
+    assert queue.added == [state]
+    assert state.initial is initial
+
+
+def test_objects_that_are_only_indexed_are_known_and_not_queued() -> None:
+    cache, queue = make("index")
+    cache.observe(None, raw(5))
+    assert len(cache) == 1
+    cache.observe("DELETED", raw(6))
+    assert not queue.added
+    assert len(cache) == 0
+
+
 def test_what_is_remembered_of_an_object_is_taken_once() -> None:
-    memories = {"a": Memory({"n": 1}, initial=False), "b": Memory(None, initial=True)}
-    cache, _, _ = make_standby("create", memories=memories)
+    memories = {"a": Memory({"n": 1}, initial=False, ended=frozenset("d")), "b": Memory(None, initial=True)}
+    cache, _ = make_standby("create", memories=memories)
     for name in ("a", "b", "c"):
         cache.observe(None, raw(5, name=name, uid=name))
     assert {state.name: state.initial for state in cache} == {"a": False, "b": True, "c": True}
     assert cache.objects["a"].get_memo() == {"n": 1}
+    assert {state.name: state.remember().ended for state in cache} == {"a": {"d"}, "b": set(), "c": set()}
     assert not cache._memories
 
 

@@ -32,7 +32,9 @@ class Bench:
         self.parts = parts
         self.state = state
         invoker = Invoker(limiter=ThreadLimiter(2), backoff=60)
-        self.executor = Executor(invoker, parts.progress, parts.pending, parts.essences, parts.settings, trio.Event())
+        self.executor = Executor(
+            invoker, parts.progress, parts.pending, parts.essences, parts.patcher, parts.settings, trio.Event()
+        )
         self.calls: list[str] = []
 
     def handler(self, id: str, fn: Callable[..., Any] | None = None, **options: Any) -> ChangeHandler:

@@ -60,6 +60,49 @@ async def test_a_kind_that_cannot_be_listed_does_not_hold_up_kinds_that_do_not_d
     assert str(status) in warning
 
 
+async def test_a_list_that_is_never_answered_does_not_hold_up_others_for_long(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    index_widgets(bench)
+    await bench.cluster.create(widget("w"))
+    await bench.cluster.create(widget("g", kind="Gadget"))
+    handled = trio.Event()
+
+    @on.create("gadgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        handled.set()
+
+    plan = FaultPlan()
+    plan.add(Fault.stall(), path="/widgets", watch=False)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        with trio.fail_after(130):
+            await handled.wait()
+    (warning,) = warnings(caplog)
+    assert "There has been no response for 120 seconds." in warning
+
+
+async def test_index_functions_that_take_long_are_no_trouble_of_the_list(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.index("widgets", registry=bench.registry)
+    async def sizes(spec: trioperator.Spec, name: str) -> Any:
+        await trio.sleep(1000)
+        return {spec["size"]: name}
+
+    seen: list[int] = []
+
+    @on.create("gadgets", registry=bench.registry)
+    async def create(sizes: Index[int, str]) -> None:
+        seen.append(len(sizes))
+
+    await bench.cluster.create(widget("w"))
+    await bench.cluster.create(widget("g", kind="Gadget"))
+    async with bench.running():
+        await settle(2000)
+    assert seen == [1]
+    assert not warnings(caplog)
+
+
 @pytest.mark.parametrize("usage", ["handler", "filter", "daemon"])
 async def test_kinds_that_declare_an_index_wait_until_it_is_complete(
     usage: str, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

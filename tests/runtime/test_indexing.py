@@ -548,3 +548,50 @@ async def test_a_filter_that_fails_takes_the_object_out_of_the_index(
         await settle(1)
         assert probe["found"] == {}
     assert "A filter of Index 'found' has failed" in caplog.text
+
+
+async def test_objects_are_indexed_while_their_handlers_are_at_work(bench: Bench, autojump_clock: MockClock) -> None:
+    @trioperator.index("widgets", registry=bench.registry)
+    def sizes(name: str, spec: trioperator.Spec, **_: Any) -> dict[str, int]:
+        return {name: spec["size"]}
+
+    @on.create("widgets", registry=bench.registry)
+    async def work(**_: Any) -> None:
+        await trio.sleep(100)
+
+    seen: list[dict[str, list[int]]] = []
+
+    @on.create("gadgets", registry=bench.registry)
+    async def look(sizes: trioperator.Index[str, int], **_: Any) -> None:
+        seen.append({name: list(found) for name, found in sizes.items()})
+
+    bench.settings.queueing.worker_limit = 2
+    async with bench.running():
+        await bench.cluster.create(widget("w"))
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        await bench.cluster.create(widget("a", kind="Gadget"))
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        await bench.cluster.create(widget("b", kind="Gadget"))
+        await settle(1)
+    assert seen == [{"w": [2]}, {}]
+
+
+async def test_stopping_waits_for_the_index_functions_at_work(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[str] = []
+
+    @trioperator.index("widgets", registry=bench.registry)
+    async def sizes(name: str, **_: Any) -> None:
+        calls.append(f"{name} begins")
+        await trio.sleep(5)
+        calls.append(f"{name} ends")
+
+    async with bench.running():
+        await bench.cluster.create(widget("a"))
+        await settle(1)
+        await bench.cluster.patch("widgets", "a", {"spec": {"size": 2}})
+        await settle(1)
+    assert calls == ["a begins", "a ends"]

@@ -97,6 +97,29 @@ async def test_after_three_interruptions_in_a_row_a_call_may_finish(bench: Bench
     assert calls == [0, 1, 2, 3, "end", 5, 6, 7, 8, "end"]
 
 
+async def test_a_deletion_cancels_after_three_interruptions_in_a_row_too(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[Any] = []
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    @on.update("widgets", id="create", on_change="cancel", registry=bench.registry)
+    async def create(spec: Any, **_: Any) -> None:
+        calls.append(spec["size"])
+        await trio.sleep_forever()
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=0))
+        await settle(1)
+        for size in range(1, 5):
+            await patch(bench, size=size)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        assert calls == [0, 1, 2, 3]
+        stopped_at = trio.current_time()
+    assert trio.current_time() == stopped_at  # nothing is waited for
+
+
 async def test_a_deletion_cancels_too(bench: Bench, autojump_clock: MockClock) -> None:
     calls: list[Any] = []
 
@@ -433,3 +456,56 @@ def test_the_option_has_two_values(decorate: Any) -> None:
 def test_others_do_not_have_the_option(decorate: Any) -> None:
     with pytest.raises(TypeError, match="has no option on_change"):
         decorate("widgets", on_change="cancel")
+
+
+WAITS: dict[str, Any] = {
+    "a condition": lambda client, name: client.wait_for("configmaps", name, condition=lambda _: True),
+    "a watch": lambda client, name: next_event(client, name),
+    "a deletion": lambda client, name: client.wait_deleted("widgets", "w") if name == "typo" else None,
+}
+
+
+def next_event(client: trioperator.SyncClient, name: str) -> None:
+    with client.watch("configmaps", name=name) as events:
+        next(iter(events))
+
+
+@pytest.mark.parametrize("wait", WAITS)
+async def test_a_sync_handler_that_waits_by_its_client_is_cancelled_too(
+    bench: Bench, autojump_clock: MockClock, wait: str
+) -> None:
+    calls: list[Any] = []
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    def create(spec: Any, client: trioperator.SyncClient, **_: Any) -> None:
+        calls.append(spec["wait"])
+        WAITS[wait](client, spec["wait"])
+        calls.append("end")
+
+    async with bench.running():
+        await bench.cluster.create(CONFIG_MAP)
+        await bench.cluster.create(widget(wait="typo"))
+        await settle(5)
+        assert calls == ["typo"]
+        await patch(bench, 5, wait="w")
+        assert calls == ["typo", "w", "end"]
+
+
+async def test_a_sync_handler_that_waits_by_its_client_is_cancelled_at_the_end_of_the_grace_period(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancelled = threading.Event()
+    bench.settings.process.grace = 5
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    def create(client: trioperator.SyncClient, **_: Any) -> None:
+        try:
+            client.wait_for("configmaps", "never", condition="Ready")
+        except trio.Cancelled:
+            cancelled.set()
+            raise
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(5)
+    assert await trio.to_thread.run_sync(cancelled.wait, 10)

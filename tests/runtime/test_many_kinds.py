@@ -1,4 +1,4 @@
-"""Operators that watch a hundred kinds: an outage of the API server leads to no storm, no lists, and few warnings."""
+"""Operators that watch a hundred kinds: an outage of the API server leads to no storm, no whole lists, few warnings."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ class Network(httpx.AsyncBaseTransport):
         self.is_down = False
         self.watches: list[float] = []
         self.lists: list[float] = []
+        self.checks: list[float] = []  # of the version of a collection, by lists of one object
 
     def forget(self) -> None:
         self.watches.clear()
         self.lists.clear()
+        self.checks.clear()
 
     def go_down(self) -> None:
         self.is_down = True
@@ -42,8 +44,8 @@ class Network(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if GROUP in request.url.path:
-            is_watch = "watch" in request.url.params
-            (self.watches if is_watch else self.lists).append(trio.current_time())
+            is_watch, is_check = "watch" in request.url.params, request.url.params.get("limit") == "1"
+            (self.watches if is_watch else self.checks if is_check else self.lists).append(trio.current_time())
         if self.is_down:
             raise httpx.ConnectError("refused", request=request)
         response = await self._inner.handle_async_request(request)
@@ -119,6 +121,7 @@ async def test_an_outage_is_followed_by_no_storm(
         plan.add(Fault.status(429, retry_after=1), watch=True, until=trio.current_time() + 10)
         await settle(40)
         assert network.lists == []
+        assert len(network.checks) == 1  # whether the server is the same
         assert KINDS <= len(network.watches) <= 4 * KINDS
         assert busiest(network.watches) <= KINDS / 2
         for number in range(KINDS):

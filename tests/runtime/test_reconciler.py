@@ -6,7 +6,7 @@ import collections.abc
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -82,6 +82,29 @@ async def test_a_change_is_handled_with_its_differences(bench: Bench, autojump_c
         ),
         (1, 2, (("change", (), 1, 2),)),
     ]
+
+
+async def test_objects_without_the_field_of_a_filtered_handler_are_not_written_to(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen: list[Any] = []
+
+    @on.field("widgets", field="spec.size", labels={"app": "mine"}, registry=bench.registry)
+    async def resized(old: Any, new: Any, **_: Any) -> None:
+        seen.append((old, new))
+
+    created = {**widget(color="red"), "metadata": {"name": "w", "labels": {"app": "mine"}}}
+    async with bench.running():
+        before = await bench.cluster.create(created)
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"color": "blue"}})
+        await settle(1)
+        after = await bench.cluster.get("widgets", "w")
+        assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
+        for size in (1, 2, None):
+            await bench.cluster.patch("widgets", "w", {"spec": {"size": size}})
+            await settle(1)
+    assert seen == [(None, 1), (1, 2), (2, None)]
 
 
 async def test_changes_while_the_operator_is_down_are_handled_when_it_is_back(
@@ -284,6 +307,58 @@ async def test_a_finalizer_goes_when_the_filters_do_not_match_any_more(bench: Be
         await bench.cluster.patch("widgets", "w", {"metadata": {"labels": {"mine": None}}})
         await settle(1)
         assert not (await bench.cluster.get("widgets", "w"))["metadata"].get("finalizers")
+
+
+def reconcile_children(registry: trioperator.OperatorRegistry) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=registry)
+    async def reconcile(**_: Any) -> list[Any]:
+        return []
+
+
+def handle_events(registry: trioperator.OperatorRegistry) -> None:
+    @on.event("widgets", labels={"mine": "yes"}, registry=registry)
+    async def handle(**_: Any) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("add_handlers", [reconcile_children, handle_events])
+async def test_a_finalizer_that_only_an_earlier_version_of_the_operator_needed_blocks_no_deletion(
+    bench: Bench, autojump_clock: MockClock, add_handlers: Callable[[trioperator.OperatorRegistry], None]
+) -> None:
+    @on.delete("widgets", id="delete", registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        raise AssertionError
+
+    async with bench.running():
+        for name in "ab":
+            await bench.cluster.create(widget(name))
+        await settle(1)
+    assert (await bench.cluster.get("widgets", "a"))["metadata"]["finalizers"] == ["trioperator.dev/finalizer"]
+    await bench.cluster.delete("widgets", "a")
+    newer = trioperator.OperatorRegistry()
+    add_handlers(newer)
+    async with bench.running(registry=newer):
+        await settle(1)
+        assert await bench.cluster.find("widgets", "a") is None
+        await bench.cluster.delete("widgets", "b")
+        await settle(1)
+        assert await bench.cluster.find("widgets", "b") is None
+
+
+@pytest.mark.parametrize(("add_handlers", "finalizers"), [(reconcile_children, 0), (handle_events, 1)])
+async def test_a_finalizer_on_objects_that_are_only_looked_at_may_be_that_of_others(
+    bench: Bench,
+    autojump_clock: MockClock,
+    add_handlers: Callable[[trioperator.OperatorRegistry], None],
+    finalizers: int,
+) -> None:
+    manifest = widget()
+    manifest["metadata"]["finalizers"] = ["trioperator.dev/finalizer"]
+    await bench.cluster.create(manifest)
+    add_handlers(bench.registry)
+    async with bench.running():
+        await settle(1)
+    assert len((await bench.cluster.get("widgets", "w"))["metadata"].get("finalizers", [])) == finalizers
 
 
 async def test_an_object_that_comes_to_match_later_is_a_creation(bench: Bench, autojump_clock: MockClock) -> None:

@@ -298,7 +298,7 @@ async def test_other_errors_do_not_list_again(stage: Stage, autojump_clock: Mock
         await settle(200)
         await stage.cluster.create(widget("a"))
         await settle(1)
-    assert len(stage.asked.lists) == 1
+    assert [params["limit"] for _, params in stage.asked.lists] == ["500", "1"]  # the latter only for the version
     assert stage.seen.events == [("ADDED", "a")]
 
 
@@ -360,9 +360,12 @@ async def test_a_kind_without_events_or_bookmarks_is_no_trouble(
         for _ in range(60):
             await settle(60)
             assert reflector.trouble is None
-        assert len(stage.asked.lists) == 1
+        assert [params["limit"] for _, params in stage.asked.lists].count("500") == 1
         if inactivity_timeout is None:
             assert len(stage.asked.watches) <= 12
+            assert len(stage.asked.lists) <= 12  # whether the server is the same
+        else:
+            assert len(stage.asked.lists) == 1
     assert caplog.records == []
 
 
@@ -463,3 +466,28 @@ async def test_a_server_that_says_when_it_is_available_is_not_kept_waiting(
     async with stage.following():
         await settle(300)
         assert all(1 <= gap <= 6.25 for gap in gaps(stage.asked.watches)[-3:])
+
+
+@pytest.mark.parametrize("fault", [None, Fault.stall(), Fault.status(503)])
+async def test_a_reflector_that_is_restarted_lists_again_at_once(
+    stage: Stage, autojump_clock: MockClock, fault: Fault | None
+) -> None:
+    await stage.cluster.create(widget("a"))
+    if fault is not None:
+        stage.plan.add(fault, verb="list", times=1)
+    async with trio.open_nursery() as nursery:
+        info = trioperator.ConnectionInfo(server="http://embedded")
+        async with open_client(lambda: info, settings=stage.settings, transport=stage.asked) as client:
+            reflector = Reflector(client, WIDGETS, stage.seen, settings=stage.settings)
+            nursery.start_soon(reflector.serve)
+            await settle()
+            before = len(stage.asked.lists)
+            reflector.restart(client.selecting({"labelSelector": "a=b"}, forms=(None, None)))
+            await settle()
+            (again,) = stage.asked.lists[before:]
+            assert again[1]["labelSelector"] == "a=b"
+            assert stage.seen.lists[-1] == set()
+            await stage.cluster.create({**widget("b"), "metadata": {"name": "b", "labels": {"a": "b"}}})
+            await settle()
+            assert stage.seen.events[-1] == ("ADDED", "b")
+            nursery.cancel_scope.cancel()

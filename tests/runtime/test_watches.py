@@ -53,10 +53,10 @@ async def test_a_kind_that_is_added_later_is_warned_of_once_and_served_then(
     seen = watch(bench, "later.example.com", "v1", "things")
     async with bench.running():
         await settle(1000)
-        assert len(warnings(caplog, "later.example.com/v1/things")) == 1
+        assert len(warnings(caplog, "The resource later.example.com/v1/things")) == 1
         await bench.cluster.apply(crd("others", "Other"))
         await settle(10)
-        assert len(warnings(caplog, "later.example.com/v1/things")) == 1
+        assert len(warnings(caplog, "The resource later.example.com/v1/things")) == 1
         await bench.cluster.apply(crd("things", "Thing"))
         await settle(10)
         await bench.cluster.create(thing("Thing"))

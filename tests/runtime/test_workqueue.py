@@ -611,7 +611,7 @@ def others() -> list[Any]:
 def machinery(others: list[Any]) -> tuple[ObjectCache, WorkQueue[Any], PendingPatches, Progress]:
     """Return the parts of the only operator: of its caches, the one that has objects."""
     (cache,) = [found for found in find(ObjectCache, others) if len(found)]
-    (queue,) = find(WorkQueue, others)
+    (queue,) = [found for found in find(WorkQueue, others) if found is cache._queue]  # the other one is for indices
     (pending,) = find(PendingPatches, others)
     (progress,) = find(Progress, others)
     return cache, queue, pending, progress
@@ -654,7 +654,7 @@ async def test_idle_objects_have_neither_tasks_nor_bodies(
         cache, queue, pending, progress = machinery(others)
         assert len(cache) == 5001
         for state in cache:
-            kept = [state.body, state.last_object, state.events, state._memo, progress.get(state)]
+            kept = [state.body, state.last_object, state.events, state.remember().memo, progress.get(state)]
             assert kept == [None] * 5
         assert (len(queue), len(pending)) == (0, 0)
         assert progress._last_handled == {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,7 +124,7 @@ class Lease:
         spec = {
             **before,
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self._duration)),
+            "leaseDurationSeconds": math.ceil(self._duration),  # never shorter than the holder takes it for
             "renewTime": now,
             "acquireTime": now if taken else before.get("acquireTime", now),
             "leaseTransitions": count + 1 if taken and before else count,

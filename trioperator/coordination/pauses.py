@@ -22,6 +22,9 @@ class Pauses:
 
     A pause is in order (what is being handled goes on within the grace period), or at once. Writes are allowed until
     the earliest of the deadlines that were set, so that an operator that was suspended writes nothing when it wakes.
+
+    ``paused`` is set by the next pause, ``lost`` by the next one at once. Who begins to handle objects takes hold of
+    both: after a pause, there are new ones, and what has begun before it must still end.
     """
 
     def __init__(self) -> None:
@@ -29,7 +32,8 @@ class Pauses:
         self._deadlines: dict[str, float] = {}
         self._active = trio.Event()
         self._active.set()
-        self._paused = trio.Event()
+        self.paused = trio.Event()
+        self.lost = trio.Event()
         self.at_once = False
         self._reported: str | None = None
 
@@ -47,17 +51,20 @@ class Pauses:
         self._deadlines.pop(owner, None)
         self.at_once = at_once or (self.at_once and bool(self._reasons))
         self._reasons[owner] = reason
+        self.paused.set()
+        if self.at_once:
+            self.lost.set()
         if self._active.is_set():
             self._active = trio.Event()
-            self._paused.set()
 
     def resume(self, owner: str, *, until: float = math.inf) -> None:
         """End the pause of an owner. Writes are allowed until *until*, on Trio's clock, which may be moved again."""
         self._deadlines[owner] = until
         self._reasons.pop(owner, None)
         if not self._reasons and not self._active.is_set():
-            self.at_once = False
-            self._paused = trio.Event()
+            self.paused = trio.Event()
+            if self.at_once:
+                self.at_once, self.lost = False, trio.Event()
             self._active.set()
 
     def check_write(self) -> None:
@@ -82,9 +89,6 @@ class Pauses:
             self._reported = None
 
     async def wait_active(self) -> None:
-        """Wait until there is no reason for a pause."""
-        await self._active.wait()
-
-    async def wait_paused(self) -> None:
-        """Wait until there is a reason for a pause."""
-        await self._paused.wait()
+        """Wait until there is no reason for a pause: also none that has come while this task was waking up."""
+        while self._reasons:
+            await self._active.wait()

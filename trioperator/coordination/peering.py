@@ -20,7 +20,7 @@ from trioperator.clock import wall_now
 from trioperator.coordination.pauses import Pauses
 from trioperator.coordination.peers import Peer, Verdict, judge, parse_peers
 from trioperator.core_tasks import keep
-from trioperator.errors import NotFoundError, TrioperatorError
+from trioperator.errors import ApiError, NotFoundError, TrioperatorError
 from trioperator.kube.client import Client
 from trioperator.kube.watch import RawObject
 from trioperator.logs import get_logger
@@ -34,6 +34,11 @@ GROUPS: Final = ("kopf.dev", "zalando.org")
 
 # Seconds, as a range, by which a record is renewed before it ends (Kopf's).
 _AHEAD: Final = (5.0, 10.0)
+# A record is renewed within this part of its lifetime, or of what is left of it, so that there is time for another
+# attempt; but a request may take so many seconds.
+_PATIENCE, _SECOND_CHANCE, _SHORTEST = 0.25, 0.5, 1.0
+# Seconds by which the operator pauses before its record ends, at most, and as a part of the lifetime.
+_MARGIN, _MARGIN_SHARE = 1.0, 0.1
 # Seconds that removing the record may take when the operator stops.
 _REMOVE_TIMEOUT: Final = 2.0
 # Between attempts to renew a record after errors.
@@ -100,6 +105,7 @@ class Peering:
         self._changed = Pulse()
         self._appeared = Pulse()
         self._written = False
+        self._expires_at = math.inf  # on Trio's clock, if the record was ever written
 
     def __str__(self) -> str:
         where = f" in namespace {self._namespace!r}" if self._namespace else ""
@@ -139,7 +145,7 @@ class Peering:
             self._note_change()
 
     def _forget(self) -> None:
-        self._uid, self._peers, self._written = None, [], False
+        self._uid, self._peers, self._written, self._expires_at = None, [], False, math.inf
         self._note_change()
 
     def _note_change(self) -> None:
@@ -157,11 +163,18 @@ class Peering:
                 if verdict.dead:
                     await self._remove(verdict.dead)
                 wait = (verdict.until - wall_now()).total_seconds() if verdict.until else math.inf
-                with trio.move_on_after(max(0.0, wait)):
+                now = trio.current_time()
+                expires_at = self._expires_at if self._expires_at > now else math.inf
+                with trio.move_on_at(min(now + max(0.0, wait), expires_at)):
                     await self._changed.wait()
 
     def judge(self) -> Verdict:
-        """Pause or resume the operator by what was seen last."""
+        """Pause or resume the operator by what was seen last.
+
+        When the own record has expired, others take the operator for dead, and do not wait until it has paused in
+        order: everything is cancelled at once. Nothing is written from that moment on, also if the process was
+        suspended then.
+        """
         settings = self._settings
         verdict = judge(
             self._peers,
@@ -170,11 +183,14 @@ class Peering:
             now=wall_now(),
             tie_break=settings.tie_break,
         )
+        is_expired = trio.current_time() >= self._expires_at
         reason = f"until the {self} exists" if self._uid is None and settings.mandatory else verdict.reason
+        if reason is None and is_expired:
+            reason = f"until it can show that it is alive in the {self}"
         if reason is None:
-            self._pauses.resume(self._owner)
+            self._pauses.resume(self._owner, until=self._expires_at)
         else:
-            self._pauses.pause(self._owner, reason)
+            self._pauses.pause(self._owner, reason, at_once=is_expired)
         return verdict
 
     async def _remove(self, dead: Collection[str]) -> None:
@@ -191,24 +207,38 @@ class Peering:
             if self._uid is None:
                 await self._appeared.wait()
             try:
-                await self._touch()
+                with trio.fail_after(self._timeout):
+                    await self._touch()
             except NotFoundError:
                 self._forget()
                 continue
-            except TrioperatorError as error:
+            except (TrioperatorError, trio.TooSlowError) as error:
                 failures += 1
-                _logger.warning("The operator cannot show that it is alive in the %s: %s", self, error)
+                self._written = self._written or not isinstance(error, ApiError)  # it may have been
+                why = str(error) or "no response in time"
+                _logger.warning("The operator cannot show that it is alive in the %s: %s", self, why)
             else:
                 failures = 0
-            ahead = max(1.0, self._settings.lifetime - random.uniform(*_AHEAD))
+            lifetime = self._settings.lifetime
+            ahead = max(min(_SHORTEST, lifetime / 2), lifetime - random.uniform(*_AHEAD))
             with trio.move_on_after(min(ahead, _BACKOFF.delay(failures)) if failures else ahead):
                 await self._appeared.wait()
 
+    @property
+    def _timeout(self) -> float:
+        """How many seconds a keep-alive may take: so few that another one can be sent before the record expires."""
+        lifetime, left = self._settings.lifetime, self._expires_at - trio.current_time()
+        return max(_SHORTEST, lifetime * _PATIENCE if left <= 0 else min(lifetime * _PATIENCE, left * _SECOND_CHANCE))
+
     async def _touch(self) -> None:
-        settings = self._settings
+        settings, began = self._settings, trio.current_time()
         peer = Peer(self._identity, settings.priority, settings.lifetime, wall_now())
         await write_record(self._client, self._resource, self._namespace, settings.name, peer)
-        self._written = True
+        if self._uid is None:
+            return  # it is gone meanwhile
+        margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
+        self._written, self._expires_at = True, began + settings.lifetime - margin
+        self._note_change()
         if not settings.stealth:
             _logger.debug("Keep-alive in the %s: ok.", self)
 

@@ -7,6 +7,7 @@ seconds after the replica itself has given up everything. Releasing is in order:
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -77,7 +78,7 @@ class Shards:
         member = Member(
             identity=settings.identity or identity,
             shards=settings.shards,
-            duration=float(round(settings.lease_duration)),
+            duration=float(math.ceil(settings.lease_duration)),
         )
         self._session = Session(
             client,
@@ -114,6 +115,7 @@ class Shards:
         """Release all shards, and acquire no more."""
         self._is_stopping = True
         self._reading.cancel(reason="the operator is stopping or paused")
+        self._release_surplus()  # now, though other shards may be being acquired
         self._changed.set()
 
     # The session.
@@ -231,13 +233,19 @@ class Shards:
         except (TrioperatorError, trio.TooSlowError) as error:
             self._logger.warning("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
             if self._session.identity == identity:
-                term = self._terms[shard] = Term(shard, self._session)
-                term.end()
-                nursery.start_soon(self._give_back, term, lease, name=f"give back shard {shard}")
+                self._begin_to_give_back(lease, shard, nursery)
             return
         if self._session.identity == identity and trio.current_time() < self._session.valid_until:
+            if self._is_stopping:
+                self._begin_to_give_back(lease, shard, nursery)
+                return
             term = self._terms[shard] = Term(shard, self._session)
             nursery.start_soon(self._own, term, lease, name=f"shard {shard}")
+
+    def _begin_to_give_back(self, lease: Lease, shard: int, nursery: trio.Nursery) -> None:
+        term = self._terms[shard] = Term(shard, self._session)
+        term.end()
+        nursery.start_soon(self._give_back, term, lease, name=f"give back shard {shard}")
 
     async def _own(self, term: Term, lease: Lease) -> None:
         """Serve a shard until its term is over, and release it, unless it is lost."""

@@ -36,15 +36,19 @@ from trioperator.crds.declaring import (
     rules,
 )
 from trioperator.crds.definitions import collect_definitions, make_definition
-from trioperator.crds.metadata import IntOrString, ObjectMeta, OwnerRef
+from trioperator.crds.metadata import Condition, ConditionList, IntOrString, ObjectMeta, OwnerRef
 from trioperator.handling.typed import decode, encode
 from trioperator.model.custom_kind import Column, Rule, Scale
+from trioperator.model.quantities import Quantity
 
 __all__ = [
     "Column",
+    "Condition",
+    "ConditionList",
     "IntOrString",
     "ObjectMeta",
     "OwnerRef",
+    "Quantity",
     "Rule",
     "Scale",
     "collect_definitions",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from typing import TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-__all__ = ["IntOrString", "ObjectMeta", "OwnerRef"]
+from trioperator.crds.declaring import format_of, list_map
+
+__all__ = ["Condition", "ConditionList", "IntOrString", "ObjectMeta", "OwnerRef"]
 
 #: An integer, or a string such as ``"25%"`` or the name of a port.
 IntOrString: TypeAlias = int | str
@@ -42,3 +45,36 @@ class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit
     annotations: dict[str, str] = {}
     finalizers: list[str] = []
     owner_references: list[OwnerRef] = []
+
+
+_TYPE: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+_REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+
+
+class Condition(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """Whether something is so for an object, and since when."""
+
+    type: Annotated[str, Meta(max_length=316, pattern=_TYPE)]
+    """What may be so, in CamelCase, such as Ready."""
+
+    status: Literal["True", "False", "Unknown"]
+    """Whether it is so."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=1024, pattern=_REASON)]
+    """Why, as a word in CamelCase for programs."""
+
+    message: Annotated[str, Meta(max_length=32768)]
+    """Why, as a text for people; it may be empty."""
+
+    last_transition_time: datetime.datetime
+    """When the status changed."""
+
+    observed_generation: Annotated[int, Meta(ge=0), format_of("int64")] | None = None
+    """The generation of the object that this is about."""
+
+
+#: Conditions by their types, each of which may have another manager: ``conditions: crds.ConditionList = []``.
+ConditionList: TypeAlias = Annotated[list[Condition], list_map("type")]

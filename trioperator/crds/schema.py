@@ -26,6 +26,8 @@ from trioperator.crds.structural import (
     read_extras,
 )
 from trioperator.errors import ConfigError
+from trioperator.handling.typed import encode_custom
+from trioperator.model.quantities import PATTERN, Quantity
 
 __all__ = ["make_extras", "make_schema"]
 
@@ -135,7 +137,7 @@ def _default_of(field: inspect.Field) -> Schema:
         value = _EMPTY[factory] if factory in _EMPTY else factory() if isinstance(factory, type) else value
     if value is msgspec.NODEFAULT or value is None:
         return {}
-    return {"default": msgspec.to_builtins(value, str_keys=True)}
+    return {"default": msgspec.to_builtins(value, str_keys=True, enc_hook=encode_custom)}
 
 
 def make_extras(cls: type) -> Schema:
@@ -158,6 +160,8 @@ def _convert_scalar(kind: inspect.Type, where: str) -> Schema:
         return make_values(kind.values, where)
     if isinstance(kind, inspect.EnumType):
         return make_values([member.value for member in kind.cls], where) | _describe_enum(kind.cls)
+    if isinstance(kind, inspect.CustomType) and kind.cls is Quantity:
+        return {"pattern": PATTERN, "x-kubernetes-int-or-string": True}
     if type(kind) in _STRINGS:
         return {"type": "string"} | present({"format": _STRINGS[type(kind)]})
     raise ConfigError(f"{where} has a type that the schema of a CRD cannot express: {type(kind).__name__}.")

@@ -8,14 +8,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from trioperator.errors import AdmissionError, PermanentError, TemporaryError
+from trioperator.errors import AdmissionError, PermanentError, TemporaryError, UserCodeError
 from trioperator.handling.cause import INDEX_KWARGS, ObjectCause
 from trioperator.handling.handler import ErrorsMode, ResourceHandler
 from trioperator.handling.outcome import describe
 from trioperator.model.body import Body
 from trioperator.model.diff import diff, reduce_diff
 from trioperator.model.fields import resolve
-from trioperator.model.jsontypes import JsonObject
+from trioperator.model.jsontypes import JsonObject, copy_json
 from trioperator.model.patch import Patch, merge_as_json_patch
 
 __all__ = [
@@ -68,13 +68,14 @@ class AdmissionHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called before an object is stored or deleted, and may deny that or change the object.
 
     Without ``operations`` it is called for all. ``subresource`` is None for the object itself, ``"*"`` for that and all
-    subresources. ``review_timeout`` is in seconds. The other options go to the webhook configuration.
+    subresources. ``persistent=None`` is the default, which depends on the replicas of the operator. ``review_timeout``
+    is in seconds. The other options go to the webhook configuration.
     """
 
     type: WebhookType
     operations: frozenset[str] = frozenset()
     subresource: str | None = None
-    persistent: bool = False
+    persistent: bool | None = None
     side_effects: bool = False
     ignore_failures: bool = False
     review_timeout: int = DEFAULT_TIMEOUT
@@ -116,9 +117,9 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
         kwargs = super()._make_kwargs()
         names = ("operation", "subresource", "dryrun", "userinfo", "headers", "sslpeer", "warnings")
         kwargs.update({name: getattr(self, name) for name in names})
-        kwargs["old"] = None if self.old is None else Body(self.old)
-        kwargs["new"] = None if self.new is None else Body(self.new)
-        kwargs["diff"] = diff(self.old, self.new)
+        kwargs["old"] = None if self.old is None else Body(self.old, private=True)
+        kwargs["new"] = None if self.new is None else Body(self.new, private=True)
+        kwargs["diff"] = diff(copy_json(self.old), copy_json(self.new))
         return kwargs
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
@@ -128,8 +129,8 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
         return {
             **self.kwargs,
             "patch": patch,
-            "old": resolve(self.old or {}, handler.field),
-            "new": resolve(self.new or {}, handler.field),
+            "old": copy_json(resolve(self.old or {}, handler.field)),
+            "new": copy_json(resolve(self.new or {}, handler.field)),
             "diff": reduce_diff(self.kwargs["diff"], handler.field),
             **self.indices,
         }
@@ -183,10 +184,18 @@ def build_response(
     if errors:
         error = min(errors, key=_rank)
         code = error.code if isinstance(error, AdmissionError) else 500
-        response["status"] = {"message": describe(error), "code": code}
+        response["status"] = {"message": _explain(error), "code": code}
     elif patch:
         response |= {"patch": patch.decode("ascii"), "patchType": "JSONPatch"}
     return response
+
+
+def _explain(error: BaseException) -> str:
+    """Return what clients are told: the text of an unexpected error may quote what is not for them."""
+    if isinstance(error, UserCodeError):
+        return f"{error.what} has failed: see the log of the operator."
+    is_meant = isinstance(error, AdmissionError | PermanentError | TemporaryError)
+    return describe(error) if is_meant else "The webhook has failed: see the log of the operator."
 
 
 def _rank(error: BaseException) -> int:

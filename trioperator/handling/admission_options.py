@@ -27,10 +27,10 @@ class ValidateOptions(EventOptions, total=False):
     """Options of ``validate``.
 
     ``operation`` and ``operations`` are those that are reviewed (default: all), ``subresource`` is reviewed in place of
-    the object, or with ``"*"`` besides it. ``persistent`` webhooks outlive the operator. ``side_effects`` declares
-    side effects but in dry runs, ``ignore_failures`` lets writes pass if the handler fails or is unreachable.
-    ``timeout`` is in seconds. ``namespace_selector``, ``match_conditions`` (CEL expressions by their names) and
-    ``match_policy`` are those of Kubernetes.
+    the object, or with ``"*"`` besides it. ``persistent`` webhooks outlive the operator, by default with elections and
+    shards. ``side_effects`` declares side effects but in dry runs, ``ignore_failures`` lets writes pass if the handler
+    fails or is unreachable. ``timeout`` is in seconds. ``namespace_selector``, ``match_conditions`` (CEL expressions by
+    their names) and ``match_policy`` are those of Kubernetes.
     """
 
     operation: Operation | None
@@ -72,7 +72,7 @@ def parse_admission_options(name: str, options: Mapping[str, Any]) -> dict[str, 
     for key in ("persistent", "side_effects", "ignore_failures"):
         if not isinstance(options.get(key), bool | None):
             raise TypeError(f"{name} has {key}={options[key]!r}: it must be True or False.")
-        parsed[key] = bool(options.get(key))
+        parsed[key] = options.get(key) if key == "persistent" else bool(options.get(key))
     timeout = DEFAULT_TIMEOUT if options.get("timeout") is None else options["timeout"]
     if isinstance(timeout, bool) or not isinstance(timeout, int) or not 1 <= timeout <= 30:
         raise ValueError(f"{name} has timeout={timeout!r}: it must be a whole number of seconds from 1 to 30.")

@@ -17,6 +17,7 @@ from trioperator.handling.indexing import Indices
 from trioperator.model.body import Annotations, Body, Labels, Meta, Spec, Status
 from trioperator.model.diff import Diff, diff, reduce_diff
 from trioperator.model.fields import FieldPath, resolve
+from trioperator.model.jsontypes import copy_json
 from trioperator.model.patch import Patch
 from trioperator.model.resource import Resource
 
@@ -89,8 +90,9 @@ class ActivityCause(msgspec.Struct, kw_only=True, eq=False):
 class ObjectCause(msgspec.Struct, kw_only=True, eq=False):
     """Cause that concerns one object.
 
-    ``raw`` is the object as received. ``body`` is the view of it that handlers get; it also shows what earlier handlers
-    of this cause have put into their patches. ``indices`` are keyword arguments too, and take precedence over others.
+    ``raw`` is the object as received. ``body`` is the view of it that handlers get, who cannot change ``raw`` through
+    it, nor through anything else that they get; it also shows what earlier handlers of this cause have put into their
+    patches. ``indices`` are keyword arguments too, and take precedence over others.
     """
 
     resource: Resource
@@ -102,7 +104,7 @@ class ObjectCause(msgspec.Struct, kw_only=True, eq=False):
     _kwargs: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self.body = Body(self.raw)
+        self.body = Body(self.raw, private=True)
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
@@ -142,7 +144,7 @@ class DaemonCause(ObjectCause, kw_only=True, eq=False):
 
 
 class EventCause(ObjectCause, kw_only=True, eq=False):
-    """One watch event. ``type`` is None for objects from the initial list."""
+    """One watch event. ``type`` is None for objects from the initial list. Handlers get ``raw`` itself in ``event``."""
 
     type: str | None
 
@@ -161,6 +163,7 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
     old: Mapping[str, Any] | None
     new: Mapping[str, Any] | None
     _diff: Diff | None = None
+    _copies: tuple[Any, Any, Diff] | None = None
 
     @property
     def diff(self) -> Diff:
@@ -171,15 +174,24 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
 
     def _make_kwargs(self) -> dict[str, Any]:
         kwargs = super()._make_kwargs()
-        kwargs.update(reason=self.reason, old=self.old, new=self.new, diff=self.diff)
+        old, new, difference = self._given()
+        kwargs.update(reason=self.reason, old=old, new=new, diff=difference)
         return kwargs
+
+    def _given(self) -> tuple[Any, Any, Diff]:
+        """Return what handlers get of the change: copies."""
+        if self._copies is None:
+            old, new = copy_json(self.old), copy_json(self.new)
+            self._copies = old, new, diff(old, new)
+        return self._copies
 
     def narrowed_to(self, field: FieldPath | None) -> ChangeCause:
         """Return the cause with ``old``, ``new`` and ``diff`` reduced to a field; ``body`` stays the same."""
         if not field:
             return self
         old, new = resolve(self.old or {}, field), resolve(self.new or {}, field)
-        narrowed = msgspec.structs.replace(self, old=old, new=new, _diff=reduce_diff(self.diff, field), _kwargs=None)
+        change = reduce_diff(self.diff, field)
+        narrowed = msgspec.structs.replace(self, old=old, new=new, _diff=change, _copies=None, _kwargs=None)
         narrowed.body = self.body
         return narrowed
 
@@ -187,12 +199,13 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         """Return the keyword arguments of one handler, reduced to its field if it has one."""
         if not handler.field:
             return super().kwargs_for(handler, patch)
+        old, new, difference = self._given()
         return {
             **self.kwargs,
             "patch": patch,
-            "old": resolve(self.old or {}, handler.field),
-            "new": resolve(self.new or {}, handler.field),
-            "diff": reduce_diff(self.diff, handler.field),
+            "old": resolve(old or {}, handler.field),
+            "new": resolve(new or {}, handler.field),
+            "diff": reduce_diff(difference, handler.field),
             **self.indices,
         }
 

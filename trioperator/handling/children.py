@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
 import math
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -153,20 +155,36 @@ class Mapper(msgspec.Struct, frozen=True, eq=False):
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """What a call of a reconcile handler has returned: the children, or that they stay as they are, and the requeue."""
+    """What a call of a reconcile handler has returned: the children, or that they stay as they are, and the requeue.
+
+    ``silent`` is what it has done in place of saying that there are no children: it is empty if it has said anything.
+    """
 
     children: tuple[Child, ...] = ()
     keep: bool = False
     after: float | None = None
+    silent: str = ""
 
     @classmethod
     def of(cls, result: Any) -> Desired:
         """Collect what a handler has returned. Raises TypeError for what is no child."""
+        if result is None:
+            return cls(silent=_RETURNED_NONE)
         items = list(_flatten(result))
         after = min((item.after for item in items if isinstance(item, Requeue)), default=None)
         wanted = (item for item in items if not isinstance(item, Requeue))
         children = tuple(item if isinstance(item, Child) else Child(item) for item in wanted)
         return cls(children, keep=after is not None and not children, after=after)
+
+
+_RETURNED_NONE: Final = (
+    "has returned None, which does not say what children there are to be. Return a list, [] if there are none; or"
+    " trioperator.Requeue(after=...), to leave them as they are"
+)
+_YIELDED_NOTHING: Final = (
+    "has returned before it has yielded anything, which does not say what children there are to be. Yield [] if"
+    " there are none; or trioperator.Requeue(after=...), to leave them as they are"
+)
 
 
 def _flatten(result: Any) -> Iterator[Any]:
@@ -194,7 +212,7 @@ def collecting(fn: HandlerFn) -> HandlerFn:
 
 def _collecting_async(fn: HandlerFn) -> HandlerFn:
     async def call(**kwargs: Any) -> Desired:
-        return await _collect(fn, kwargs)
+        return await _collect(fn, fn(**kwargs))
 
     return call
 
@@ -204,24 +222,54 @@ def _collecting_sync(fn: HandlerFn) -> HandlerFn:
         try:
             result = fn(**kwargs)
             if inspect.isawaitable(result) or isinstance(result, AsyncIterable):
-                return _collect(lambda: result, {})  # awaited outside of the thread
-            return Desired.of(result)
+                return _collect(fn, result)  # awaited outside of the thread
+            return _desire(fn, list(_drain(result)) if isinstance(result, Generator) else result)
         except Requeue as requeue:
             return Desired.of(requeue)
 
     return call
 
 
-async def _collect(fn: HandlerFn, kwargs: Mapping[str, Any]) -> Desired:
+async def _collect(fn: HandlerFn, result: Any) -> Desired:
     try:
-        result = fn(**kwargs)
         if inspect.isawaitable(result):
             result = await result
         if isinstance(result, AsyncIterable):
             result = [item async for item in result]
-        return Desired.of(result)
+        return _desire(fn, result)
     except Requeue as requeue:
         return Desired.of(requeue)
+
+
+def _drain(generator: Generator[Any, None, Any]) -> Iterator[Any]:
+    """Yield what a generator yields, and what it returns in the end."""
+    result = yield from generator
+    if result is not None:
+        yield result
+
+
+def _desire(fn: HandlerFn, result: Any) -> Desired:
+    if result == [] and _returns_early(unwrap(fn)):
+        return Desired(silent=_YIELDED_NOTHING)
+    return Desired.of(result)
+
+
+@functools.cache
+def _returns_early(fn: Any) -> bool:
+    """Check whether a function is a generator with a return statement, as those with guard clauses have."""
+    if not (inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)):
+        return False
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(fn))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return False  # there is no source to look at
+    nodes = list(ast.iter_child_nodes(definition))
+    for node in nodes:
+        if isinstance(node, ast.Return):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            nodes += ast.iter_child_nodes(node)
+    return False
 
 
 def parse_owned(name: str, owns: Any) -> tuple[Owned, ...]:

@@ -16,7 +16,7 @@ import trio
 from trioperator.clock import wall_now
 from trioperator.model.patch import Patch
 
-__all__ = ["Conditions"]
+__all__ = ["Conditions", "check_type"]
 
 _TYPE: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
@@ -128,9 +128,14 @@ def _follow(before: Mapping[str, Any], condition: Mapping[str, Any]) -> dict[str
     return {**before, **condition, "lastTransitionTime": since}
 
 
-def _check(type: str, status: object, *, reason: str, message: str) -> None:
+def check_type(type: object) -> None:
+    """Raise ValueError for what is no type of a condition."""
     if not isinstance(type, str) or not _TYPE.fullmatch(type):
         raise ValueError(f"A condition has the type {type!r}: it must be a word in CamelCase, such as 'Ready'.")
+
+
+def _check(type: str, status: object, *, reason: str, message: str) -> None:
+    check_type(type)
     if not (status is None or isinstance(status, bool | str)) or status not in _STATUSES:
         raise ValueError(f"{type} has the status {status!r}: it must be True, False or 'Unknown'.")
     if not isinstance(reason, str) or not _REASON.fullmatch(reason) or len(reason) > _MAX_REASON:

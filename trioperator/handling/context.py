@@ -1,4 +1,4 @@
-"""Context variables for helpers that are called in handlers: the current cause, and the recorder of events.
+"""Context variables for helpers: the current cause and the recorder of events in handlers, and what is being loaded.
 
 The context of a sync handler is copied to its thread.
 """
@@ -13,7 +13,7 @@ from trioperator.logs.context import current_cause as logged_cause
 from trioperator.model.body import Body
 from trioperator.settings.posting import PostingSettings
 
-__all__ = ["HasBody", "Recorder", "current_body", "current_cause", "current_recorder"]
+__all__ = ["HasBody", "Recorder", "current_body", "current_cause", "current_recorder", "loaded_source"]
 
 
 class HasBody(Protocol):
@@ -61,3 +61,6 @@ class Recorder(Protocol):
 
 #: The recorder of the operator whose code runs.
 current_recorder: Final[contextvars.ContextVar[Recorder]] = contextvars.ContextVar("trioperator-recorder")
+
+#: The file or module that is being loaded for its handlers; None at all other times.
+loaded_source: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("trioperator-loaded", default=None)

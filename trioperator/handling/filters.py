@@ -9,18 +9,20 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from trioperator.handling import guard
-from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler, signature_of
+from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler, TimerHandler, signature_of
 from trioperator.handling.typed import wants_types
 from trioperator.model.fields import resolve
+from trioperator.model.jsontypes import copy_json
 
 __all__ = [
     "ABSENT",
     "PRESENT",
     "Filterable",
     "MetaFilterToken",
+    "OldObject",
     "all_",
     "any_",
     "call_with",
@@ -51,6 +53,13 @@ class Filterable(Protocol):
     def raw(self) -> Mapping[str, Any]: ...
     @property
     def kwargs(self) -> Mapping[str, Any]: ...
+
+
+class OldObject(NamedTuple):
+    """The object before a write, to match filters with. Callbacks get the arguments of the write."""
+
+    raw: Mapping[str, Any]
+    kwargs: Mapping[str, Any]
 
 
 Callback = Callable[..., bool]
@@ -122,6 +131,8 @@ def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
         wanted += [("old", handler.old), ("new", handler.new)]
     if isinstance(handler, SpawningHandler):
         wanted.append(("initial_delay", handler.initial_delay))
+    if isinstance(handler, TimerHandler):
+        wanted += [("interval", handler.interval_of), ("cron", handler.cron_of)]
     for option, value in wanted:
         yield from ((option, fn) for fn in _parts(value))
 
@@ -189,7 +200,7 @@ def _match_value(wanted: Any, value: Any, cause: Filterable) -> bool:
     if wanted is ABSENT:
         return value is None
     if callable(wanted):
-        return _call(wanted, (value,), cause.kwargs)
+        return _call(wanted, (copy_json(value) if isinstance(value, dict | list) else value,), cause.kwargs)
     return bool(wanted == value)
 
 
@@ -200,6 +211,8 @@ def _match_field(handler: ResourceHandler, cause: Filterable, *, change: bool) -
     old, new = _old_and_new(handler.field, cause)
     if not handler.needs_change:
         return _match_value(_expected(handler), new, cause)
+    if old is None and new is None and _is_filtered_field_handler(handler):
+        return False  # of a field that is added later, it is told as of one in a new object
     if handler.old is not None or handler.new is not None:
         return not change or (
             old != new
@@ -211,6 +224,12 @@ def _match_field(handler: ResourceHandler, cause: Filterable, *, change: bool) -
     return (not change or old != new) and (
         _match_value(handler.value, new, cause) or _match_value(handler.value, old, cause)
     )
+
+
+def _is_filtered_field_handler(handler: ChangeHandler) -> bool:
+    """Return whether this is an ``on.field`` with other filters: one without keeps all objects in scope, as in Kopf."""
+    is_plain = (handler.value, handler.old, handler.new) == (None, None, None)
+    return handler.reason is None and is_plain and bool(handler.labels or handler.annotations or handler.when)
 
 
 def _expected(handler: ResourceHandler) -> Any:

@@ -11,9 +11,9 @@ import types
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from trioperator.errors import UserCodeError
+from trioperator.errors import TrioperatorError, UserCodeError
 
-__all__ = ["call", "guarded", "name_of", "package_of", "trim", "unguarded"]
+__all__ = ["call", "guarded", "name_of", "package_of", "trim", "trim_error", "unguarded"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +49,26 @@ def trim(traceback: types.TracebackType | None) -> types.TracebackType | None:
     while rest is not None and package_of(rest) in _FRAMEWORK_PACKAGES:
         rest = rest.tb_next
     return traceback if rest is None else rest  # without the user's frames, the call itself has failed
+
+
+def trim_error(error: BaseException) -> types.TracebackType | None:
+    """Return the traceback of an error that a handler has raised, from its first frame on.
+
+    Of the framework's own errors, it ends where the user's code has called the framework: the message says what was
+    wrong, and how the framework has found that out does not matter.
+    """
+    traceback = trim(error.__traceback__)
+    if not isinstance(error, TrioperatorError):
+        return traceback
+    entries: list[types.TracebackType] = []
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    users = [number for number, entry in enumerate(entries) if package_of(entry) not in _FRAMEWORK_PACKAGES]
+    shown = None
+    for entry in reversed(entries[: users[-1] + 1] if users else entries):
+        shown = types.TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shown
 
 
 def name_of(what: str, subject: object) -> str:

@@ -5,11 +5,11 @@ Frozen data, created by the decorators of :mod:`trioperator.on`. Nothing here ca
 
 from __future__ import annotations
 
-import difflib
+import datetime
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,6 +18,8 @@ from trioperator.errors import ConfigError
 from trioperator.handling.schedule import Schedule
 from trioperator.model.fields import FieldPath
 from trioperator.model.resource import Selector
+from trioperator.model.rights import Rule
+from trioperator.model.similar_names import suggest
 
 __all__ = [
     "Activity",
@@ -42,7 +44,6 @@ __all__ = [
     "derive_id",
     "is_async",
     "signature_of",
-    "suggest",
     "unwrap",
 ]
 
@@ -181,12 +182,13 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Base class of handlers: a function, and the options that all kinds of handlers have.
 
     ``timeout`` and ``backoff`` are in seconds, ``retries`` is a number of attempts. None means no limit, or the
-    default.
+    default. ``rights`` are what the function's own requests need.
     """
 
     fn: HandlerFn
     id: HandlerId
     param: Any = None
+    rights: tuple[Rule, ...] = ()
     errors: ErrorsMode | None = None
     timeout: float | None = None
     retries: int | None = None
@@ -323,16 +325,25 @@ class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called repeatedly for an object.
 
     ``interval`` is in seconds from the end of a call to the next one, or with ``sharp`` from start to start. ``idle``
-    is for how long the object must be unchanged. ``schedule`` replaces both.
+    is for how long the object must be unchanged. ``schedule`` replaces both. ``interval_of`` and ``cron_of`` are
+    functions of the object in place of these, the latter with a ``timezone``.
     """
 
     interval: float | None = None
     sharp: bool = False
     idle: float | None = None
     schedule: Schedule | None = None
+    interval_of: Callable[..., float | None] | None = None
+    cron_of: Callable[..., str | None] | None = None
+    timezone: datetime.tzinfo | None = None
 
     def __str__(self) -> str:
         return f"Timer {self.id!r}"
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it depends on the object when it is due."""
+        return self.interval_of is not None or self.cron_of is not None
 
     @property
     def is_routine(self) -> bool:
@@ -350,11 +361,11 @@ def check_signature(handler: Handler, known: frozenset[str]) -> None:
 def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozenset[str]) -> None:
     """Check that a callback of the handler can be called with the *known* keyword arguments.
 
-    All callbacks except ``when=``, ``watches=`` and ``initial_delay=`` get the value as their first, positional
-    argument. Raises SignatureError.
+    Those of filters except ``when=`` get the value as their first, positional argument. Raises SignatureError.
     """
-    signature = signature_of(fn, skip=0 if option in ("when", "watches", "initial_delay") else 1)
-    title = "The function" if option in ("watches", "initial_delay") else "The filter"
+    is_filter = option not in ("watches", "initial_delay", "interval", "cron")
+    signature = signature_of(fn, skip=1 if is_filter and option != "when" else 0)
+    title = "The filter" if is_filter else "The function"
     _check_required(f"{title} {option}= of {handler}", fn, signature, known)
 
 
@@ -363,12 +374,6 @@ def _check_required(title: str, fn: HandlerFn, signature: Signature, known: froz
     if unknown:
         available = f"Available arguments: {', '.join(sorted(known))}."
         raise SignatureError(title, f"requires arguments that do not exist: {suggest(unknown, known)}. {available}", fn)
-
-
-def suggest(unknown: Collection[str], known: Collection[str]) -> str:
-    """Return a list of the unknown names, each with the known name that is most similar to it, if any is."""
-    found = {name: difflib.get_close_matches(name, sorted(known), n=1) for name in sorted(unknown)}
-    return ", ".join(f"{name} (did you mean {near[0]}?)" if near else name for name, near in found.items())
 
 
 def check_function(title: str, fn: object, *, generator: bool = False) -> None:

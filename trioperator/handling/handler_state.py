@@ -32,7 +32,7 @@ MAX_ID: Final = 1024
 
 
 class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of one handler with a cause.
+    """Progress of one handler with a cause. Its times are steady in memory, and wall times in stored records.
 
     ``retries`` is the number of attempts made. ``delayed`` is when the next attempt is due, None if it is due now.
     ``subrefs`` are the ids of all sub-handlers, nested ones included.
@@ -91,6 +91,14 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
             message=message if isinstance(message, str) else None,
             subrefs=tuple(sorted({ref for ref in subrefs if isinstance(ref, str) and len(ref) <= MAX_ID})),
         )
+
+    def shift(self, seconds: float) -> HandlerState:
+        """Return the state with all times moved by so many seconds: by those between two clocks."""
+        if not seconds:
+            return self
+        times = {"started": self.started, "stopped": self.stopped, "delayed": self.delayed}
+        moved = {name: add_seconds(time, seconds) for name, time in times.items() if time is not None}
+        return msgspec.structs.replace(self, **moved)
 
     def with_subrefs(self, ids: Iterable[str]) -> HandlerState:
         """Return the state with the ids of further sub-handlers."""

@@ -7,12 +7,20 @@ one value in a store. Lookups take constant time, updates constant time for each
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with default=, which typing has since Python 3.13
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 __all__ = ["Index", "Indices", "Store", "discard", "owners", "replace"]
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Store(Collection[V]):

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import measure_wall_shift, steady_now, wall_now
 from trioperator.errors import (
+    HandlerRetriesError,
     HandlerTimeoutError,
     PausedError,
     PermanentError,
@@ -26,10 +27,12 @@ from trioperator.errors import (
     UnfinishedSubhandlersError,
     UserCodeError,
 )
+from trioperator.handling.admission import AdmissionHandler
 from trioperator.handling.asyncio_advice import asyncio_advice
 from trioperator.handling.cause import attempt_kwargs
-from trioperator.handling.guard import trim
-from trioperator.handling.handler import ActivityHandler, Handler
+from trioperator.handling.guard import trim_error
+from trioperator.handling.handler import Activity, ActivityHandler, Handler
+from trioperator.handling.handler_state import add_seconds
 from trioperator.handling.interruption import InterruptedAttempt, Interruption
 from trioperator.handling.outcome import (
     Outcome,
@@ -43,7 +46,7 @@ from trioperator.handling.storable import check_storable
 from trioperator.handling.thread_limiter import ThreadLimiter, ThreadSlot
 from trioperator.logs import describe_ref
 from trioperator.model.patch import Patch
-from trioperator.threads import run_in_joined_thread, run_in_nursery_thread, run_in_thread
+from trioperator.threads import Calls, current_calls, run_in_joined_thread, run_in_nursery_thread, run_in_thread
 
 if TYPE_CHECKING:
     from trioperator.logs import Logger
@@ -52,16 +55,19 @@ __all__ = ["Attempt", "Clients", "Invoker", "RunningCall"]
 
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
+# Errors that another attempt meets again: somebody has to change the code.
+_PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
-    """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``.
+    """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``, in steady time.
 
     ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
     this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
     be retried. Where threads are scarce, attempts of one ``flow`` take turns with those of others. ``backoff`` replaces
-    the default delay after errors, in seconds.
+    the default delay after errors, in seconds. ``reports_success`` is false where the caller has more to do;
+    ``is_news`` says of an error whether to log it as one.
     """
 
     retry: int
@@ -72,6 +78,8 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     nursery: trio.Nursery | None = None
     flow: Hashable = None
     backoff: float | None = None
+    reports_success: bool = True
+    is_news: Callable[[BaseException, Outcome], bool] | None = None
 
 
 class RunningCall(msgspec.Struct, frozen=True, eq=False):
@@ -146,13 +154,13 @@ class Invoker:
         interruptions and other cancellation within the attempt's nursery: then the thread is waited for, and its
         outcome counts unless it was cancelled.
         """
-        now = wall_now()
+        now = steady_now()
         runtime = (now - attempt.started).total_seconds()
         refused = self._refuse(handler, attempt, runtime=runtime, logger=logger)
         if refused is not None:
             return refused
         logger.debug("%s is invoked.", handler)
-        own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=attempt.started, now=now)
+        own = _build_kwargs(handler, attempt, now)
         if self.clients is not None:
             own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
         kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
@@ -172,8 +180,8 @@ class Invoker:
             del self.running[attempt]
             if self._blocking:
                 self._blocking.pop(attempt, None)
-        log = logger.debug if handler.is_routine and not attempt.retry else logger.info
-        log("%s succeeded.", handler)
+        is_loud = attempt.reports_success and not (handler.is_routine and not attempt.retry)
+        (logger.info if is_loud else logger.debug)("%s succeeded.", handler)
         return Outcome(final=True, result=result)
 
     def _refuse(self, handler: Handler, attempt: Attempt, *, runtime: float, logger: Logger) -> Outcome | None:
@@ -205,10 +213,16 @@ class Invoker:
             if cancelled is None:
                 return None
             raise cancelled from None
-        runtime = (wall_now() - attempt.started).total_seconds()
+        if self._fence is not None and isinstance(error, PausedError):
+            logger.info("%s is interrupted: %s.", handler, error)
+            return Outcome(final=False, interrupted=True)
+        runtime = (steady_now() - attempt.started).total_seconds()
         backoff = self._backoff if attempt.backoff is None else attempt.backoff
         outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
-        _report(handler, error, outcome, logger)
+        if attempt.is_news is None or attempt.is_news(error, outcome):
+            _report(handler, error, outcome, logger)
+        else:
+            logger.debug("%s has failed again: %s", handler, describe_with_type(error))
         return outcome
 
     async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float, attempt: Attempt) -> Any:
@@ -232,10 +246,10 @@ class Invoker:
 
     async def _call_in_thread(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt) -> Any:
         # In a tuple: Trio rejects coroutines from threads, and sync functions that wrap async ones return them.
-        threads: list[None] = []
+        threads: list[Calls | None] = []
 
         def call() -> tuple[Any]:
-            threads.append(None)
+            threads.append(current_calls())
             try:
                 return (handler.fn(**kwargs),)
             finally:
@@ -248,7 +262,7 @@ class Invoker:
                 return result
             return await self._call_in_awaited_thread(call, attempt, limiter)
         except trio.Cancelled:
-            if threads:
+            if threads and not (threads[0] is not None and threads[0].is_pending):  # else it ends by itself
                 logger = self.running[attempt].logger
                 logger.warning("%s is still running in a thread, which is abandoned.", handler)
             raise
@@ -269,6 +283,14 @@ class Invoker:
         if returned is None:
             raise InterruptedAttempt
         return returned[0]
+
+
+def _build_kwargs(handler: Handler, attempt: Attempt, now: datetime.datetime) -> dict[str, Any]:
+    """Return the arguments that are of the attempt itself, with wall times; *now* is steady."""
+    wall, started = wall_now(), attempt.started
+    if shift := measure_wall_shift(wall, now):
+        started = add_seconds(started, shift)
+    return attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, now=wall)
 
 
 def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
@@ -326,10 +348,15 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 
 def _classify_error(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
-    """Return the outcome of an attempt. Activities that use asyncio fail at once: the operator would never start."""
+    """Return the outcome of an attempt. Activities that use asyncio fail at once: the operator would never start.
+
+    So do startup handlers with errors of the programmer, unless they say otherwise by ``errors=``.
+    """
     outcome = classify_error(handler, error, retry=retry, runtime=runtime, backoff=backoff)
     if outcome.final or not isinstance(handler, ActivityHandler):
         return outcome
+    if handler.activity is Activity.STARTUP and handler.errors is None and isinstance(error, _PROGRAMMING_ERRORS):
+        return Outcome(final=True, error=error)
     advice = asyncio_advice(error)
     if not advice:
         return outcome
@@ -338,9 +365,19 @@ def _classify_error(handler: Handler, error: BaseException, *, retry: int, runti
     return Outcome(final=True, error=refused)
 
 
+def _is_denial(error: BaseException) -> bool:
+    """Check whether an error of an admission handler is its verdict, rather than a failure."""
+    is_failure = isinstance(error, HandlerTimeoutError | HandlerRetriesError)
+    return isinstance(error, PermanentError | TemporaryError) and not is_failure
+
+
 def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
     if outcome.awaits_subhandlers:
         logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
+        return
+    if isinstance(handler, AdmissionHandler) and _is_denial(error):
+        # It is what the handler is for, and who wrote is told. The object has no such event, and may not even exist.
+        logger.bind(k8s_skip=True).info("%s has denied the write: %s", handler, describe(error))
         return
     if isinstance(error, TemporaryError) and not outcome.final:
         when = describe_delay(outcome.delay)
@@ -356,7 +393,7 @@ def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Lo
     else:
         fate = "will stop now"
     shown = (error.__cause__ if isinstance(error, UserCodeError) else None) or error  # a filter of a sub-handler
-    shown.__traceback__ = trim(shown.__traceback__)
+    shown.__traceback__ = trim_error(shown)
     logger.error("%s failed with an exception and %s: %s", handler, fate, describe_with_type(error), exc_info=shown)
     advice = asyncio_advice(error)
     if advice:

@@ -16,12 +16,14 @@ from trioperator.handling.cause import ACTIVITY_KWARGS, CHANGE_KWARGS, DAEMON_KW
 from trioperator.handling.children import Owned
 from trioperator.handling.conversion import CONVERSION_KWARGS
 from trioperator.handling.filters import MetaFilterToken
-from trioperator.handling.handler import ErrorsMode, is_async, suggest
+from trioperator.handling.handler import ErrorsMode, is_async
 from trioperator.handling.registry import OperatorRegistry
-from trioperator.handling.schedule import parse_schedule
+from trioperator.handling.schedule import parse_schedule, parse_timezone
 from trioperator.model.custom_kind import find_kind
 from trioperator.model.fields import FieldPath, FieldSpec, parse_field
 from trioperator.model.resource import Selector
+from trioperator.model.rights import Rule, parse_rule
+from trioperator.model.similar_names import suggest
 
 __all__ = [
     "ActivityOptions",
@@ -59,12 +61,14 @@ class IdentityOptions(TypedDict, total=False):
     """Options of every decorator.
 
     ``id`` is the name of the handler in logs and stored progress (default: the function's qualified name). ``param`` is
-    passed to the function. ``registry`` gets the handler in place of the default registry.
+    passed to the function. ``registry`` gets the handler in place of the default registry. ``rights`` are what the
+    requests of the function need, as verbs and kinds: ``"create,patch:jobs.batch"``, or a pair of verbs and a class.
     """
 
     id: str | None
     param: Any
     registry: OperatorRegistry | None
+    rights: Iterable[str | tuple[str, type]] | None
 
 
 class RetryOptions(TypedDict, total=False):
@@ -177,13 +181,13 @@ class TimerOptions(SpawningOptions, total=False):
 
     ``interval`` is the time from the end of a call to the next one, with ``sharp=True`` from start to start. ``idle``
     is for how long the object must be unchanged before a call. ``cron`` is a cron expression in place of these, in the
-    time zone ``timezone`` (default: UTC).
+    time zone ``timezone`` (default: UTC). ``interval`` and ``cron`` can be functions, which return None for no calls.
     """
 
-    interval: float | None
+    interval: float | Callable[..., float | None] | None
     sharp: bool | None
     idle: float | None
-    cron: str | None
+    cron: str | Callable[..., str | None] | None
     timezone: str | datetime.tzinfo | None
 
 
@@ -191,12 +195,14 @@ class ReconcileOptions(ChangeOptions, total=False):
     """Options of ``reconcile``.
 
     ``owns`` are the kinds of children, ``watches`` the kinds of other objects, with functions from one of these to the
-    objects that are to be reconciled. ``resync`` is the longest time between two calls, in seconds.
+    objects that are to be reconciled. ``resync`` is the longest time between two calls, in seconds. ``condition`` is
+    the type of a condition that says whether the children are applied.
     """
 
     owns: Iterable[str | tuple[str, ...] | type | Owned] | None
     watches: Mapping[str | tuple[str, ...] | type, Callable[..., Any]] | None
     resync: float | None
+    condition: str | None
 
 
 class RegisterOptions(RetryOptions, total=False):
@@ -219,13 +225,37 @@ class SubhandlerOptions(RegisterOptions, total=False):
 
 
 def check_options(name: str, options: Mapping[str, Any], known: type) -> Mapping[str, Any]:
-    """Return the options; raise TypeError if any is not in the TypedDict *known*."""
+    """Return the options, with the ``rights`` parsed; raise TypeError if any is not in the TypedDict *known*."""
     unknown = sorted(set(options) - set(known.__annotations__))
     if unknown:
         available = ", ".join(sorted(known.__annotations__))
         wrong = suggest(unknown, known.__annotations__)
         raise TypeError(f"{name} has no option {wrong}. Available options: {available}.")
-    return options
+    return {**options, "rights": _parse_rights(name, options["rights"])} if "rights" in options else options
+
+
+def _parse_rights(name: str, rights: Any) -> tuple[Rule, ...]:
+    """Return rights as rules. Raises TypeError and ValueError."""
+    if rights is None:
+        return ()
+    if isinstance(rights, str | Mapping) or not isinstance(rights, Iterable):
+        raise TypeError(f"{name} has rights={rights!r}: it must be a list such as ['create,patch:jobs.batch'].")
+    return tuple(rule for right in rights for rule in _parse_right(name, right))
+
+
+def _parse_right(name: str, right: Any) -> Iterable[Rule]:
+    text = right
+    if isinstance(right, tuple) and len(right) == 2 and (info := find_kind(right[1])) is not None:
+        text = f"{right[0]}:{info.plural}.{info.group}"
+    if not isinstance(text, str):
+        raise TypeError(
+            f"{name} has {right!r} in rights=: a right is 'create,patch:jobs.batch', or ('create,patch', Job) with a"
+            " class of crds.kind()."
+        )
+    try:
+        return parse_rule(text)
+    except ValueError as error:
+        raise ValueError(f"{name} has {right!r} in rights=: {error}.") from None
 
 
 def parse_retry_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,16 +413,26 @@ def parse_durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[s
 
 def parse_timer_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Validate and return the options that say when a timer is due."""
-    times = parse_durations(name, options, "interval", "idle")
-    cron = options.get("cron")
-    if cron is not None:
+    for key in ("interval", "cron"):
+        check_not_async(name, key, options.get(key))
+    is_function = callable(options.get("interval"))
+    times = parse_durations(name, options, *(("idle",) if is_function else ("interval", "idle")))
+    if is_function:
+        times["interval_of"] = options["interval"]
+    if options.get("cron") is not None:
         if times or options.get("sharp"):
             raise TypeError(f"{name} has cron=... together with interval, sharp or idle: use one or the other.")
-        if not isinstance(cron, str):
-            raise TypeError(f"{name} has cron={cron!r}: it must be a string such as '*/5 * * * *'.")
-        times["schedule"] = parse_schedule(cron, options.get("timezone"))
+        times |= _parse_cron(name, options["cron"], options.get("timezone"))
     elif options.get("timezone") is not None:
         raise TypeError(f"{name} has timezone=... without cron=....")
-    if options.get("sharp") and "interval" not in times:
+    if options.get("sharp") and not times.keys() & {"interval", "interval_of"}:
         raise TypeError(f"{name} has sharp=True without interval=....")
     return {**times, "sharp": bool(options.get("sharp"))}
+
+
+def _parse_cron(name: str, cron: Any, timezone: Any) -> dict[str, Any]:
+    if callable(cron):
+        return {"cron_of": cron, "timezone": parse_timezone(timezone)}
+    if not isinstance(cron, str):
+        raise TypeError(f"{name} has cron={cron!r}: it must be a string such as '*/5 * * * *', or a function.")
+    return {"schedule": parse_schedule(cron, timezone)}

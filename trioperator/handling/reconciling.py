@@ -15,19 +15,21 @@ from trioperator.model.patch import Patch
 
 __all__ = ["OWN_KWARGS", "RECONCILE_KWARGS", "ReconcileCause", "ReconcileHandler"]
 
-OWN_KWARGS: Final = frozenset({"children", "conditions"})  # for handlers, not for their filters
+OWN_KWARGS: Final = frozenset({"children", "conditions", "last_error"})  # for handlers, not for their filters
 RECONCILE_KWARGS: Final = INDEX_KWARGS | OWN_KWARGS
 
 
 class ReconcileHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that returns the desired children of an object, and is called whenever anything about that may differ.
 
-    ``resync`` is the longest time between two calls, in seconds.
+    ``resync`` is the longest time between two calls, in seconds. ``condition`` is the type of the condition that says
+    whether the children are what it has returned.
     """
 
     owns: tuple[Owned, ...] = ()
     mappers: tuple[Mapper, ...] = ()
     resync: float | None = None
+    condition: str | None = None
 
     @property
     def is_routine(self) -> bool:

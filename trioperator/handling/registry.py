@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from trioperator.errors import ConfigError, UserCodeError
-from trioperator.handling.admission import ADMISSION_KWARGS, AdmissionCause, AdmissionHandler, reviews
+from trioperator.handling.admission import ADMISSION_KWARGS, AdmissionCause, AdmissionHandler, WebhookType, reviews
 from trioperator.handling.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
@@ -26,7 +26,7 @@ from trioperator.handling.cause import (
     ObjectCause,
 )
 from trioperator.handling.conversion import CONVERSION_KWARGS, ConversionHandler
-from trioperator.handling.filters import callbacks, check_untyped, field_paths, matches, prematches
+from trioperator.handling.filters import OldObject, callbacks, check_untyped, field_paths, matches, prematches
 from trioperator.handling.handler import (
     Activity,
     ActivityHandler,
@@ -70,7 +70,8 @@ H = TypeVar("H", bound=Handler)
 class KindHandlers(msgspec.Struct, frozen=True):
     """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers.
 
-    If they ``keep_objects``, the newest state of each object has to be kept for them.
+    If they ``keep_objects``, the newest state of each object has to be kept for them. If any ``looks_up_own``, it takes
+    an index of the kind as an argument.
     """
 
     indices: tuple[IndexHandler, ...] = ()
@@ -82,6 +83,7 @@ class KindHandlers(msgspec.Struct, frozen=True):
     optional_deletes: tuple[ChangeHandler, ...] = ()
     reconciles: tuple[ReconcileHandler, ...] = ()
     keep_objects: bool = False
+    looks_up_own: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.indices or self.events or self.changes or self.spawning or self.reconciles)
@@ -93,8 +95,13 @@ class KindHandlers(msgspec.Struct, frozen=True):
 
     @property
     def needs_own_writes(self) -> bool:
-        """Whether any handler gets the watch events of the operator's own writes."""
-        return bool(self.indices or self.events)
+        """Whether any handler of the reconciler gets the watch events of own writes."""
+        return bool(self.events) or self.looks_up_own
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether anything is done with the newest state of objects, after their watch events."""
+        return bool(self.changes or self.spawning or self.reconciles)
 
     @property
     def is_index_only(self) -> bool:
@@ -108,8 +115,9 @@ class KindHandlers(msgspec.Struct, frozen=True):
         changes = tuple(h for h in handlers if isinstance(h, ChangeHandler))
         optional_deletes = tuple(h for h in changes if h.is_optional_delete)
         reconciles = tuple(h for h in handlers if isinstance(h, ReconcileHandler))
+        indices = tuple(h for h in handlers if isinstance(h, IndexHandler))
         return cls(
-            indices=tuple(h for h in handlers if isinstance(h, IndexHandler)),
+            indices=indices,
             events=tuple(h for h in handlers if isinstance(h, EventHandler)),
             changes=changes,
             spawning=tuple(h for h in handlers if isinstance(h, SpawningHandler)),
@@ -118,6 +126,7 @@ class KindHandlers(msgspec.Struct, frozen=True):
             optional_deletes=optional_deletes,
             reconciles=reconciles,
             keep_objects=bool(optional_deletes or reconciles),
+            looks_up_own=_declares_any((*changes, *reconciles), frozenset(h.id for h in indices)),
         )
 
 
@@ -240,16 +249,14 @@ def _available_kwargs(handler: Handler) -> frozenset[str]:
 
 def declares_any(handlers: KindHandlers, names: frozenset[str]) -> bool:
     """Return whether a handler of objects, or one of its filters, declares any of these arguments by name."""
-    users: tuple[ResourceHandler, ...] = (
-        *handlers.events,
-        *handlers.changes,
-        *handlers.spawning,
-        *handlers.reconciles,
-    )
+    return _declares_any((*handlers.events, *handlers.changes, *handlers.spawning, *handlers.reconciles), names)
+
+
+def _declares_any(handlers: Iterable[ResourceHandler], names: frozenset[str]) -> bool:
     return any(
         not names.isdisjoint(handler.signature.names)
         or any(not names.isdisjoint(signature_of(fn).names) for _, fn in callbacks(handler))
-        for handler in users
+        for handler in handlers
     )
 
 
@@ -280,8 +287,23 @@ def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tup
 def select_admission_handlers(
     handlers: Iterable[AdmissionHandler], cause: AdmissionCause
 ) -> tuple[AdmissionHandler, ...]:
-    """Return those of *handlers* that review a write, each function once for an id. Raises UserCodeError."""
-    return _deduplicated(h for h in handlers if reviews(h, cause.operation, cause.subresource) and matches(h, cause))
+    """Return those of *handlers* that review a write, each function once for an id. Raises UserCodeError.
+
+    A validating handler also reviews an update by which the object stops to match its filters, as API servers call a
+    webhook if the old or the new object matches its selector: the update must not be a way around it.
+    """
+    return _deduplicated(
+        h
+        for h in handlers
+        if reviews(h, cause.operation, cause.subresource)
+        and (matches(h, cause) or (h.type is WebhookType.VALIDATING and _matched_before(h, cause)))
+    )
+
+
+def _matched_before(handler: AdmissionHandler, cause: AdmissionCause) -> bool:
+    if cause.operation != "UPDATE" or cause.old is None:
+        return False
+    return matches(handler, OldObject(cause.old, cause.kwargs))
 
 
 def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeHandler, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Schedule", "parse_schedule"]
+__all__ = ["Schedule", "parse_schedule", "parse_timezone"]
 
 # The same macros as in Kubernetes' CronJobs.
 _NAMED: Final[Mapping[str, str]] = {
@@ -48,7 +48,7 @@ def parse_schedule(expression: str, timezone: str | datetime.tzinfo | None = Non
     """
     from cronsim import CronSimError
 
-    schedule = Schedule(_NAMED.get(expression.strip().lower(), expression), _parse_timezone(timezone))
+    schedule = Schedule(_NAMED.get(expression.strip().lower(), expression), parse_timezone(timezone))
     try:
         upcoming = schedule.next_after(datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC))
     except CronSimError as error:
@@ -58,7 +58,8 @@ def parse_schedule(expression: str, timezone: str | datetime.tzinfo | None = Non
     return schedule
 
 
-def _parse_timezone(timezone: str | datetime.tzinfo | None) -> datetime.tzinfo:
+def parse_timezone(timezone: str | datetime.tzinfo | None) -> datetime.tzinfo:
+    """Return a time zone by its name; UTC for None. Raises ValueError for an unknown one, TypeError for other types."""
     if timezone is None:
         return datetime.UTC
     if isinstance(timezone, datetime.tzinfo):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 from typing import Any
 
 import trio
+
+from trioperator.threads import call_trio
 
 __all__ = ["AsyncDaemonStopped", "DaemonStopped", "DaemonStoppingReason", "Stopper", "SyncDaemonStopped"]
 
@@ -106,7 +109,7 @@ class SyncDaemonStopped(DaemonStopped):
         """
         if self._reason is None:
             try:
-                trio.from_thread.run(self._wait, timeout)
+                call_trio(functools.partial(self._wait, timeout))
             except trio.RunFinishedError:
                 pass
             except RuntimeError:  # a thread that the function itself has started

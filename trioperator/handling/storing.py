@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-import trio
-
 from trioperator.handling.storable import check_storable
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch
+from trioperator.threads import call_trio
 
 __all__ = ["AsyncPatch", "StorablePatch", "Store", "SyncPatch", "make_patch"]
 
@@ -54,7 +53,7 @@ class SyncPatch(StorablePatch):
 
     def store(self) -> Body:
         """Store the changes at once, and return the object's new body. See :meth:`Patch.store`."""
-        return trio.from_thread.run(self._store_now)
+        return call_trio(self._store_now)
 
 
 def make_patch(store: Store, *, is_async: bool) -> StorablePatch:

@@ -19,8 +19,9 @@ from trioperator.errors import AdmissionError
 from trioperator.handling.handler import HandlerFn, unwrap
 from trioperator.model.custom_kind import get_kind
 from trioperator.model.jsontypes import JsonObject
+from trioperator.model.quantities import Quantity
 
-__all__ = ["bind_types", "decode", "encode", "encode_object", "wants_types"]
+__all__ = ["bind_types", "decode", "encode", "encode_custom", "encode_object", "wants_types"]
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ def _decode(cls: Any, value: Mapping[str, Any], where: str) -> Any:
     try:
         if hasattr(cls, "model_validate"):  # pydantic's
             return cls.model_validate(dict(value))
-        return msgspec.convert(dict(value), cls)
+        return msgspec.convert(dict(value), cls, dec_hook=_decode_custom)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$")
         raise AdmissionError(f"It is not a valid {where}{path.rstrip('`')}: {text}.", code=422) from None
@@ -63,7 +64,18 @@ def _decode(cls: Any, value: Mapping[str, Any], where: str) -> Any:
 def encode(value: object) -> Any:
     """Return what a typed object is in JSON, for patches: ``patch.status.update(crds.encode(status))``."""
     dump = getattr(value, "model_dump", None)  # pydantic's
-    return dump(mode="json", by_alias=True) if callable(dump) else msgspec.to_builtins(value)
+    return dump(mode="json", by_alias=True) if callable(dump) else msgspec.to_builtins(value, enc_hook=encode_custom)
+
+
+def encode_custom(value: object) -> Any:
+    """Return what a value is in JSON that msgspec does not know. Raises NotImplementedError for others."""
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError
+
+
+def _decode_custom(cls: type, value: Any) -> Any:
+    return Quantity(value) if cls is Quantity else value
 
 
 def encode_object(obj: object) -> JsonObject:

@@ -101,16 +101,17 @@ def build_webhooks(
     *,
     type: WebhookType,
     suffix: str,
-    persistent: bool = False,
+    persistent: bool | None = None,
 ) -> list[JsonObject]:
     """Return the webhooks of the handlers of one type, in the order of their declaration.
 
-    Those with the same id are one webhook. Handlers without resources have none; with *persistent*, only those that
-    outlive the operator have one.
+    Those with the same id are one webhook. Handlers without resources have none. If *persistent* is given, only those
+    have one that outlive the operator: it is what those do that do not say.
     """
     groups: dict[str, list[AdmissionHandler]] = {}
     for handler, resources in handlers.items():
-        if handler.type is type and any(True for _ in resources) and (handler.persistent or not persistent):
+        is_kept = persistent is None or (persistent if handler.persistent is None else handler.persistent)
+        if handler.type is type and any(True for _ in resources) and is_kept:
             groups.setdefault(handler.id, []).append(handler)
     segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
     return [
@@ -122,6 +123,21 @@ def build_webhooks(
         }
         for name, group in groups.items()
     ]
+
+
+def describe_removal(handler: AdmissionHandler, *, has_replicas: bool) -> str | None:
+    """Return in a sentence that writes are not reviewed by a managed webhook once an operator stops, if it is so."""
+    if has_replicas and handler.persistent is False:
+        return (
+            f"{handler} has persistent=False: each replica that stops removes it for all of them, and writes are"
+            " not reviewed until another one has written it again."
+        )
+    if not has_replicas and handler.persistent is None:
+        return (
+            f"{handler} is removed from the managed configuration when the operator stops: writes are not reviewed"
+            " during each restart. Declare it with persistent=True, or with False if that is intended."
+        )
+    return None
 
 
 def build_conversion_strategy(client_config: Mapping[str, Any]) -> JsonObject:

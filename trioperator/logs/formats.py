@@ -47,8 +47,10 @@ def _get_fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 # Control characters, those of C1 and line separators among them: they could forge lines, or command a terminal.
-_CONTROLS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-_CONTROLS_IN_LINES: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+# Those of bidirectional text could show a line in another order.
+_BIDIRECTIONAL: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_CONTROLS: Final = re.compile(f"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
+_CONTROLS_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
 
 
 def _escape_controls(text: str, controls: re.Pattern[str] = _CONTROLS) -> str:
@@ -105,7 +107,7 @@ class _JsonFormatter(logging.Formatter):
         super().__init__()
         self._prefix = prefix
         self._refkey = refkey
-        self._taken = frozenset({"message", "severity", "timestamp", "exc_info", "stack_info", refkey})
+        self._taken = frozenset({"message", "severity", "timestamp", "logger", "exc_info", "stack_info", refkey})
 
     def format(self, record: logging.LogRecord) -> str:
         message: str | None = getattr(record, "event_message", None)
@@ -116,6 +118,7 @@ class _JsonFormatter(logging.Formatter):
             entry[self._refkey] = record.k8s_ref
         entry["severity"] = _get_severity(record.levelno)
         entry["timestamp"] = created.isoformat(timespec="microseconds")
+        entry["logger"] = record.name
         for key, value in _get_fields(record).items():
             entry[f"{key}_" if key in self._taken else key] = value
         if record.exc_info and not record.exc_text:

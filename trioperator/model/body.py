@@ -1,16 +1,22 @@
 """Read-only, live views of an object. Missing sections are empty mappings.
 
-Views are cheap, and always show the current state of their body.
+Views are cheap, and always show the current state of their body. Values within it are plain dictionaries and lists,
+which whoever gets them can change. So those who look at a cached object get a *private* body: a section is copied when
+a dictionary or a list of it is handed out for the first time.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar, overload
+
+from trioperator.model.jsontypes import copy_json
 
 __all__ = ["Annotations", "Body", "BodyEssence", "Labels", "MappingView", "Meta", "Spec", "Status"]
 
 BodyEssence: TypeAlias = dict[str, Any]
+_CONTAINERS: Final[frozenset[type]] = frozenset({dict, list})
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -25,7 +31,9 @@ class MappingView(Mapping[str, V]):
         self._path = path
 
     def _target(self) -> Mapping[str, V]:
-        target: Any = self._body._raw
+        """Return the section: only to be looked at."""
+        own = self._body._own
+        target: Any = own if own and self._path[0] in own else self._body._raw
         for key in self._path:
             target = target.get(key)
             if type(target) is not dict and not isinstance(target, Mapping):
@@ -33,8 +41,20 @@ class MappingView(Mapping[str, V]):
         found: Mapping[str, V] = target
         return found
 
+    def _private(self) -> Mapping[str, V]:
+        """Return the section: to be handed out."""
+        target = self._target()
+        if any(type(value) in _CONTAINERS for value in target.values()):
+            self._body.get(self._path[0])
+            target = self._target()
+        return target
+
     def __getitem__(self, key: str) -> V:
-        return self._target()[key]
+        value = self._target()[key]
+        if type(value) in _CONTAINERS:
+            self._body.get(self._path[0])
+            return self._target()[key]
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._target())
@@ -52,7 +72,8 @@ class MappingView(Mapping[str, V]):
     def get(self, key: str, /, default: V | T) -> V | T: ...
     def get(self, key: str, /, default: Any = None) -> Any:
         """Return the value of a key, or *default* if it is missing."""
-        return self._target().get(key, default)
+        target = self._target()
+        return self[key] if type(target.get(key)) in _CONTAINERS else target.get(key, default)
 
     def keys(self) -> KeysView[str]:
         """Return the keys."""
@@ -60,11 +81,11 @@ class MappingView(Mapping[str, V]):
 
     def values(self) -> ValuesView[V]:
         """Return the values."""
-        return self._target().values()
+        return self._private().values()
 
     def items(self) -> ItemsView[str, V]:
         """Return the keys with their values."""
-        return self._target().items()
+        return self._private().items()
 
     def __repr__(self) -> str:
         return repr(dict(self._target()))
@@ -143,15 +164,29 @@ class Meta(MappingView[Any]):
 
 
 class Body(Mapping[str, Any]):
-    """Read-only view of a whole object, with its common sections as attributes."""
+    """Read-only view of a whole object, with its common sections as attributes.
 
-    __slots__ = ("_raw",)
+    The object itself is safe from whoever gets a *private* body: dictionaries and lists within it are copies.
+    """
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
+    __slots__ = ("_own", "_raw")
+
+    def __init__(self, raw: Mapping[str, Any], *, private: bool = False) -> None:
         self._raw = raw
+        self._own: dict[str, Any] | None = {} if private else None  # the copies of what was handed out
 
     def _replace_raw(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
+        if self._own:
+            self._own = {}
+
+    def _shown(self) -> Mapping[str, Any]:
+        """Return the whole object: only to be looked at."""
+        return {**self._raw, **self._own} if self._own else self._raw
+
+    def _private(self) -> Mapping[str, Any]:
+        """Return the whole object: to be handed out."""
+        return self._raw if self._own is None else {key: self[key] for key in self._raw}
 
     @property
     def meta(self) -> Meta:
@@ -174,7 +209,12 @@ class Body(Mapping[str, Any]):
         return Status(self, ("status",))
 
     def __getitem__(self, key: str) -> Any:
-        return self._raw[key]
+        value, own = self._raw[key], self._own
+        if own is None or type(value) not in _CONTAINERS:
+            return value
+        if key not in own:
+            own[key] = copy_json(value)
+        return own[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._raw)
@@ -191,7 +231,7 @@ class Body(Mapping[str, Any]):
     def get(self, key: str, /, default: Any) -> Any: ...
     def get(self, key: str, /, default: Any = None) -> Any:
         """Return the value of a key, or *default* if it is missing."""
-        return self._raw.get(key, default)
+        return self[key] if key in self._raw else default
 
     def keys(self) -> KeysView[str]:
         """Return the keys."""
@@ -199,16 +239,16 @@ class Body(Mapping[str, Any]):
 
     def values(self) -> ValuesView[Any]:
         """Return the values."""
-        return self._raw.values()
+        return self._private().values()
 
     def items(self) -> ItemsView[str, Any]:
         """Return the keys with their values."""
-        return self._raw.items()
+        return self._private().items()
 
     def __repr__(self) -> str:
-        return repr(dict(self._raw))
+        return repr(dict(self._shown()))
 
     def __eq__(self, other: object) -> bool:
-        return bool(self._raw == (other._raw if isinstance(other, Body) else other))
+        return bool(self._shown() == (other._shown() if isinstance(other, Body) else other))
 
     __hash__ = None  # type: ignore[assignment]  # mutable, like a dict

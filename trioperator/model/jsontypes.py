@@ -1,11 +1,17 @@
-"""Types of JSON values that are exchanged with the API server."""
+"""Types of JSON values that are exchanged with the API server, and copies of such values."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-__all__ = ["Json", "JsonObject", "RawBody", "RawEvent", "RawEventType"]
+import msgspec
+
+__all__ = ["Json", "JsonObject", "RawBody", "RawEvent", "RawEventType", "copy_json"]
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
 
 Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
@@ -18,3 +24,14 @@ class RawEvent(TypedDict):
 
     type: RawEventType
     object: RawBody
+
+
+def copy_json(value: Any) -> Any:
+    """Return a deep copy of a JSON value: this is several times faster than in Python, and as deep as can be decoded.
+
+    Storages of users may have put something else into it.
+    """
+    try:
+        return _decode(_encode(value))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return copy.deepcopy(value)

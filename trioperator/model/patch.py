@@ -14,6 +14,7 @@ __all__ = [
     "Patch",
     "PatchFn",
     "apply_merge",
+    "find_unmet",
     "is_mapping",
     "is_result",
     "json_patch",
@@ -190,6 +191,20 @@ def apply_merge(target: Any, patch: Any) -> Any:
         else:
             merged[key] = apply_merge(merged.get(key), value)
     return merged
+
+
+def find_unmet(
+    wanted: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> list[tuple[str, ...]]:
+    """Return the fields of an object that are not as a merge patch wants them."""
+    unmet: list[tuple[str, ...]] = []
+    for key, value in wanted.items():
+        kept = written.get(key)
+        if is_mapping(value) and (is_mapping(kept) or (kept is None and value)):
+            unmet += find_unmet(value, kept or {}, (*path, key))
+        elif kept != value or isinstance(kept, bool) is not isinstance(value, bool):  # 1 is not true in JSON
+            unmet.append((*path, key))
+    return unmet
 
 
 def is_result(after: Mapping[str, Any], before: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:

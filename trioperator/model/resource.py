@@ -11,7 +11,18 @@ from urllib.parse import quote
 
 import msgspec
 
-__all__ = ["EVERYTHING", "Marker", "Resource", "Selection", "Selector", "select_resources"]
+from trioperator.model.similar_names import find_similar
+
+__all__ = [
+    "EVERYTHING",
+    "Marker",
+    "Resource",
+    "Selection",
+    "Selector",
+    "list_names",
+    "select_resources",
+    "suggest_kind",
+]
 
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?")
 # Segments that need no quoting: quote() is slow.
@@ -74,7 +85,11 @@ class Resource:
         return name in (self.plural, self.kind, self.singular) or name in self.shortcuts
 
     def get_path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the URL path of a collection, an object or a subresource."""
+        """Return the URL path of a collection, an object or a subresource.
+
+        Raises ValueError for names and namespaces that lead elsewhere: empty, "." and "..", and those with "/" or "%",
+        as the API server decodes a path before it splits it.
+        """
         if subresource is not None and name is None:
             raise ValueError("A subresource belongs to an object: pass its name.")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
@@ -103,6 +118,8 @@ class Resource:
 
 
 def _quote(segment: str) -> str:
+    if segment in ("", ".", "..") or "/" in segment or "%" in segment:
+        raise ValueError(f"{segment!r} is no name: it must not be empty, . or .., nor contain / or %.")
     return segment if _PLAIN.fullmatch(segment) else quote(segment, safe="")
 
 
@@ -191,6 +208,11 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the selector is for one resource kind, not for several."""
         return self.category is None and self.test is None and self.any_name is not EVERYTHING
 
+    @property
+    def name(self) -> str | None:
+        """The name that selects a kind; None if it selects by something else."""
+        return next((n for n in (self.any_name, self.plural, self.kind) if isinstance(n, str)), None)
+
     def matches(self, resource: Resource) -> bool:
         """Return whether the resource kind matches; ambiguities with other kinds are not considered."""
         return (
@@ -258,6 +280,23 @@ class Selection(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
+def suggest_kind(selector: Selector, resources: Collection[Resource]) -> str:
+    """Return the selector of no kind, with the most similar name among the *resources*, or how else it differs."""
+    name = selector.name
+    if name is None:
+        return str(selector)
+    named = sorted(str(resource) for resource in resources if resource.has_name(name))
+    if named:
+        return f"{selector} (there is {', '.join(named)})"
+    near = find_similar(name, list_names(resources))
+    return f"{selector} (did you mean {near}?)" if near else str(selector)
+
+
+def list_names(resources: Collection[Resource]) -> set[str]:
+    """Return the plurals and kinds of the resources, by which they are usually selected."""
+    return {name for resource in resources for name in (resource.plural, resource.kind or resource.plural)}
+
+
 def select_resources(selector: Selector, resources: Collection[Resource], *, watched: bool = True) -> Selection:
     """Return the resource kinds that a selector matches.
 
@@ -272,7 +311,8 @@ def select_resources(selector: Selector, resources: Collection[Resource], *, wat
             return Selection(problem=f"The resource {selector} is ambiguous, and is not served. It matches: {names}.")
         found = core
     if not found:
-        return Selection(problem=f"The resource {selector} does not exist yet, and is served as soon as it does.")
+        text = f"The resource {suggest_kind(selector, resources)} does not exist yet, and is served as soon as it does."
+        return Selection(problem=text)
     able = frozenset(resource for resource in found if {"list", "watch"} <= resource.verbs)
     if watched and able != found:
         names = ", ".join(sorted(str(resource) for resource in found - able))

@@ -1,38 +1,42 @@
-"""Applying of desired children, and pruning of those that are not desired any more."""
+"""Applying of desired children."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import trio
 
-from trioperator.client.adoption import adopt
-from trioperator.client.kinds import to_dict
-from trioperator.errors import ConfigError, ConflictError, InvalidError, NotFoundError, PausedError, TrioperatorError
+from trioperator.client.adoption import CREATE_ONLY
+from trioperator.errors import (
+    ConflictError,
+    ForeignChildError,
+    InvalidError,
+    NotFoundError,
+    PausedError,
+    TrioperatorError,
+)
 from trioperator.handling.children import Child, Desired
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.kube.client import Client, Params
 from trioperator.kube.objects import parse_object
-from trioperator.model.resource import Resource
+from trioperator.reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
 from trioperator.reconciling.manifests import Manifest, is_as_desired, is_ready
+from trioperator.reconciling.preparing import Preparer
+from trioperator.reconciling.pruning import Pruner
+from trioperator.reconciling.recreating import make_room
 from trioperator.reconciling.related import RelatedRecord, read_record
 from trioperator.reconciling.rollouts import Rollout
-from trioperator.reconciling.schedules import Applied, ChildKey, HandlerSchedule, ObjectSchedule
-from trioperator.reconciling.watches import RelatedKind, RelatedWatches
+from trioperator.reconciling.schedules import Applied, HandlerSchedule
+from trioperator.reconciling.watches import RelatedWatches
+from trioperator.runtime.patching.requests import is_about_uid
 
-__all__ = ["Applier", "ForeignChildError"]
+__all__ = ["Applier", "collect_children"]
 
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
-# Of a name, so much leaves room for what makes it unique: the shortest limit of names is 63.
-_MAX_PREFIX: Final = 50
-# The server's own, as objects have them that were read: they are no desired state, or are preconditions.
-_SERVERS: Final = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
-
-
-class ForeignChildError(TrioperatorError):
-    """Raised where a desired child exists, and is not owned by the object."""
+# Seconds until the watches of a new namespace should have begun, at the latest.
+_NAMESPACE_DELAY: Final = 5.0
 
 
 class Applier:
@@ -40,168 +44,162 @@ class Applier:
 
     def __init__(self, client: Client, watches: RelatedWatches) -> None:
         self._client = client
-        self._watches = watches
+        self._preparer = Preparer(client, watches)
+        self.pruner = Pruner(client, watches)
 
     async def apply(
         self, desired: Desired, handler: ReconcileHandler, *, cause: ReconcileCause, schedule: HandlerSchedule
     ) -> None:
         """Apply the desired children of an object, each after those that it depends on.
 
-        What fails does not hold up children that do not depend on it. Raises the first error at the end: ConfigError,
-        TypeError or ValueError for a child that can never be applied, else another TrioperatorError.
+        What fails does not hold up children that do not depend on it. Raises ChildrenError at the end; ConfigError,
+        TypeError or ValueError before anything is applied, for a child that can never be.
         """
-        manifests = self._prepare(desired, handler, cause)
-        schedule.desired = frozenset(manifest.key for manifest in manifests.values())
-        schedule.applied = {key: applied for key, applied in schedule.applied.items() if key in schedule.desired}
-        schedule.blocked.clear()
+        manifests = self._preparer.prepare(desired, handler, cause)
+        if schedule.unclaimed is None:
+            schedule.unclaimed = self.pruner.find_unclaimed(handler, cause)
+        keys = [manifest.key for manifest in manifests.values()]
+        expected = {key.name for key in keys if key.resource.plural == "namespaces"} - schedule.unserved
+        schedule.desire(frozenset(keys))
+        present: set[Child] = set()
         ready: set[Child] = set()
-        errors: list[Exception] = []
+        problems: list[tuple[str, TrioperatorError]] = []
         for child in Rollout(manifests, schedule).order(_sort(list(manifests))):
             if not ready.issuperset(child.depends_on):
                 continue  # what it waits for calls the handler again
             manifest = manifests[child]
             try:
-                if await self._apply_one(manifest, cause, schedule):
-                    ready.add(child)
+                record = await self._apply_one(manifest, cause, schedule)
+                if record is not None:
+                    present.add(child)
+                    if is_ready(record, manifest):
+                        ready.add(child)
             except PausedError:
                 raise
             except TrioperatorError as error:
-                errors.append(error)
-                if isinstance(error, ForeignChildError):
-                    schedule.blocked.add((manifest.key.namespace, manifest.key.name))
-                cause.logger.error("%s of %s cannot be applied: %s", manifest.key, handler, error)
-        if errors:
-            raise errors[0]
+                _note_obstacle(error, manifest, schedule)
+                if isinstance(error, UnservedNamespaceError) and manifest.key.namespace in expected:
+                    schedule.recheck = trio.current_time() + _NAMESPACE_DELAY  # it is a child, about to be served
+                else:
+                    problems.append((f"{manifest.key} cannot be applied", error))
+        schedule.settle(tuple(manifest.key for child, manifest in manifests.items() if child not in present))
+        if problems:
+            raise ChildrenError(problems)
 
-    async def prune(self, handler: ReconcileHandler, *, cause: ReconcileCause, schedule: ObjectSchedule) -> None:
-        """Delete the children that are the object's and were applied by the operator, and that no handler desires."""
-        kept = schedule.find_kept()
-        if kept is None:
-            return
-        kept_names = {(key.resource.group, key.resource.plural, key.namespace, key.name) for key in kept}
-        for kind in self._watches.kinds_of(handler):
-            where = kind.resource.group, kind.resource.plural
-            for record in list(kind.owned_by(cause.raw["metadata"]["uid"])):
-                foreign = record.fields is None or record.deleting
-                if not foreign and (*where, record.namespace, record.name) not in kept_names:
-                    await self._delete(kind, record, cause, why="it is not desired any more")
-
-    async def _delete(self, kind: RelatedKind, record: RelatedRecord, cause: ReconcileCause, *, why: str) -> None:
-        path = kind.resource.get_path(record.namespace or None, record.name)
-        body = {"preconditions": {"uid": record.uid}, "propagationPolicy": "Background"}
-        with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, and perhaps another one has its name
-            await self._client.delete(path, body=body)
-        record.deleting = True
-        key = ChildKey(kind.resource, record.namespace, record.name)
-        cause.logger.info("%s is deleted: %s.", key, why)
-
-    def _prepare(self, desired: Desired, handler: ReconcileHandler, cause: ReconcileCause) -> dict[Child, Manifest]:
-        """Return the children, complete: with their names, their namespaces and the object as their owner."""
-        manifests: dict[Child, Manifest] = {}
-        keys: set[ChildKey] = set()
-        for child in desired.children:
-            manifests[child] = manifest = self._complete(child, handler, cause)
-            if manifest.key in keys:
-                raise ConfigError(f"{handler} has returned {manifest.key} twice: give the children names of their own")
-            keys.add(manifest.key)
-        for child in manifests:
-            if not manifests.keys() >= set(child.depends_on):
-                raise ConfigError(f"{manifests[child].key} depends on a child that {handler} has not returned")
-        return manifests
-
-    def _complete(self, child: Child, handler: ReconcileHandler, cause: ReconcileCause) -> Manifest:
-        body = to_dict(child.manifest)
-        api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
-        kind = self._find_kind(handler, body)
-        if child.ready is not None and not kind.whole:
-            raise ConfigError(f"{name} has ready=, which needs its body: pass owns=[Owned(..., bodies=True)]")
-        metadata = body.setdefault("metadata", {})
-        metadata.setdefault("name", cause.raw["metadata"]["name"])
-        for field in _SERVERS:
-            metadata.pop(field, None)
-        if kind.labels:
-            metadata["labels"] = {**(metadata.get("labels") or {}), **dict(kind.labels)}
-        adopt(body, cause.raw, resource=kind.resource)
-        if kind.resource.namespaced is False:
-            metadata.pop("namespace", None)
-        elif not metadata.get("namespace"):
-            raise ConfigError(f"{name} {metadata['name']} needs a metadata.namespace, as its owner has none")
-        namespace = metadata.get("namespace") or ""
-        if kind.find_cache(namespace) is None:
-            raise ConfigError(
-                f"{name} {namespace}/{metadata['name']} is in a namespace that the operator does not serve"
-            )
-        version = api_version.rpartition("/")[2]
-        resource = Resource(kind.resource.group, version, kind.resource.plural, kind=name)
-        encoded = msgspec.json.encode(body, order="deterministic")
-        key = ChildKey(resource, namespace, metadata["name"])
-        strategy = child.strategy or kind.owners[handler].strategy
-        if strategy == "rolling" and child.ready is None:
-            raise ConfigError(f"{key} has the strategy 'rolling', which needs ready=: pass a Child with it")
-        return Manifest(child, kind, key, encoded, strategy)
-
-    def _find_kind(self, handler: ReconcileHandler, body: Mapping[str, Any]) -> RelatedKind:
-        """Return the kind of a child: if it is owned several times, the one whose labels the child has."""
-        api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
-        if not (api_version and name):
-            raise ConfigError(f"{handler} has returned a child without apiVersion and kind, which say what it is")
-        found = (api_version.rpartition("/")[0], name)
-        kinds = [kind for kind in self._watches.kinds_of(handler) if (kind.resource.group, kind.resource.kind) == found]
-        if not kinds:
-            text = f"{handler} has returned a {name} ({api_version}), which is not in owns=: it is not watched"
-            raise ConfigError(text)
-        labels = (body.get("metadata") or {}).get("labels") or {}
-        return next((kind for kind in kinds if labels.items() >= dict(kind.labels).items()), kinds[0])
-
-    async def _apply_one(self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule) -> bool:
-        """Apply a child, if it is not as it was applied. Returns whether it is ready for those that depend on it."""
+    async def _apply_one(
+        self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule
+    ) -> RelatedRecord | None:
+        """Apply a child, if it is not as it was applied. Returns None while it is being deleted, to be created anew."""
         key, record, applied = manifest.key, manifest.find(), schedule.applied.get(manifest.key)
         if record is not None:
             _check_owner(record, manifest, cause, applied)
             if record.deleting:
-                return False  # the handler is called again when it is gone
-        if not is_as_desired(record, manifest, applied):
-            is_ours = record is not None or await self._find_unseen(manifest, cause, applied)
-            try:
-                record = await self._send(manifest, force=is_ours)
-            except InvalidError:
-                if record is None or manifest.strategy != "recreate":
-                    raise
-                await self._make_room(manifest, record, cause)
-                return False  # the handler is called again when it is gone
-            schedule.applied[key] = Applied(record.uid, hash(manifest.body), record.fields)
-            cause.logger.info("%s is applied.", key)
-        assert record is not None
-        return is_ready(record, manifest)
+                return None  # the handler is called again when it is gone
+        if is_as_desired(record, manifest, applied):
+            return record
+        is_repair = applied is not None and applied.desired == hash(manifest.body)
+        if is_repair:
+            await self._check_loop(manifest, record, schedule)
+        try:
+            written = await self._send(manifest, record)
+        except (ConflictError, InvalidError) as error:
+            unseen = await self._resolve(error, manifest, record, cause=cause, applied=applied)
+            if unseen is None:
+                return None  # the handler is called again when it is gone
+            if manifest.strategy == "on_delete":
+                return None if unseen.deleting else unseen
+            written = await self._send(manifest, unseen)
+        schedule.applied[key] = Applied(written.uid, hash(manifest.body), written.fields)
+        if is_repair:
+            schedule.repairs.done(key, trio.current_time())
+        cause.logger.info("%s is applied.", key)
+        return written
 
-    async def _find_unseen(self, manifest: Manifest, cause: ReconcileCause, applied: Applied | None) -> bool:
-        """Check whether a child exists without the labels that are watched. Raises ForeignChildError as for others."""
-        if not manifest.kind.labels:
-            return False
+    async def _check_loop(self, manifest: Manifest, record: RelatedRecord | None, schedule: HandlerSchedule) -> None:
+        """Raise LoopError if a child must wait, as others undo again and again what is applied."""
+        due = schedule.repairs.next(manifest.key)
+        if due <= trio.current_time():
+            return
+        count = schedule.repairs.count(manifest.key) + 1
+        what, who = ("deleted", "") if record is None else ("changed", await self._describe_others(manifest))
+        raise LoopError(
+            f"others have {what} it {count} times, each time soon after it was applied.{who} Two programs want it to be"
+            " different things: let only one of them apply it",
+            due=due,
+        )
+
+    async def _describe_others(self, manifest: Manifest) -> str:
+        """Return who else manages fields of a child, in a sentence; nothing if that cannot be read."""
+        try:
+            found = parse_object(await self._client.request("GET", manifest.path)).decode()
+        except TrioperatorError:
+            return ""
+        managers = {each.get("manager") for each in found["metadata"].get("managedFields") or ()}
+        others = sorted(managers - {None, self._client.settings.persistence.field_manager})
+        return f" Its other field managers are {', '.join(others)}." if others else ""
+
+    async def _resolve(
+        self,
+        error: ConflictError | InvalidError,
+        manifest: Manifest,
+        record: RelatedRecord | None,
+        *,
+        cause: ReconcileCause,
+        applied: Applied | None,
+    ) -> RelatedRecord | None:
+        """Return the child that was in the way of its creation, as the watch has not shown it.
+
+        Returns None if the known child is gone, or has to make room. Raises ForeignChildError if what is in the way
+        belongs to somebody else; the error itself if it is none of that.
+        """
+        if record is None:
+            found = await self._find_unseen(manifest, cause, applied) if isinstance(error, ConflictError) else None
+            if found is None:
+                raise error
+            return found
+        if is_about_uid(error):
+            return None
+        if manifest.strategy != "recreate" or not isinstance(error, InvalidError):
+            raise error
+        await make_room(self._client, manifest, record, cause)
+        return None
+
+    async def _find_unseen(
+        self, manifest: Manifest, cause: ReconcileCause, applied: Applied | None
+    ) -> RelatedRecord | None:
+        """Return a child that the watch has not shown: it has not the labels that are watched, or not yet."""
         try:
             found = parse_object(await self._client.request("GET", manifest.path))
         except NotFoundError:
-            return False
-        record = read_record(found, manager=self._client.settings.persistence.field_manager, whole=False)
-        _check_owner(record, manifest, cause, applied)
-        return True
-
-    async def _make_room(self, manifest: Manifest, record: RelatedRecord, cause: ReconcileCause) -> None:
-        """Delete a child that cannot be changed, to be created anew. Raises InvalidError if it could not be, either."""
-        body = msgspec.json.decode(manifest.body)
-        body["metadata"]["generateName"] = f"{body['metadata'].pop('name')[:_MAX_PREFIX]}-"
-        path = manifest.key.resource.get_path(manifest.key.namespace or None)
-        await self._client.post(path, body, params={"dryRun": "All"})
-        await self._delete(manifest.kind, record, cause, why="its fields cannot be changed, and it is created anew")
-
-    async def _send(self, manifest: Manifest, *, force: bool) -> RelatedRecord:
-        """Apply a child server-side. Fields of others are taken over by *force*, if it is known to be the object's."""
+            return None
         manager = self._client.settings.persistence.field_manager
-        params: Params = {"fieldManager": manager, "force": force}
-        data = await self._client.request(
-            "PATCH", manifest.path, params=params, body=manifest.body, content_type=_APPLY_PATCH
-        )
-        return manifest.cache.take_written(data)
+        record = read_record(found, manager=manager, whole=manifest.kind.whole)
+        _check_owner(record, manifest, cause, applied)
+        return record
+
+    async def _send(self, manifest: Manifest, known: RelatedRecord | None) -> RelatedRecord:
+        """Apply a child server-side: to the *known* object, whose fields are taken over from others; or create it."""
+        manager = self._client.settings.persistence.field_manager
+        params: Params = {"fieldManager": manager, "force": known is not None}
+        cache = manifest.cache
+        if cache is None:
+            raise UnservedNamespaceError(f"the operator does not serve the namespace {manifest.key.namespace}")
+        body = msgspec.json.decode(manifest.body)
+        body["metadata"] |= CREATE_ONLY if known is None else known.identity
+        encoded = msgspec.json.encode(body)
+        with cache.writing(manifest.writer) as write:
+            data = await self._client.request(
+                "PATCH", manifest.path, params=params, body=encoded, content_type=_APPLY_PATCH
+            )
+            return cache.take_written(data, write)
+
+
+def _note_obstacle(error: TrioperatorError, manifest: Manifest, schedule: HandlerSchedule) -> None:
+    """Note what calls the handler again as soon as an error is over."""
+    if isinstance(error, ForeignChildError):
+        schedule.blocked.add((manifest.key.namespace, manifest.key.name))
+    elif isinstance(error, UnservedNamespaceError):
+        schedule.unserved |= {manifest.key.namespace}
 
 
 def _check_owner(record: RelatedRecord, manifest: Manifest, cause: ReconcileCause, applied: Applied | None) -> None:
@@ -218,16 +216,17 @@ def _check_owner(record: RelatedRecord, manifest: Manifest, cause: ReconcileCaus
 def _sort(children: Sequence[Child]) -> Iterator[Child]:
     """Yield the children in their order, but each after those that it depends on. There are no circles."""
     done: set[Child] = set()
-
-    def visit(child: Child) -> Iterator[Child]:
-        if child not in done:
-            done.add(child)
-            for other in child.depends_on:
-                yield from visit(other)
-            yield child
-
     for child in children:
-        yield from visit(child)
+        stack = [child]
+        while stack:  # not by recursion: chains may be longer than the stack
+            missing = [other for other in stack[-1].depends_on if other not in done]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            current = stack.pop()
+            if current not in done:
+                done.add(current)
+                yield current
 
 
 def collect_children(watches: RelatedWatches, handler: ReconcileHandler, cause: ReconcileCause) -> dict[str, Any]:
@@ -236,9 +235,11 @@ def collect_children(watches: RelatedWatches, handler: ReconcileHandler, cause: 
     found: dict[str, dict[str, Any]] = {}
     for kind in watches.kinds_of(handler):
         if kind.whole:
-            records = kind.owned_by(metadata["uid"])
             bodies = found.setdefault(kind.resource.plural, {})
-            bodies.update((_name(record, metadata), record.decode()) for record in records)
+            for record in kind.owned_by(metadata):
+                name = _name(record, metadata)
+                if not (record.deleting and name in bodies):  # it replaces nothing
+                    bodies[name] = record.decode()
     return found
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import trio
 
-from trioperator.clock import wall_now
-from trioperator.errors import ConfigError, PausedError, TrioperatorError, UserCodeError
+from trioperator.clock import steady_now
+from trioperator.errors import ConfigError, PausedError, UserCodeError
 from trioperator.handling.children import Desired
 from trioperator.handling.conditions import Conditions
 from trioperator.handling.context import current_cause
 from trioperator.handling.invoke import Attempt
-from trioperator.handling.outcome import Outcome, check_limits, describe_delay, describe_with_type
+from trioperator.handling.outcome import Outcome, check_limits
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.handling.registry import select_reconcile_handlers
 from trioperator.handling.storable import check_storable
@@ -27,12 +27,15 @@ from trioperator.model.body import Body
 from trioperator.model.finalizer import is_deleting
 from trioperator.model.patch import Patch
 from trioperator.reconciling.applying import Applier, collect_children
+from trioperator.reconciling.failures import ChildrenError, reason_of
 from trioperator.reconciling.related import RelatedRecord, Target
+from trioperator.reconciling.reporting import is_news, log_failure, post_failure, set_condition
 from trioperator.reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator.reconciling.watches import RelatedWatches
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.causes import CauseFactory
 from trioperator.runtime.execution import Executor, HandlerPatch
+from trioperator.runtime.io_mark import IoMark
 from trioperator.runtime.patching.patcher import Patcher
 from trioperator.runtime.result import DONE, RequeueAt, Result
 
@@ -40,6 +43,9 @@ __all__ = ["Level"]
 
 # Resyncs are so much earlier at random: those of many objects, which begin together, spread.
 _SPREAD: Final = 0.1
+# Seconds after which what is forbidden is tried again at the latest: rights that are granted are no event.
+_MAX_DENIAL: Final = 30.0
+_FORBIDDEN: Final = "Forbidden"
 
 
 class Level:
@@ -115,14 +121,16 @@ class Level:
         for handler, own in schedule.match(select_reconcile_handlers(state.cache.kind.handlers, cause)).items():
             if not own.is_due(digest, trio.current_time()):
                 continue
-            if not self._watches.is_complete(handler):
+            if not self._watches.is_complete(handler, state.namespace):
                 self._waiting.add(state)
                 own.wait()
                 continue
-            own.begin(digest, wall_now())
+            await self._patcher.look(state)
+            if state.body is not body or self._executor.stopping.is_set():
+                break  # what others before it have written may matter to this handler
+            own.begin(digest, steady_now())
             await self._call(state, cause, handler, schedule=own)
-            if self._executor.stopping.is_set():
-                break
+        self._follow(state, schedule)
         await self._patcher.store(state, Patch(), cause.logger)
         return DONE if schedule.due is None else RequeueAt(schedule.due)
 
@@ -137,6 +145,13 @@ class Level:
             self._names.setdefault(Target(state.namespace or "", state.name), set()).add(state)
         return schedule
 
+    def _follow(self, state: ObjectState, schedule: ObjectSchedule) -> None:
+        """Note which events elsewhere call the handlers of an object again."""
+        if any(own.blocked for own in schedule):
+            self._blocked.add(state)
+        if any(own.unserved for own in schedule):
+            self._waiting.add(state)
+
     # One call.
 
     async def _call(
@@ -144,7 +159,12 @@ class Level:
     ) -> None:
         """Call a handler, and make the children what it returns."""
         own = HandlerPatch(
-            self._executor.pending, state, cause, handler, store=functools.partial(self._store, state, cause)
+            self._executor.pending,
+            state,
+            cause,
+            handler,
+            store=functools.partial(self._store, state, cause),
+            repeats=True,
         )
         token = current_cause.set(cause)
         try:
@@ -153,9 +173,15 @@ class Level:
                 own.finish(None)
             if outcome.succeeded and isinstance(outcome.result, Desired):
                 outcome = await self._apply(outcome.result, state, cause, handler=handler, schedule=schedule)
+        except PausedError:
+            schedule.wait()
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the handler is due again
+            outcome = self._fail(handler, error, schedule, cause)
         finally:
             current_cause.reset(token)
             own.expire()
+        self._report(state, cause, handler, outcome=outcome, schedule=schedule)
         self._settle(handler, outcome, schedule)
 
     async def _invoke(
@@ -178,11 +204,19 @@ class Level:
             after=check,
             flow=state.flow,
             backoff=schedule.get_backoff(handler),
+            reports_success=False,
+            is_news=functools.partial(is_news, schedule),
         )
         children = collect_children(self._watches, handler, cause)
-        own_kwargs = {"children": children, "conditions": Conditions(cause.body, own.patch)}
+        conditions = Conditions(cause.body, own.patch)
+        own_kwargs = {"children": children, "conditions": conditions, "last_error": schedule.error}
         kwargs = cause.kwargs_with(handler, own.patch, own_kwargs)
-        return await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        mark = IoMark()
+        try:
+            return await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        finally:
+            if not handler.is_async or mark.is_past():
+                self._patcher.touch(state)
 
     async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
         """Store what a handler wants while it runs, and return the new body."""
@@ -203,15 +237,11 @@ class Level:
         """Make the children what a handler has returned. The outcome is that of the whole call."""
         if desired.keep:
             return Outcome(final=True, result=desired)
-        try:
-            await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
-            await self._applier.prune(handler, cause=cause, schedule=self._schedules[state])
-        except PausedError:
-            raise
-        except (TrioperatorError, TypeError, ValueError) as error:
-            if schedule.blocked:
-                self._blocked.add(state)
-            return self._fail(handler, error, schedule, cause)
+        if desired.silent and handler.owns:
+            raise ConfigError(f"{handler} {desired.silent}")
+        await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
+        handlers = state.cache.kind.handlers.reconciles
+        await self._applier.pruner.prune(handlers, cause=cause, schedule=self._schedules[state], own=schedule)
         return Outcome(final=True, result=desired)
 
     def _fail(
@@ -221,15 +251,40 @@ class Level:
         assert schedule.started is not None
         final = isinstance(error, ConfigError | TypeError | ValueError) and not isinstance(error, UserCodeError)
         delay = schedule.get_backoff(handler)
+        if isinstance(error, ChildrenError):
+            delay = max(delay, error.due - trio.current_time())
+        if reason_of(error) == _FORBIDDEN and handler.backoff is None:
+            delay = min(delay, _MAX_DENIAL)
         refused = check_limits(
-            handler, retry=schedule.failures + 1, runtime=(wall_now() - schedule.started).total_seconds() + delay
+            handler, retry=schedule.failures + 1, runtime=(steady_now() - schedule.started).total_seconds() + delay
         )
-        final = final or refused is not None
-        fate = "when something changes" if final else describe_delay(delay)
-        cause.logger.error(
-            "The children of %s are not as desired: %s (will try again %s)", handler, describe_with_type(error), fate
-        )
-        return Outcome(final=final, error=error, delay=delay)
+        outcome = Outcome(final=final or refused is not None, error=error, delay=delay)
+        log_failure(handler, outcome, schedule=schedule, cause=cause)
+        return outcome
+
+    def _report(
+        self,
+        state: ObjectState,
+        cause: ReconcileCause,
+        handler: ReconcileHandler,
+        *,
+        outcome: Outcome,
+        schedule: HandlerSchedule,
+    ) -> None:
+        """Report what has become of a call on the object, and to the next call."""
+        if outcome.interrupted:
+            return
+        if outcome.error is not None:
+            post_failure(cause, outcome.error)
+        elif schedule.failures:
+            cause.logger.info("%s succeeded.", handler)
+        own = HandlerPatch(self._executor.pending, state, cause, handler)
+        set_condition(handler, outcome, schedule=schedule, cause=cause, patch=own.patch)
+        own.finish(None)
+        if schedule.error is not None and outcome.error is None and "last_error" in handler.signature.names:
+            schedule.triggered = True  # it is to see that the error is over
+            self._requeue(state)
+        schedule.error = outcome.error
 
     def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
         """Note when the handler is due again, by the outcome of its call."""
@@ -239,17 +294,22 @@ class Level:
         elif outcome.succeeded:
             after = outcome.result.after if isinstance(outcome.result, Desired) else None
             resync = None if handler.resync is None else handler.resync * (1 - _SPREAD * random.random())
-            times = [seconds for seconds in (after, resync) if seconds is not None]
-            schedule.succeed(now + min(times) if times else None)
+            times = [now + seconds for seconds in (after, resync) if seconds is not None]
+            times += [] if schedule.recheck is None else [schedule.recheck]
+            schedule.succeed(min(times, default=None))
         else:
             schedule.fail(None if outcome.final else now + outcome.delay)
+            if outcome.final and handler.resync is not None:
+                schedule.due = now + handler.resync
 
     # What related objects trigger.
 
-    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler]) -> None:
-        """Call handlers for an object by its uid, as a child has changed."""
+    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None:
+        """Call handlers for an object by its uid, as a child in a namespace has changed."""
         state = self._uids.get(uid)
-        if state is not None and self._schedules[state].trigger(handlers):
+        if state is None or (state.namespace and state.namespace != namespace):
+            return  # an object of another namespace is no child, whatever it says
+        if self._schedules[state].trigger(handlers):
             self._requeue(state)
 
     def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None:
@@ -265,8 +325,9 @@ class Level:
                 self._requeue(state)
 
     def trigger_waiting(self) -> None:
-        """Call handlers that wait for lists of related kinds, one of which is complete."""
+        """Call handlers that wait for lists or namespaces: a list is complete, or is not needed any more."""
         for state in list(self._waiting):
+            self._schedules[state].retry_unserved()
             self._requeue(state)
 
     def _requeue(self, state: ObjectState) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from trioperator.handling import guard
 from trioperator.handling.children import Child, Strategy
-from trioperator.reconciling.related import RelatedCache, RelatedRecord
+from trioperator.reconciling.related import RelatedCache, RelatedRecord, Writer
 from trioperator.reconciling.schedules import Applied, ChildKey
 from trioperator.reconciling.watches import RelatedKind
 
@@ -22,21 +22,21 @@ class Manifest(NamedTuple):
     key: ChildKey
     body: bytes
     strategy: Strategy
+    writer: Writer
 
     @property
     def path(self) -> str:
         return self.key.resource.get_path(self.key.namespace or None, self.key.name)
 
     @property
-    def cache(self) -> RelatedCache:
-        """The cache of the child's kind in its namespace, which is watched."""
-        cache = self.kind.find_cache(self.key.namespace)
-        assert cache is not None
-        return cache
+    def cache(self) -> RelatedCache | None:
+        """The cache of the child's kind in its namespace; None if that is not served."""
+        return self.kind.find_cache(self.key.namespace)
 
     def find(self) -> RelatedRecord | None:
         """Return what is cached of the child; None if it does not exist."""
-        return self.cache.find(self.key.namespace, self.key.name)
+        cache = self.cache
+        return None if cache is None else cache.find(self.key.namespace, self.key.name)
 
 
 def is_as_desired(record: RelatedRecord | None, manifest: Manifest, applied: Applied | None) -> bool:

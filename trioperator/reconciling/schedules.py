@@ -6,17 +6,26 @@ Nothing of that is stored: after a restart, each handler is called for each obje
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from trioperator.backoff import Backoff
 from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.model.resource import Resource
+from trioperator.reconciling.loop_guard import LoopGuard
 
 __all__ = ["Applied", "ChildKey", "HandlerSchedule", "ObjectSchedule"]
 
 # After errors in a row. The first ones are often over at once: a conflict, a namespace that is being created.
 _BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
+
+
+# A child that is changed or deleted by others again and again right after it was applied waits after so many times.
+_FREE_REPAIRS: Final = 5
+_REPAIRS: Final = Backoff(initial=1.0, maximum=600.0)
+# One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
+_DELETIONS: Final = Backoff(initial=10.0, maximum=3600.0, factor=4.0)
+_MAX_DELETIONS: Final = 4
 
 
 class ChildKey(NamedTuple):
@@ -25,6 +34,11 @@ class ChildKey(NamedTuple):
     resource: Resource
     namespace: str
     name: str
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """What names the child, whatever version of its kind it is written in."""
+        return self.resource.group, self.resource.plural, self.namespace, self.name
 
     def __str__(self) -> str:
         kind = self.resource.kind or self.resource.plural
@@ -43,10 +57,32 @@ class HandlerSchedule:
     """When a handler is to be called for an object. Times are on Trio's clock.
 
     ``applied`` are the children as they were applied, by this process; ``desired`` all those that the handler has
-    returned last, None if it has not returned yet. ``blocked`` are namespaces and names that others' objects have.
+    returned last, None if it has not returned yet. Until these are all there, ``kept`` has those before, too, and
+    ``settled`` is false. ``unclaimed`` are the uids of children that an earlier release has applied. ``blocked`` are
+    namespaces and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
+    ``recheck`` is when children are to be looked at again. ``error`` is that of the last call, ``missing`` are children
+    that are not there yet, ``logged`` is the last error in the log with its time.
     """
 
-    __slots__ = ("applied", "blocked", "desired", "digest", "due", "failures", "started", "triggered")
+    __slots__ = (
+        "applied",
+        "blocked",
+        "desired",
+        "digest",
+        "due",
+        "error",
+        "failures",
+        "kept",
+        "logged",
+        "missing",
+        "recheck",
+        "repairs",
+        "settled",
+        "started",
+        "triggered",
+        "unclaimed",
+        "unserved",
+    )
 
     def __init__(self) -> None:
         self.digest: int | None = None
@@ -56,7 +92,16 @@ class HandlerSchedule:
         self.started: datetime.datetime | None = None
         self.applied: dict[ChildKey, Applied] = {}
         self.desired: frozenset[ChildKey] | None = None
+        self.kept: frozenset[ChildKey] = frozenset()
+        self.settled = False
+        self.missing: tuple[ChildKey, ...] = ()
+        self.error: BaseException | None = None
+        self.logged: tuple[str, float] = ("", 0.0)
+        self.unclaimed: frozenset[str] | None = None
         self.blocked: set[tuple[str, str]] = set()
+        self.unserved: frozenset[str] = frozenset()
+        self.recheck: float | None = None
+        self.repairs = LoopGuard(free=_FREE_REPAIRS, backoff=_REPAIRS)
 
     def is_due(self, digest: int, now: float) -> bool:
         """Check whether to call the handler now, for a state of the object with this digest."""
@@ -72,7 +117,7 @@ class HandlerSchedule:
             self.failures, self.started = 0, None  # errors after a change are counted anew
         self.digest = digest
         self.triggered = False
-        self.due = None
+        self.due = self.recheck = None
         if self.started is None:
             self.started = now
 
@@ -88,40 +133,70 @@ class HandlerSchedule:
         else:
             self.failures += 1
 
+    def desire(self, children: frozenset[ChildKey]) -> None:
+        """Note what the handler has returned: what it returned before is kept until these are there."""
+        self.desired = children
+        self.kept |= children
+        self.settled = False
+        self.applied = {key: applied for key, applied in self.applied.items() if key in children}
+        self.repairs.keep(children)
+        self.blocked.clear()
+        self.unserved = frozenset()
+
+    def settle(self, missing: tuple[ChildKey, ...] = ()) -> None:
+        """Note that all desired children are there, but for those that are *missing*."""
+        assert self.desired is not None
+        self.missing = missing
+        self.settled = not missing
+        if not missing:
+            self.kept = self.desired
+
     def get_backoff(self, handler: ReconcileHandler) -> float:
         """Return the delay in seconds after a failure of the call that has begun."""
         return _BACKOFF.delay(self.failures + 1) if handler.backoff is None else handler.backoff
 
 
 class ObjectSchedule:
-    """The schedules of all handlers that match an object."""
+    """The schedules of all handlers that match an object. What those that have matched desire is kept, too."""
 
-    __slots__ = ("_handlers",)
+    __slots__ = ("_former", "_handlers", "deletions")
 
     def __init__(self) -> None:
         self._handlers: dict[ReconcileHandler, HandlerSchedule] = {}
+        self._former: dict[ReconcileHandler, frozenset[ChildKey]] = {}
+        self.deletions = LoopGuard(free=0, backoff=_DELETIONS, limit=_MAX_DELETIONS)
 
     def match(self, handlers: Iterable[ReconcileHandler]) -> Mapping[ReconcileHandler, HandlerSchedule]:
         """Return the schedules of the handlers that match now, in their order; forget those of all others."""
-        self._handlers = {handler: self._handlers.get(handler) or HandlerSchedule() for handler in handlers}
+        before = self._handlers
+        self._handlers = {handler: before.get(handler) or HandlerSchedule() for handler in handlers}
+        self._former.update({handler: own.kept for handler, own in before.items() if handler not in self._handlers})
+        self._former = {handler: kept for handler, kept in self._former.items() if handler not in self._handlers}
         return self._handlers
 
     def __iter__(self) -> Iterator[HandlerSchedule]:
         return iter(self._handlers.values())
 
+    def get(self, handler: ReconcileHandler) -> HandlerSchedule | None:
+        """Return the schedule of a handler; None if it does not match."""
+        return self._handlers.get(handler)
+
+    @property
+    def handlers(self) -> tuple[ReconcileHandler, ...]:
+        """The handlers that match."""
+        return tuple(self._handlers)
+
     def trigger(self, handlers: Iterable[ReconcileHandler]) -> bool:
         """Let those of *handlers* be due that match. Returns whether any does."""
-        found = [self._handlers[handler] for handler in handlers if handler in self._handlers]
-        for schedule in found:
-            schedule.triggered = True
-        return bool(found)
+        return _trigger([self._handlers[handler] for handler in handlers if handler in self._handlers])
 
     def unblock(self, namespace: str, name: str) -> bool:
         """Let the handlers be due for which another's object of this name was in the way. Returns whether any is."""
-        found = [schedule for schedule in self if (namespace, name) in schedule.blocked]
-        for schedule in found:
-            schedule.triggered = True
-        return bool(found)
+        return _trigger([schedule for schedule in self if (namespace, name) in schedule.blocked])
+
+    def retry_unserved(self) -> bool:
+        """Let the handlers be due that have children in namespaces that were not served. Returns whether any is."""
+        return _trigger([schedule for schedule in self if schedule.unserved])
 
     def expedite(self) -> None:
         """Let be due now what is due later."""
@@ -138,11 +213,12 @@ class ObjectSchedule:
         """Whether a handler has failed, and is going to be called again for that."""
         return any(schedule.failures for schedule in self)
 
-    def find_kept(self) -> frozenset[ChildKey] | None:
-        """Return the children that any handler desires; None while that is not known of all of them."""
-        kept: set[ChildKey] = set()
-        for schedule in self:
-            if schedule.desired is None:
-                return None
-            kept |= schedule.desired
-        return frozenset(kept)
+    def find_kept(self) -> frozenset[ChildKey]:
+        """Return the children that any handler desires, or has desired when it matched."""
+        return frozenset().union(*(schedule.kept for schedule in self), *self._former.values())
+
+
+def _trigger(schedules: Collection[HandlerSchedule]) -> bool:
+    for schedule in schedules:
+        schedule.triggered = True
+    return bool(schedules)

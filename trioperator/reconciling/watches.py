@@ -1,15 +1,14 @@
-"""Watches of related kinds: those that reconcile handlers own, and those whose objects are mapped to others.
+"""Related kinds: those that reconcile handlers own, and those whose objects are mapped to others.
 
-They are independent of the watches of handled kinds, also where a kind is both: each has what it needs.
+What is watched is shared with all others that read the same kind: see :mod:`trioperator.runtime.targets`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
-import trio
 
 from trioperator.errors import UserCodeError
 from trioperator.handling import guard
@@ -18,28 +17,24 @@ from trioperator.handling.children import Mapper, Owned
 from trioperator.handling.filters import call_with
 from trioperator.handling.indexing import Indices
 from trioperator.handling.reconciling import ReconcileHandler
-from trioperator.kube.client import Client, Forms
+from trioperator.handling.registry import KindHandlers, declares_any
 from trioperator.kube.objects import RawObject
 from trioperator.logs import get_logger, object_logger
 from trioperator.model.resource import Resource, Selector, select_resources
-from trioperator.reconciling.related import RelatedCache, RelatedRecord, Target
-from trioperator.runtime.reflector import Reflector
+from trioperator.reconciling.related import RelatedCache, RelatedRecord, Target, Writer
+from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.view import Reader
+from trioperator.settings import OperatorSettings
 
 __all__ = ["RelatedKind", "RelatedWatches", "Triggers", "read_targets"]
 
 _logger = get_logger("trioperator.runtime.reconcile")
-# What is enough for the records of children, and for mappers that look at nothing else.
-_METADATA: Final = (
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-)
-_CONSEQUENCE: Final = "Reconcile handlers that own or watch it are not called until then."
 
 
 class Triggers(Protocol):
     """What calls reconcile handlers, as it is notified of related objects. It must neither wait nor raise."""
 
-    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler]) -> None: ...
+    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None: ...
     def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None: ...
     def trigger_blocked(self, record: RelatedRecord) -> None: ...
     def trigger_waiting(self) -> None: ...
@@ -63,41 +58,74 @@ class RelatedKind:
         self.whole = False
         self.caches: dict[str | None, RelatedCache] = {}
         self._watches = watches
+        self._lookers: frozenset[ReconcileHandler] = frozenset()
 
     @property
-    def forms(self) -> Forms:
-        """What lists and watches accept: metadata only, unless anybody looks at more."""
-        is_enough = not self.whole and not any(mapper.needs_bodies for _, mapper in self.mappers)
-        return _METADATA if is_enough else (None, None)
+    def needs_bodies(self) -> bool:
+        """Whether anybody looks at more than the metadata of the objects."""
+        return self.whole or any(mapper.needs_bodies for _, mapper in self.mappers)
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether all objects are known."""
-        return bool(self.caches) and all(cache.listed.is_set() for cache in self.caches.values())
+    def is_like(self, other: RelatedKind) -> bool:
+        """Check whether another description of the same kind says the same."""
+        return (self.owners, self.mappers, self.whole) == (other.owners, other.mappers, other.whole)
 
-    def renewed(self, kind: RelatedKind) -> RelatedKind:
-        """Take over the handlers of another description of the same kind."""
-        self.owners, self.mappers = kind.owners, kind.mappers
-        return self
+    def open(self, namespace: str | None, indices: frozenset[str]) -> RelatedCache:
+        """Return a new cache of the objects in a namespace, which are in these *indices* before they come."""
+        self._lookers = frozenset(
+            handler for handler in self.owners if declares_any(KindHandlers(reconciles=(handler,)), indices)
+        )
+        cache = RelatedCache(
+            self.resource,
+            namespace,
+            manager=self._watches.settings.persistence.field_manager,
+            whole=self.whole,
+            labels=dict(self.labels),
+            observer=self,
+        )
+        self.caches[namespace] = cache
+        return cache
+
+    def close(self, namespace: str | None, reader: Reader) -> None:
+        """Forget a cache that is not filled any more: nobody need wait for it."""
+        if self.caches.get(namespace) is reader:
+            del self.caches[namespace]
+        self.completed()
+
+    def is_listed(self, namespace: str) -> bool:
+        """Check whether all objects are known that an owner in a namespace can have; without one, everywhere."""
+        found = [self.find_cache(namespace)] if namespace else list(self.caches.values())
+        return bool(found) and all(cache is not None and cache.listed.is_set() for cache in found)
 
     def find_cache(self, namespace: str) -> RelatedCache | None:
         """Return the cache of the objects in a namespace; None if that is not watched."""
         return self.caches[None] if None in self.caches else self.caches.get(namespace)
 
-    def owned_by(self, uid: str) -> Iterator[RelatedRecord]:
-        """Yield the records of all objects of the kind with an owner of this uid."""
+    def owned_by(self, owner: Mapping[str, Any]) -> Iterator[RelatedRecord]:
+        """Yield the records of all objects of the kind that have an owner, by the owner's metadata.
+
+        Objects in other namespaces that name an owner in a namespace are none of its children: anybody may do that.
+        """
+        namespace = owner.get("namespace")
         for cache in self.caches.values():
-            yield from cache.owned_by(uid)
+            yield from (each for each in cache.owned_by(owner["uid"]) if not namespace or each.namespace == namespace)
 
-    def changed(self, record: RelatedRecord, before: RelatedRecord | None, obj: RawObject) -> None:
-        """See RelatedObserver."""
+    def changed(
+        self, record: RelatedRecord, before: RelatedRecord | None, obj: RawObject, *, writer: Writer | None = None
+    ) -> None:
+        """See RelatedObserver. A writer that looks up an index of the kind has not seen its own write there."""
+        targets = record.targets | (before.targets if before else frozenset())
         if self.mappers:
-            record.targets = self._map(obj)
-        self._trigger({*record.owners, *(before.owners if before else ())}, record, before)
+            record.targets = self._map(obj, self.mappers)
+        owners = {*record.owners, *(before.owners if before else ())}
+        known = None if writer is None or writer.handler in self._lookers else writer
+        self._trigger(record.namespace, owners, targets | record.targets, writer=known)
 
-    def removed(self, record: RelatedRecord) -> None:
-        """See RelatedObserver."""
-        self._trigger(record.owners, record, None)
+    def removed(self, record: RelatedRecord, obj: RawObject | None = None) -> None:
+        """See RelatedObserver. What mappers look up may be other than when they were last called."""
+        known = obj or record.whole
+        mappers = [each for each in self.mappers if known is not None or not each[1].needs_bodies]
+        targets = self._map(known or record.identify(), mappers) if mappers else frozenset()
+        self._trigger(record.namespace, record.owners, record.targets | targets)
         if self.owners:
             for triggers in self._watches.triggers:
                 triggers.trigger_blocked(record)
@@ -107,20 +135,32 @@ class RelatedKind:
         for triggers in self._watches.triggers:
             triggers.trigger_waiting()
 
-    def _trigger(self, owners: Iterable[str], record: RelatedRecord, before: RelatedRecord | None) -> None:
+    def _trigger(
+        self,
+        namespace: str,
+        owners: Iterable[str],
+        targets: frozenset[tuple[ReconcileHandler, Target]],
+        *,
+        writer: Writer | None = None,
+    ) -> None:
+        """Call all handlers that a change in a namespace concerns, but the one by which it was made."""
+        others = [handler for handler in self.owners if writer is None or handler is not writer.handler]
+        own = None if writer is None else (writer.handler, writer.target)
         for triggers in self._watches.triggers:
-            if self.owners:
-                for uid in owners:
-                    triggers.trigger_owner(uid, self.owners)
-            for handler, target in record.targets | (before.targets if before else frozenset()):
+            for uid in owners if self.owners else ():
+                is_own = writer is not None and uid == writer.uid
+                triggers.trigger_owner(uid, others if is_own else self.owners, namespace=namespace)
+            for handler, target in targets - {own}:
                 triggers.trigger_target(target, (handler,))
 
-    def _map(self, obj: RawObject) -> frozenset[tuple[ReconcileHandler, Target]]:
-        """Call the mappers for an object. One that fails is logged, and names nothing."""
+    def _map(
+        self, obj: RawObject, mappers: Iterable[tuple[ReconcileHandler, Mapper]]
+    ) -> frozenset[tuple[ReconcileHandler, Target]]:
+        """Call mappers for an object. One that fails is logged, and names nothing."""
         ref = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "name": obj.name, "uid": obj.uid}
         logger = object_logger({**ref, "namespace": obj.namespace}, local=True)
         targets: set[tuple[ReconcileHandler, Target]] = set()
-        for handler, mapper in self.mappers:
+        for handler, mapper in mappers:
             try:
                 cause = ObjectCause(
                     resource=self.resource,
@@ -164,24 +204,18 @@ def read_targets(found: Any, *, namespace: str) -> Iterator[Target]:
         raise TypeError(f"A mapper has returned {found!r}: return names, pairs of namespace and name, or objects")
 
 
-class _Watch(msgspec.Struct, frozen=True, eq=False):
-    """A watch of a related kind, in one namespace or in all."""
-
-    reflector: Reflector
-    scope: trio.CancelScope
-
-
 class RelatedWatches:
-    """Starts and stops the watches of related kinds, as the kinds of the cluster and the namespaces change."""
+    """The related kinds of all reconcile handlers, as the kinds of the cluster change."""
 
-    def __init__(self, client: Client, handlers: Iterable[ReconcileHandler], *, indices: Indices, memo: Any) -> None:
+    def __init__(
+        self, handlers: Iterable[ReconcileHandler], *, settings: OperatorSettings, indices: Indices, memo: Any
+    ) -> None:
         self.triggers: list[Triggers] = []
+        self.settings = settings
         self.indices = indices
         self.memo = memo
-        self._client = client
         self._handlers = tuple(handlers)
         self._kinds: dict[Selected, RelatedKind] = {}
-        self._watches: dict[tuple[Selected, str | None], _Watch] = {}
         self._missing: dict[Selector, str] = {}
         self.selectors = tuple(dict.fromkeys(_selectors(self._handlers)))
 
@@ -190,43 +224,26 @@ class RelatedWatches:
         """What is not watched as there is no such kind, in one sentence each."""
         return tuple(self._missing.values())
 
-    def reflectors(self) -> Iterator[tuple[str, Reflector]]:
-        """Yield the reflectors, with the names of what they watch."""
-        for (selected, namespace), watch in self._watches.items():
-            where = "" if namespace is None else f" in the namespace {namespace}"
-            yield f"{selected.resource}{where} (for reconcile handlers)", watch.reflector
+    def reindexed(self, state: ObjectState) -> None:
+        """Call the reconcile handlers of an object that look up its own kind, as it is only now in the index."""
+        handlers = state.cache.kind.handlers
+        for triggers in self.triggers if handlers.looks_up_own else ():
+            triggers.trigger_owner(state.uid, handlers.reconciles, namespace=state.namespace)
 
     def kinds_of(self, handler: ReconcileHandler) -> Iterator[RelatedKind]:
         """Yield the kinds of children that a handler owns."""
         return (kind for kind in self._kinds.values() if handler in kind.owners)
 
-    def is_complete(self, handler: ReconcileHandler) -> bool:
-        """Check whether all children of a handler's objects are known, so that it can be called."""
+    def is_complete(self, handler: ReconcileHandler, namespace: str) -> bool:
+        """Check whether all children of an object in a namespace are known, so that a handler can be called for it.
+
+        The children of an object without a namespace may be in all of them.
+        """
         if any(owned.selector in self._missing for owned in handler.owns):
             return False
-        return all(kind.is_listed for kind in self.kinds_of(handler))
+        return all(kind.is_listed(namespace) for kind in self.kinds_of(handler))
 
-    def adjust(
-        self, nursery: trio.Nursery, resources: Collection[Resource], namespaces: Collection[str] | None
-    ) -> None:
-        """Start the watches that are missing, and stop those of kinds and namespaces that are gone."""
-        if not self._handlers:
-            return
-        self._match(resources)
-        wanted: dict[tuple[Selected, str | None], RelatedKind] = {}
-        for selected, kind in self._kinds.items():
-            places = (None,) if namespaces is None or kind.resource.namespaced is False else namespaces
-            wanted |= {(selected, place): kind for place in places}
-        for key in set(self._watches) - set(wanted):
-            self._watches.pop(key).scope.cancel(reason="out of scope")
-            if key[0] in self._kinds:
-                self._kinds[key[0]].caches.pop(key[1], None)
-        for key, kind in wanted.items():
-            if key not in self._watches:
-                self._watches[key] = watch = self._make_watch(kind, key[1])
-                nursery.start_soon(_serve, watch, name=f"watch {watch.reflector.path} for reconcile handlers")
-
-    def _match(self, resources: Collection[Resource]) -> None:
+    def match(self, resources: Collection[Resource]) -> Collection[RelatedKind]:
         """Match what the handlers own and watch with the kinds of the cluster."""
         selections = {selector: self._select(selector, resources) for selector in self.selectors}
         kinds: dict[Selected, RelatedKind] = {}
@@ -242,9 +259,9 @@ class RelatedWatches:
                     selected = Selected(resource)
                     kind = kinds.setdefault(selected, RelatedKind(self, selected))
                     kind.mappers += ((handler, mapper),)
-        for selected in kinds.keys() & self._kinds.keys():
-            kinds[selected] = self._kinds[selected].renewed(kinds[selected])
-        self._kinds = kinds
+        known = {selected: kind for selected, kind in self._kinds.items() if selected in kinds}
+        self._kinds = kinds | {selected: kind for selected, kind in known.items() if kind.is_like(kinds[selected])}
+        return self._kinds.values()
 
     def _select(self, selector: Selector, resources: Collection[Resource]) -> Collection[Resource]:
         selection = select_resources(selector, resources)
@@ -256,22 +273,6 @@ class RelatedWatches:
         else:
             self._missing.pop(selector, None)
         return selection.resources
-
-    def _make_watch(self, kind: RelatedKind, namespace: str | None) -> _Watch:
-        settings = self._client.settings
-        manager = settings.persistence.field_manager
-        cache = RelatedCache(kind.resource, namespace, manager=manager, whole=kind.whole, observer=kind)
-        kind.caches[namespace] = cache
-        path = kind.resource.get_path(namespace)
-        labels = ",".join(f"{name}={value}" for name, value in kind.labels)
-        client = self._client.selecting({"labelSelector": labels} if labels else {}, forms=kind.forms)
-        reflector = Reflector(client, path, cache, settings=settings, consequence=_CONSEQUENCE)
-        return _Watch(reflector, trio.CancelScope())
-
-
-async def _serve(watch: _Watch) -> None:
-    with watch.scope:
-        await watch.reflector.serve()
 
 
 def _selectors(handlers: Iterable[ReconcileHandler]) -> Iterator[Selector]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.errors import ActivityError
 from trioperator.handling.cause import ActivityCause
 from trioperator.handling.handler import Activity, ActivityHandler
@@ -46,7 +46,7 @@ async def run_activity(
 async def _run_to_the_end(
     handler: ActivityHandler, cause: ActivityCause, invoker: Invoker, *, deadline: float
 ) -> Outcome:
-    started: datetime.datetime = wall_now()
+    started: datetime.datetime = steady_now()
     retry = 0
     while True:
         attempt = Attempt(retry=retry, started=started)

@@ -21,29 +21,31 @@ from trioperator.kube.objects import parse_object
 from trioperator.kube.watch import RawObject
 from trioperator.logs import Logger, ObjectRef, object_logger
 from trioperator.runtime.kind import Kind, Memory
+from trioperator.runtime.succession import Predecessors
+from trioperator.runtime.versions import Versions
 from trioperator.runtime.watch_event import WatchEvent
 from trioperator.runtime.workqueue import Lane
 
 __all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
+
+_OLD, _NEW = (Memory(memo=None, initial=initial) for initial in (True, False))
 
 
 class ObjectState:
     """Cached state of one object: its identity, its versions, its pending watch events, its newest body, its memo.
 
     ``version`` is the newest known version, from the watch or from the response to an own write; ``seen_version`` the
-    newest one from the watch. ``body`` is kept only while something is left to do for that state. ``initial`` objects
-    existed before the operator, which has not handled them since.
+    newest one from the watch. ``body`` is kept only while something is left to do for that state.
     """
 
     __slots__ = (
-        "_listener",
-        "_memo",
+        "_listeners",
+        "_memory",
         "body",
         "cache",
         "events",
         "expected",
         "gone",
-        "initial",
         "last_object",
         "name",
         "namespace",
@@ -66,24 +68,43 @@ class ObjectState:
         self.body: Mapping[str, Any] | None = None
         self.last_object: RawObject | None = None  # for optional delete and reconcile handlers, and for shards
         self.gone = False
-        self.initial = initial and (memory is None or memory.initial)
-        self._listener: Callable[[WatchEvent], None] | None = None
-        self._memo: Any = None if memory is None else memory.memo
+        self._listeners: tuple[Callable[[WatchEvent], None], ...] = ()
+        own = _OLD if initial else _NEW
+        self._memory = own if memory is None else own.join(memory)
 
     @property
     def flow(self) -> Hashable:
         """The flow for fair queuing: the objects of the kind in the namespace."""
         return self.cache, self.namespace
 
+    @property
+    def initial(self) -> bool:
+        """Whether the object existed before the operator, which has not handled it since."""
+        return self._memory.initial
+
     def get_memo(self) -> Any:
         """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""
-        if self._memo is None:
-            self._memo = copy.copy(self.cache.memo)
-        return self._memo
+        if self._memory.memo is None:
+            self.inherit(Memory(copy.copy(self.cache.memo), initial=True))
+        return self._memory.memo
 
     def remember(self) -> Memory:
-        """Return what is remembered of the object while the operator is paused."""
-        return Memory(self._memo, self.initial)
+        """Return what is remembered of the object while the operator is paused, or the kind gets another version."""
+        return self._memory
+
+    def inherit(self, memory: Memory) -> None:
+        """Add what is remembered of the object."""
+        self._memory = self._memory.join(memory)
+
+    @property
+    def comparable_version(self) -> int:
+        """The newest known version, if it can be compared with those in other caches; -1 if not."""
+        return -1 if self.cache.versions.are_opaque else self.version
+
+    def catch_up(self, version: int) -> None:
+        """Pass over states that are older than what was written in another version of the kind."""
+        is_watched = not self.cache.retired  # so that this very state is still to come
+        self.version = max(self.version, version - is_watched)
 
     @property
     def ref(self) -> ObjectRef:
@@ -106,13 +127,6 @@ class ObjectState:
         if not self.gone:
             self.cache.requeue(self)
 
-    @property
-    def newest_event(self) -> WatchEvent | None:
-        """The newest state that the watch has brought and that is not handled, or is kept; None if there is none."""
-        if self.events:
-            return self.events[-1]
-        return None if self.last_object is None else WatchEvent(None, self.seen_version, self.last_object)
-
     def keep(self, obj: RawObject, version: int) -> None:
         """Keep the newest state as the server has sent it: it may have to be handled later."""
         self.last_object = obj
@@ -127,6 +141,12 @@ class ObjectState:
         """Drop all states but the one that is kept: the object is going to be handled from there, or by others."""
         self.events = self.body = self.expected = None
         self.version = -1
+
+    def rewind(self) -> None:
+        """Take the next state as it is, as after a start: etcd was restored, so that it may be older."""
+        self.events = self.expected = None
+        self.version = self.seen_version = -1
+        self._memory = msgspec.structs.replace(self._memory, initial=True)
 
     def take_events(self) -> Collection[WatchEvent]:
         """Take all pending watch events, in order."""
@@ -146,8 +166,8 @@ class ObjectState:
         """Make the response to an own write the newest state."""
         self.body = body
         self.cache.wrote(self, body)
-        if self._listener is not None:
-            self._listener(WatchEvent("MODIFIED", self.version, body=body))
+        if self._listeners:
+            self._tell(WatchEvent("MODIFIED", self.version, body=body))
 
     def restore(self, body: Mapping[str, Any] | None) -> None:
         """Take up a state again that was released."""
@@ -159,11 +179,21 @@ class ObjectState:
 
     def mark_handled(self) -> None:
         """Record that the object has been handled since the operator started."""
-        self.initial = False
+        if self._memory.initial:
+            self.inherit(_NEW)
 
     def has_newer(self) -> bool:
         """Check whether a watch event with a newer state is pending."""
         return any(event.type == "DELETED" or event.version > self.version for event in self.events or ())
+
+    def decode_newer(self) -> Mapping[str, Any] | None:
+        """Return the newest state that is known, if that is a pending watch event which can be decoded."""
+        newest = max(self.events or (), key=lambda event: event.version, default=None)
+        if newest is None or newest.type == "DELETED" or newest.version <= self.version:
+            return None
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            return newest.decode()
+        return None
 
     def has_vanished(self) -> bool:
         """Check whether the object is gone, by all watch events so far."""
@@ -172,11 +202,21 @@ class ObjectState:
     @contextlib.contextmanager
     def listening(self, listener: Callable[[WatchEvent], None]) -> Iterator[None]:
         """Pass newer states to *listener* as soon as they are known, within the block. It must not wait or raise."""
-        before, self._listener = self._listener, listener
+        self._listeners = (*self._listeners, listener)
         try:
             yield
         finally:
-            self._listener = before
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+    def tell(self, event: WatchEvent) -> None:
+        """Pass a state to what listens, if it is newer, and to what may be at work in another version of the kind."""
+        if event.type == "DELETED" or event.version > self.version:
+            self._tell(event)
+        self.cache.predecessors.tell(self.uid, event)
+
+    def _tell(self, event: WatchEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
 
     def _push(self, event: WatchEvent, *, replace: bool) -> None:
         if self.events is None:
@@ -184,8 +224,7 @@ class ObjectState:
         elif replace and self.events and self.events[-1].type != "DELETED":
             self.events.pop()
         self.events.append(event)
-        if self._listener is not None and (event.type == "DELETED" or event.version > self.version):
-            self._listener(event)
+        self.tell(event)
 
 
 class Queue(Protocol):
@@ -224,15 +263,15 @@ class ObjectCache:
         self.retired = False
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
+        self.predecessors = Predecessors()
         self._held: dict[ObjectState, Lane] | None = None
-        self._drop: Callable[[ObjectState], None] | None = None  # on standby only
+        self._is_standby = False
         self._memories = {} if memories is None else memories
         self._queue = queue
-        self._consistency_timeout = consistency_timeout
+        self.versions = Versions(consistency_timeout=consistency_timeout)
         self._backlog_limit = backlog_limit
         self._backlogged: set[ObjectState] = set()
         self.echoes = 0  # of own writes, which were dropped
-        self._count = 0  # of opaque resource versions, which are numbered by their arrival
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -246,15 +285,18 @@ class ObjectCache:
         Returns the object's key in the cache: its uid, or its name where an aggregated API has no uids.
         """
         uid = obj.uid or obj.key
-        if self._drop is not None:
-            self._observe_on_standby(uid, type, obj, self._drop)
+        if self._is_standby:
+            self._observe_on_standby(uid, type, obj)
             return uid
         state = self.objects.get(uid)
         if state is None:
             if type == "DELETED" and not self.kind.handlers.events:
+                self.predecessors.tell(uid, WatchEvent(type, 0))
                 return uid
             state = self._add(uid, obj, initial=type is None)
-        version = self._number(state, type, obj.resource_version)
+        version = self.versions.number(state, type, obj.resource_version)
+        if type is None and version < state.seen_version:
+            state.rewind()
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
         state.seen_version = max(state.seen_version, version)
@@ -268,21 +310,28 @@ class ObjectCache:
         self._push(state, WatchEvent(type, version, obj), Lane.INITIAL if type is None else Lane.FRESH)
         return uid
 
+    def admit(self, type: str | None, obj: RawObject) -> ObjectState:
+        """Return the state of an object that has come, and is going to be observed when it is indexed."""
+        uid = obj.key
+        state = self.objects.get(uid)
+        if state is None:
+            state = self._add(uid, obj, initial=type is None or self._is_standby)
+            self.predecessors.lend(state)  # index functions see the memo
+        return state
+
     def _add(self, uid: str, obj: RawObject, *, initial: bool) -> ObjectState:
         state = ObjectState(self, uid, obj, initial=initial, memory=self._memories.pop(uid, None))
         self.objects[uid] = state
         return state
 
-    def _observe_on_standby(
-        self, uid: str, type: str | None, obj: RawObject, drop: Callable[[ObjectState], None]
-    ) -> None:
+    def _observe_on_standby(self, uid: str, type: str | None, obj: RawObject) -> None:
         """Keep the newest state of an object, as if it came from the list of the moment when the operator is active."""
         if type == "DELETED":
             if uid in self.objects:
-                self._drop_object(self.objects[uid], drop)
+                self._drop(self.objects[uid])
             return
         state = self.objects.get(uid) or self._add(uid, obj, initial=True)
-        version = self._number(state, type, obj.resource_version)
+        version = self.versions.number(state, type, obj.resource_version)
         if type is not None or version > state.seen_version:
             state.seen_version = version
             if self.kind.handlers.reconciles:
@@ -290,21 +339,26 @@ class ObjectCache:
             state.take_events()
             self._push(state, WatchEvent(None, version, obj), Lane.INITIAL)
 
-    def _drop_object(self, state: ObjectState, drop: Callable[[ObjectState], None]) -> None:
+    def _drop(self, state: ObjectState) -> None:
         del self.objects[state.uid]
         if self._held is not None:
             self._held.pop(state, None)
-        drop(state)
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""
         for state in [state for uid, state in self.objects.items() if uid not in listed]:
-            if self._drop is not None:
-                self._drop_object(state, self._drop)
+            if self._is_standby:
+                self._drop(state)
                 continue
             del self.objects[state.uid]
             self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), Lane.FRESH)
+        self.predecessors.keep(listed)
         self.listed.set()
+
+    def rewind(self) -> None:
+        """Take the next list as it is, though it is older than what was seen."""
+        for state in self.objects.values():
+            state.rewind()
 
     def update_kind(self, kind: Kind) -> None:
         """Replace the kind: its definition, or the handlers for it, have changed."""
@@ -327,17 +381,17 @@ class ObjectCache:
         """Keep objects from being queued, until :meth:`release`."""
         self._held = {}
 
-    def stand_by(self, drop: Callable[[ObjectState], None]) -> None:
+    def stand_by(self) -> None:
         """Keep objects for an operator on standby, in their newest states, until :meth:`release`.
 
-        Objects that are deleted meanwhile are passed to *drop*: another operator has handled that.
+        Objects that are deleted meanwhile are dropped: another operator has handled that.
         """
         self._held = {}
-        self._drop = drop
+        self._is_standby = True
 
     def release(self) -> None:
         """Queue the objects that were held, as far as they have pending watch events."""
-        self._drop = None
+        self._is_standby = False
         held, self._held = self._held, None
         for state, lane in (held or {}).items():
             if state.events:
@@ -350,45 +404,18 @@ class ObjectCache:
     def wrote(self, state: ObjectState, body: Mapping[str, Any]) -> None:
         """Record the version that an own write has led to, and drop its echo if that came before the response."""
         text = str((body.get("metadata") or {}).get("resourceVersion") or "")
-        state.version = max(state.version, self._number_written(state, text))
+        state.version = max(state.version, self.versions.number_written(state, text))
         if self.kind.handlers.reconciles:
             state.last_object = parse_object(msgspec.json.encode(body))
         if state.events and not self.kind.handlers.needs_own_writes and not state.has_newer():
             self.echoes += len(state.events)
             state.events = None
 
-    def _number_written(self, state: ObjectState, text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            # Opaque versions cannot be compared: until the watch brings just this one, what it brings is older.
-            for event in state.events or ():
-                if event.object is not None and event.object.resource_version == text:
-                    return event.version  # it came before the response
-            state.expected = (text, trio.current_time() + self._consistency_timeout)
-            return self._next_number()
-
-    def _number(self, state: ObjectState, type: str | None, text: str) -> int:
-        """Return a resource version as a number that grows: an opaque one is numbered by its arrival."""
-        if state.expected is not None:
-            expected, until = state.expected
-            if text != expected and type is not None and trio.current_time() < until:
-                return state.version
-            state.expected = None
-            if text == expected:
-                return state.version
-        try:
-            return int(text)
-        except ValueError:
-            return self._next_number()
-
-    def _next_number(self) -> int:
-        self._count += 1
-        return self._count
-
     def _push(self, state: ObjectState, event: WatchEvent, lane: Lane) -> None:
+        if self.kind.handlers.is_index_only:
+            return
         if not self.kind.handlers.events:
-            replace = not self._count  # only the newest state counts
+            replace = not self.versions.are_opaque  # only the newest state counts
         else:
             replace = self._is_backlogged(state, event)
         state._push(event, replace=replace)
@@ -414,10 +441,4 @@ class ObjectCache:
         if state.last_object is not None:
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
                 return state.last_object.decode()
-        resource = self.kind.resource
-        metadata = {"name": state.name, "namespace": state.namespace, "uid": state.uid}
-        return {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {key: value for key, value in metadata.items() if value},
-        }
+        return self.kind.make_stub(state.namespace, state.name, state.uid)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from trioperator.clock import steady_now
 from trioperator.handling.cause import ChangeCause, DaemonCause, EventCause, ObjectCause, detect_reason
 from trioperator.handling.diffbase import DiffBaseStorage, encode_essence
 from trioperator.handling.handler import Reason
+from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.progress import ProgressStorage
 from trioperator.handling.reconciling import ReconcileCause
 from trioperator.model.body import Body, BodyEssence
@@ -17,7 +19,7 @@ from trioperator.model.finalizer import has_finalizer
 from trioperator.model.keyed_digest import FieldDigests, reveal
 from trioperator.runtime.cache import ObjectState
 
-__all__ = ["TITLES", "CauseFactory", "Change", "Essences", "Recall"]
+__all__ = ["TITLES", "CauseFactory", "Change", "Essences", "Recall", "report_begin"]
 
 TITLES: Final[Mapping[Reason, str]] = {
     Reason.CREATE: "creation",
@@ -183,3 +185,11 @@ class CauseFactory:
             old=old,
             new=new,
         )
+
+
+def report_begin(cause: ChangeCause, states: Iterable[HandlerState]) -> None:
+    """Log that a cause is handled, if any of its handlers is due."""
+    now = steady_now()
+    if any(state.is_due(now) for state in states):
+        version = (cause.raw.get("metadata") or {}).get("resourceVersion")
+        cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.handling.cause import ChangeCause, EventCause, ObjectCause
 from trioperator.handling.context import current_cause
 from trioperator.handling.handler import ChangeHandler, EventHandler, ResourceHandler
@@ -22,17 +22,21 @@ from trioperator.handling.outcome import Outcome
 from trioperator.handling.storing import StorablePatch, make_patch
 from trioperator.handling.subhandlers import Subhandlers, current_subhandlers
 from trioperator.model.body import Body
-from trioperator.model.patch import Patch, merge_patches, preview
-from trioperator.runtime.cache import ObjectState
+from trioperator.model.jsontypes import copy_json
+from trioperator.model.patch import Patch, find_unmet, merge_patches, preview
+from trioperator.runtime.cache import ObjectState, WatchEvent
 from trioperator.runtime.causes import Essences
 from trioperator.runtime.interrupter import Interrupter
+from trioperator.runtime.io_mark import IoMark
+from trioperator.runtime.patching.patcher import Patcher
 from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.patching.requests import not_found
 from trioperator.runtime.progress.progress import Progress
 from trioperator.runtime.progress.saver import Saver
 from trioperator.runtime.result import Result
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Execution", "Executor", "ReconcilesLevel"]
+__all__ = ["Execution", "Executor", "HandlerPatch", "ReconcilesLevel"]
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
 _INTERRUPTIONS = 3
@@ -43,7 +47,8 @@ _NOTHING = Patch()
 class HandlerPatch:
     """The patch of one attempt of a handler: what it contributes to the pending patch of its object.
 
-    With *store*, the handler can have that stored before it ends.
+    With *store*, the handler can have that stored before it ends. What it *repeats* may be left out: it says the same
+    each time that it is called, whatever has happened.
     """
 
     def __init__(
@@ -54,13 +59,21 @@ class HandlerPatch:
         handler: ResourceHandler,
         *,
         store: Callable[[HandlerPatch], Awaitable[Body]] | None = None,
+        repeats: bool = False,
     ) -> None:
         self.patch = Patch() if store is None else make_patch(lambda: store(self), is_async=handler.is_async)
         self._pending = pending
         self._state = state
         self._cause = cause
         self._handler = handler
+        self._repeats = repeats
         self._contributed = _NOTHING
+
+    def inherit(self, parent: HandlerPatch) -> None:
+        """Begin with what a parent wants so far, as if both had one patch. It is the parent that contributes that."""
+        self.patch.update(copy_json(dict(parent.patch)))
+        self.patch.fns.extend(parent.patch.fns)
+        self._contributed = Patch(copy_json(dict(parent.patch)), fns=parent.patch.fns)
 
     def contribute(self) -> None:
         """Contribute what the handler wants so far: what comes later is contributed at its end."""
@@ -97,8 +110,13 @@ class HandlerPatch:
     def _contribute(self, wanted: Mapping[str, Any]) -> None:
         wanted = _added(self._contributed, wanted)
         fns = self.patch.fns[len(self._contributed.fns) :]
-        if wanted or fns:
+        if fns or (wanted and not (self._repeats and self._is_known(wanted))):
             self._pending.contribute(self._state, wanted, fns, by=str(self._handler), logger=self._cause.logger)
+
+    def _is_known(self, wanted: Mapping[str, Any]) -> bool:
+        """Check whether the object is as wanted in its newest state that is known, and nothing else is to be stored."""
+        body, is_newest = self._state.body, not (self._pending.get(self._state) or self._state.has_newer())
+        return is_newest and body is not None and not find_unmet(wanted, body)
 
 
 class Executor(msgspec.Struct, frozen=True, eq=False):
@@ -108,6 +126,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
     progress: Progress
     pending: PendingPatches
     essences: Essences
+    patcher: Patcher
     settings: OperatorSettings
     stopping: trio.Event
 
@@ -116,7 +135,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         own = HandlerPatch(self.pending, state, cause, handler)
         token = current_cause.set(cause)
         try:
-            attempt = Attempt(retry=0, started=wall_now(), patch=own.patch, flow=state.flow)
+            attempt = Attempt(retry=0, started=steady_now(), patch=own.patch, flow=state.flow)
             kwargs = cause.kwargs_for(handler, own.patch)
             outcome = await self.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
         finally:
@@ -140,6 +159,10 @@ class Execution:
 
     *seen* is the configuration that the handlers see. Without a *saver* the object is gone, and nothing is stored.
     The *nursery* is the worker's, for the threads of sub-handlers, whose parents may be cancelled.
+
+    Each handler sees what those before it have written, by whatever client: if one may have done I/O, the object is
+    read again before the next one. If it has changed, no more handlers are called: a reconcile of the newest state
+    calls those that are left. Then it is ``superseded``; there is ``progress`` if any has ended for good.
     """
 
     def __init__(
@@ -159,12 +182,26 @@ class Execution:
         self._nursery = nursery
         self._saver = saver
         self._seen = seen
-        self._at_work: list[str] = []
+        self._shown = state.body
+        self._at_work: dict[str, IoMark] = {}
         self._interrupted = False
+        self.superseded = self.progress = False
 
-    async def run(self, handlers: Sequence[ChangeHandler], cause: ChangeCause, lifecycle: Lifecycle) -> None:
-        """Call those of *handlers* that are due, each once, in the order and the groups of *lifecycle*."""
-        states, now = self._progress.states, wall_now()
+    async def run(
+        self,
+        handlers: Sequence[ChangeHandler],
+        cause: ChangeCause,
+        lifecycle: Lifecycle,
+        *,
+        parent: HandlerPatch | None = None,
+    ) -> None:
+        """Call those of *handlers* that are due, each once, in the order and the groups of *lifecycle*.
+
+        They are sub-handlers if there is the patch of a *parent*.
+        """
+        if not self._at_work:
+            self._show_pending(cause)  # of those that were called for an earlier state
+        states, now = self._progress.states, steady_now()
         left = [handler for handler in handlers if states[handler.id].is_due(now)]
         called = False
         while left:
@@ -173,10 +210,10 @@ class Execution:
                 self._postpone(left, cause)
                 return
             for handler in group:
-                if self._must_end(called):
+                if self._must_end(called) or await self._has_changed(cause, called) or self._must_end(called):
                     return
                 called = True
-                await self._attempt(handler, cause, lifecycle)
+                await self._attempt(handler, cause, lifecycle, parent=parent)
             left = [handler for handler in left if handler not in group]
 
     def _must_end(self, called: bool) -> bool:
@@ -185,33 +222,48 @@ class Execution:
             return False
         return self._interrupted or self._executor.stopping.is_set() or (called and self._state.has_newer())
 
+    async def _has_changed(self, cause: ChangeCause, called: bool) -> bool:
+        """Check whether the object has changed since the handlers were selected, by what they have written themselves.
+
+        A parent is not called again for what does not matter to its sub-handlers: they are shown the newest state.
+        """
+        state = self._state
+        if self._saver is None or not self._executor.patcher.is_touched(state):
+            return False
+        await self._executor.patcher.look(state)
+        if not self._at_work or state.body is None:
+            self.superseded = state.body is not cause.raw
+        elif state.body is not self._shown:
+            self._shown = state.body
+            cause.body._replace_raw(state.body)
+            self._show_pending(cause)
+            self.superseded = called and self._executor.essences.encode(state, state.body) != self._seen
+        return self.superseded
+
     def _postpone(self, handlers: Sequence[ChangeHandler], cause: ChangeCause) -> None:
         """Make the handlers due later, as the lifecycle has chosen none of them."""
         backoff = self._executor.settings.execution.default_backoff
         names = ", ".join(str(handler) for handler in handlers)
         cause.logger.warning("The lifecycle has chosen none of %s: they are due again in %g seconds.", names, backoff)
-        until = add_seconds(wall_now(), backoff)
+        until = add_seconds(steady_now(), backoff)
         for handler in handlers:
             self._move(handler, msgspec.structs.replace(self._progress.states[handler.id], delayed=until))
 
-    async def _attempt(self, handler: ChangeHandler, cause: ChangeCause, lifecycle: Lifecycle) -> None:
+    async def _attempt(
+        self, handler: ChangeHandler, cause: ChangeCause, lifecycle: Lifecycle, *, parent: HandlerPatch | None
+    ) -> None:
         """Make one attempt of a handler, and of its sub-handlers."""
-        if handler.id in self._at_work:
-            raise RuntimeError(f"{handler} is executed while it is at work already.")
-        own = self._make_patch(handler, cause)
+        own, state = self._make_patch(handler, cause, parent), self._progress.states[handler.id]
         subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
-        # Only the end of the outermost handler is the end of the reconcile.
-        nursery = self._nursery if self._at_work else None
-        self._at_work.append(handler.id)
-        if self._saver is not None:
-            self._saver.notify()
+        nursery = self._nursery if self._at_work else None  # the end of the outermost one is that of the reconcile
+        mark = self._begin(handler)
         tokens = current_cause.set(cause), current_subhandlers.set(subhandlers)
         try:
-            interruption = self._make_interruption(handler)
-            with self._listening(cause, interruption):
+            interruption = Interruption() if handler.interruptible else None
+            with self._listening(handler, cause, interruption):
                 attempt = Attempt(
-                    self._progress.states[handler.id].retries,
-                    self._progress.states[handler.id].started,
+                    state.retries,
+                    state.started,
                     after=subhandlers.finish,
                     patch=own.patch,
                     interruption=interruption,
@@ -224,13 +276,31 @@ class Execution:
         finally:
             current_subhandlers.reset(tokens[1])
             current_cause.reset(tokens[0])
-            self._at_work.remove(handler.id)
+            del self._at_work[handler.id]
             own.expire()
+            self._note_io(handler, mark)
         self._finish(handler, cause, own, outcome)
 
-    def _make_patch(self, handler: ChangeHandler, cause: ChangeCause) -> HandlerPatch:
+    def _begin(self, handler: ChangeHandler) -> IoMark:
+        """Begin an attempt: beside it, what is due of those before it is stored."""
+        if handler.id in self._at_work:
+            raise RuntimeError(f"{handler} is executed while it is at work already.")
+        self._at_work[handler.id] = mark = IoMark()
+        if self._saver is not None:
+            self._saver.notify()
+        return mark
+
+    def _note_io(self, handler: ChangeHandler, *since: IoMark) -> None:
+        """Note that the object has to be read again if a handler may have done I/O since any of these moments."""
+        if not handler.is_async or any(mark.is_past() for mark in since):
+            self._executor.patcher.touch(self._state)
+
+    def _make_patch(self, handler: ChangeHandler, cause: ChangeCause, parent: HandlerPatch | None) -> HandlerPatch:
         store = functools.partial(self._store, cause)
-        return HandlerPatch(self._executor.pending, self._state, cause, handler, store=store)
+        own = HandlerPatch(self._executor.pending, self._state, cause, handler, store=store)
+        if parent is not None and self._executor.settings.inherit_patches:
+            own.inherit(parent)
+        return own
 
     def _finish(self, handler: ChangeHandler, cause: ChangeCause, own: HandlerPatch, outcome: Outcome) -> None:
         """Take the outcome of an attempt into the progress. What an interrupted one wanted stored is dropped."""
@@ -239,7 +309,8 @@ class Execution:
             self._interrupted = True
             return
         own.finish(outcome.result)
-        self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=wall_now()))
+        self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=steady_now()))
+        self.progress = self.progress or outcome.final
         if outcome.succeeded and self._seen is not None:
             self._executor.progress.last_handled(self._state).see(self._seen)
         self._show_pending(cause)
@@ -253,25 +324,22 @@ class Execution:
             if not handler.interruptible:  # else what it wants may still be dropped
                 own.contribute()
                 self._show_pending(cause)
-            self._progress.add_subhandlers(handlers, parents=self._at_work, now=wall_now())
-            await self.run(handlers, inner, lifecycle or default)
-            return self._progress.wait(handlers, now=wall_now())
+            self._note_io(handler, *self._at_work.values())
+            self._progress.add_subhandlers(handlers, parents=self._at_work, now=steady_now())
+            await self.run(handlers, inner, lifecycle or default, parent=own)
+            return self._progress.wait(handlers, now=steady_now())
 
         return Subhandlers(handler, inner, run)
 
-    def _make_interruption(self, handler: ChangeHandler) -> Interruption | None:
-        """Return an interruption if changes of the object shall interrupt the handler: but not for ever."""
-        if not handler.interruptible or self._progress.interruptions(handler.id) >= _INTERRUPTIONS:
-            return None
-        return Interruption()
-
     def _listening(
-        self, cause: ChangeCause, interruption: Interruption | None
+        self, handler: ChangeHandler, cause: ChangeCause, interruption: Interruption | None
     ) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which changes of the object cause the interruption, if there is one."""
+        """Return a context in which the deletion of the object, and its changes for a while, interrupt the handler."""
         if interruption is None:
             return contextlib.nullcontext()
-        interrupter = Interrupter(self._state, cause, interruption, essences=self._executor.essences)
+        changes = self._progress.interruptions(handler.id) < _INTERRUPTIONS
+        essences = self._executor.essences
+        interrupter = Interrupter(self._state, cause, interruption, essences=essences, changes=changes)
         return self._state.listening(interrupter.handle)
 
     def _move(self, handler: ChangeHandler, state: HandlerState) -> None:
@@ -287,14 +355,27 @@ class Execution:
         """Store what a handler wants while it runs, and return the new body."""
         own.release()
         if self._saver is not None and self._executor.pending.get(self._state):
-            stored = self._executor.pending.wait_for(self._state)
-            self._saver.notify()
-            await stored.wait()
+            await self._wait_stored(self._saver, cause)
             cause.body._replace_raw(self._state.body or cause.raw)
             self._show_pending(cause)
         else:
             await trio.lowlevel.checkpoint()
         return cause.body
+
+    async def _wait_stored(self, saver: Saver, cause: ChangeCause) -> None:
+        """Wait until what is pending is stored. Raises NotFoundError if the object is gone, or goes meanwhile."""
+        pending, state = self._executor.pending, self._state
+
+        def note(event: WatchEvent) -> None:
+            if event.type == "DELETED":
+                pending.forget(state)
+
+        stored = pending.wait_for(state)
+        with state.listening(note):
+            saver.notify()
+            await stored.wait()
+        if stored.dropped:
+            raise not_found(cause.raw)
 
     def _show_pending(self, cause: ChangeCause) -> None:
         """Show the later handlers what the earlier ones want stored."""

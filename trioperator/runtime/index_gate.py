@@ -5,6 +5,7 @@ A kind that cannot be listed holds up only those kinds whose handlers declare an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import trio
@@ -12,12 +13,14 @@ import trio
 from trioperator.handling.registry import declares_any
 from trioperator.logs import get_logger
 from trioperator.runtime.cache import ObjectCache
-from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.reflector import Reflector
 
 __all__ = ["IndexGate"]
 
 _logger = get_logger("trioperator.runtime.indexing")
+
+# Seconds that a first list may make no progress: as long as one that fails is tried before others go on without it.
+_PATIENCE = 120.0
 
 
 class IndexGate:
@@ -26,10 +29,9 @@ class IndexGate:
     ``opened`` is set when the indices are complete, except for kinds that cannot be listed.
     """
 
-    def __init__(self, indexing: Indexing) -> None:
+    def __init__(self) -> None:
         self.opened = trio.Event()
         self.opened.set()
-        self._indexing = indexing
         self._is_active = False
         self._held: list[ObjectCache] = []
         self._incomplete: set[ObjectCache] = set()  # their first lists are not in the indices yet
@@ -44,11 +46,11 @@ class IndexGate:
             if self._is_active:
                 cache.hold()
             else:
-                cache.stand_by(self._indexing.forget)
+                cache.stand_by()
             self._held.append(cache)
         for cache, reflector in indexed:
             self._incomplete.add(cache)
-            nursery.start_soon(self._populate, cache, reflector, name=f"populate indices from {reflector.path}")
+            nursery.start_soon(self._await_list, cache, reflector, name=f"await indices of {reflector.path}")
         if indexed and self.opened.is_set():
             self.opened = trio.Event()
         self._release()
@@ -58,20 +60,19 @@ class IndexGate:
         self._is_active = True
         self._release()
 
-    async def _populate(self, cache: ObjectCache, reflector: Reflector) -> None:
-        """Fill the indices from the first list of a watch."""
+    async def _await_list(self, cache: ObjectCache, reflector: Reflector) -> None:
+        """Wait until the first list of a watch is in the indices."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give_up, cache, reflector, name="watch for a list that is refused")
             await cache.listed.wait()
             nursery.cancel_scope.cancel(reason="it is listed")
         self._unlistable.discard(cache)
-        await self._indexing.populate([cache])
         self._incomplete.discard(cache)
         self._release()
 
     async def _give_up(self, cache: ObjectCache, reflector: Reflector) -> None:
         """Go on without a kind that cannot be listed, as soon as that is sure."""
-        await reflector.unlistable.wait()
+        await _find_unlistable(reflector)
         self._unlistable.add(cache)
         names = _index_names(cache)
         waiting = sorted({str(held.kind.resource) for held in self._held if declares_any(held.kind.handlers, names)})
@@ -81,7 +82,7 @@ class IndexGate:
             reflector.path,
             " and ".join(f"the index {name!r}" for name in sorted(names)),
             fate,
-            reflector.trouble,
+            reflector.trouble or f"There has been no response for {_PATIENCE:g} seconds.",
         )
         self._release()
 
@@ -99,6 +100,20 @@ class IndexGate:
                 self._held.append(cache)
             else:
                 cache.release()
+
+
+async def _find_unlistable(reflector: Reflector) -> None:
+    """Wait until a kind is refused for good, or until its first list has made no progress for long."""
+    began = trio.current_time()
+    while True:
+        # It is indexed when it is listed: that may take long, and is no trouble of the list.
+        progressed_at = began if reflector.progressed_at == math.inf else reflector.progressed_at
+        until = math.inf if reflector.is_synced else progressed_at + _PATIENCE
+        if trio.current_time() >= until:
+            return
+        with trio.move_on_at(until):
+            await reflector.unlistable.wait()
+            return
 
 
 def _index_names(*caches: ObjectCache) -> frozenset[str]:

@@ -1,19 +1,19 @@
 """Indexing: calls of index handlers, and their results in the indices.
 
-An object is indexed before anything else is done for it. At the start, all objects of the indexed kinds are indexed
-before any handler is called for any object; that takes no workers (see :mod:`trioperator.runtime.watches`).
+An object is indexed before anything else is done for it (see :mod:`trioperator.runtime.view`). At the start, all
+objects of the indexed kinds are indexed before any handler is called for any object.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.handling.cause import ObjectCause
 from trioperator.handling.context import current_cause
 from trioperator.handling.handler import IndexHandler
@@ -21,13 +21,11 @@ from trioperator.handling.indexing import Indices, discard, owners, replace
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.handling.registry import handler_identity, select_index_handlers
-from trioperator.runtime.cache import ObjectCache, ObjectState, WatchEvent
+from trioperator.kube.watch import RawObject
+from trioperator.runtime.cache import ObjectCache, ObjectState
 from trioperator.runtime.causes import CauseFactory
 
 __all__ = ["Indexing"]
-
-# So many objects are indexed at the same time at the start: sync handlers take a thread each.
-_AT_ONCE = 16
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -40,9 +38,9 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class _ObjectFailures(msgspec.Struct, eq=False):
-    """Failures of index handlers for one object, and the watch event that they have failed for."""
+    """Failures of index handlers for one object, and the state of it that they have failed for."""
 
-    event: WatchEvent
+    object: RawObject
     failures: dict[Hashable, _Failure] = msgspec.field(default_factory=dict)
 
 
@@ -53,27 +51,25 @@ class Indexing:
         self.indices = indices
         self._invoker = invoker
         self._causes = causes
-        self._indexed: dict[ObjectState, int] = {}  # the newest version of each object that is in the indices
+        self._indexed: dict[ObjectState, str] = {}  # the version of each object that is in the indices
         self._failed: dict[ObjectState, _ObjectFailures] = {}
 
-    async def process(self, state: ObjectState, event: WatchEvent) -> Mapping[str, Any] | None:
-        """Update the indices by a watch event of an object. Returns the object, if it had to be decoded."""
-        if event.type == "DELETED":
-            self.forget(state)
-            return None
-        if event.version <= self._indexed.get(state, -1):
-            return None
-        self._indexed[state] = event.version
-        body = event.decode()
-        await self._index(state, event, body, again=False)
-        return body
+    async def process(self, state: ObjectState, obj: RawObject) -> None:
+        """Index a state of an object, unless it is the one that is indexed. Errors are logged."""
+        version = obj.resource_version
+        if version and self._indexed.get(state) == version:
+            return
+        self._indexed[state] = version
+        await self._index(state, obj, again=False)
 
-    async def retry(self, state: ObjectState) -> None:
-        """Call the index handlers again that have failed for an object and are due."""
+    async def retry(self, state: ObjectState) -> RawObject | None:
+        """Call the index handlers again that have failed for an object and are due. Returns the object if any was."""
         due = self.due(state)
-        if due is not None and due <= trio.current_time():
-            event = self._failed[state].event
-            await self._index(state, event, event.decode(), again=True)
+        if due is None or due > trio.current_time():
+            return None
+        obj = self._failed[state].object
+        await self._index(state, obj, again=True)
+        return obj
 
     def due(self, state: ObjectState) -> float | None:
         """Return when index handlers that have failed for an object are due again; None if none are."""
@@ -82,33 +78,16 @@ class Indexing:
             return None
         return min((f.due for f in failed.failures.values() if f.wakes and f.due is not None), default=None)
 
-    async def populate(self, caches: Collection[ObjectCache]) -> None:
-        """Index all objects of the first lists of some caches."""
-        everything = iter([state for cache in caches for state in cache])
-        async with trio.open_nursery() as nursery:
-            for number in range(_AT_ONCE):
-                nursery.start_soon(self._populate, everything, name=f"index {number}")
-
-    async def _populate(self, objects: Iterator[ObjectState]) -> None:
-        for state in objects:
-            event = state.newest_event
-            if event is None or event.type == "DELETED":
-                continue  # a deletion is for the reconcile of the object
-            try:
-                await self.process(state, event)
-            except (msgspec.MsgspecError, ValueError) as error:
-                state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
-            except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
-                state.make_logger().error("The object could not be indexed.", exc_info=error)
-            if state.cache.kind.handlers.is_index_only and state.events and state.events[-1] is event:
-                state.take_events()  # there are no other handlers
-
     def forget(self, state: ObjectState) -> None:
         """Remove an object that is gone."""
         for handler in state.cache.kind.handlers.indices:
             self._discard(state, handler)
         self._indexed.pop(state, None)
         self._failed.pop(state, None)
+
+    def rewind(self, cache: ObjectCache) -> None:
+        """Forget which versions of the objects of a cache are in the indices: others may have the same numbers."""
+        self._indexed |= {state: "" for state in self._indexed if state.cache is cache}
 
     def clear(self) -> None:
         """Remove all objects."""
@@ -128,7 +107,15 @@ class Indexing:
             for state in [state for state in remembered if state.cache is cache]:
                 del remembered[state]
 
-    async def _index(self, state: ObjectState, event: WatchEvent, body: Mapping[str, Any], *, again: bool) -> None:
+    async def _index(self, state: ObjectState, obj: RawObject, *, again: bool) -> None:
+        try:
+            await self._call(state, obj, obj.decode(), again=again)
+        except (msgspec.MsgspecError, ValueError) as error:
+            state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
+        except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
+            state.make_logger().error("The object could not be indexed.", exc_info=error)
+
+    async def _call(self, state: ObjectState, obj: RawObject, body: Mapping[str, Any], *, again: bool) -> None:
         """Call the index handlers that match: all of them, or *again* only those that have failed."""
         cause = self._causes.make_index_cause(state, body)
         handlers = state.cache.kind.handlers
@@ -142,14 +129,13 @@ class Indexing:
             failure = failures.get(identity)
             if again if failure is None else failure.due is None or failure.due > trio.current_time():
                 continue
-            retry, started = (failure.retries, failure.started) if failure else (0, wall_now())
+            retry, started = (failure.retries, failure.started) if failure else (0, steady_now())
             attempt = Attempt(retry, started, flow=state.flow)
             outcome = await self._invoke(cause, handler, attempt)
-            is_newest = self._indexed.get(state) == event.version  # else it has changed or was removed meanwhile
-            if is_newest and handler in state.cache.kind.handlers.indices:
-                self._settle(state, handler, attempt=attempt, outcome=outcome, event=event)
+            if state in self._indexed and handler in state.cache.kind.handlers.indices:  # else it was removed meanwhile
+                self._settle(state, handler, attempt=attempt, outcome=outcome, obj=obj)
         if (failed := self._failed.get(state)) is not None:
-            failed.event = event
+            failed.object = obj
 
     async def _invoke(self, cause: ObjectCause, handler: IndexHandler, attempt: Attempt) -> Outcome:
         token = current_cause.set(cause)
@@ -159,7 +145,7 @@ class Indexing:
             current_cause.reset(token)
 
     def _settle(
-        self, state: ObjectState, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, event: WatchEvent
+        self, state: ObjectState, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, obj: RawObject
     ) -> None:
         """Put the result into the index; after an error, remove the object's values, and note when to try again."""
         identity = handler_identity(handler)
@@ -175,7 +161,7 @@ class Indexing:
             due=None if outcome.final else trio.current_time() + outcome.delay,
             wakes=outcome.delay > 0,
         )
-        self._failed.setdefault(state, _ObjectFailures(event)).failures[identity] = failure
+        self._failed.setdefault(state, _ObjectFailures(obj)).failures[identity] = failure
 
     def _forget_delay(self, state: ObjectState, identity: Hashable) -> None:
         """Forget a delay: should the object match again, it is indexed at once, unless its handler gave up."""

@@ -21,16 +21,23 @@ class Interrupter:
     """Interrupts a call when its object is deleted, or is changed to what the handler was not shown.
 
     A generation that is not newer is no change; where it is newer, or there is none, the essences are compared: what
-    the operator itself has stored meanwhile was shown already.
+    the operator itself has stored meanwhile was shown already. Without *changes*, only the deletion counts.
     """
 
     def __init__(
-        self, state: ObjectState, cause: ChangeCause, interruption: Interruption, *, essences: Essences
+        self,
+        state: ObjectState,
+        cause: ChangeCause,
+        interruption: Interruption,
+        *,
+        essences: Essences,
+        changes: bool = True,
     ) -> None:
         self._state = state
         self._interruption = interruption
         self._essences = essences
-        self._shown: Mapping[str, Any] = dict(cause.body)
+        self._changes = changes
+        self._shown: Mapping[str, Any] = cause.body._raw
         self._generation = (cause.raw.get("metadata") or {}).get("generation")
         self._deleting = is_deleting(cause.raw)
 
@@ -40,13 +47,15 @@ class Interrupter:
             self._interruption.interrupt("the object is gone")
         elif event.deleting and not self._deleting:
             self._interruption.interrupt("the object is being deleted")
-        elif self._is_newer(event):
+        elif self._changes and self._is_newer(event):
             self._interruption.interrupt("the object has changed")
 
     def _is_newer(self, event: WatchEvent) -> bool:
         before, after = self._generation, event.generation
-        if isinstance(before, int) and isinstance(after, int) and after <= before:
-            return False
+        if isinstance(before, int) and isinstance(after, int):
+            is_restored = after < before and event.type is None  # a list has older objects if the cluster was restored
+            if after <= before and not is_restored:
+                return False
         try:
             encode = self._essences.encode
             return encode(self._state, event.decode()) != encode(self._state, self._shown)

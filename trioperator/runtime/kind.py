@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -25,9 +26,27 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         """Whether the status is a subresource, patched by requests of its own."""
         return "status" in self.resource.subresources
 
+    def make_stub(self, namespace: str | None, name: str, uid: str) -> dict[str, Any]:
+        """Return what is known of an object whose body is not."""
+        metadata = {"name": name, "namespace": namespace, "uid": uid}
+        return {
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "metadata": {key: value for key, value in metadata.items() if value},
+        }
+
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
-    """What an operator remembers of an object while it is paused: its memo, and whether it was handled before."""
+    """What an operator remembers of an object while it is paused: its memo, and whether it was handled before.
+
+    ``ended`` are the keys of its daemons and timers that have ended by themselves: they are not run again.
+    """
 
     memo: Any
     initial: bool
+    ended: frozenset[Hashable] = frozenset()
+
+    def join(self, other: Memory) -> Memory:
+        """Return what both together remember; the own memo comes first."""
+        memo = other.memo if self.memo is None else self.memo
+        return Memory(memo, self.initial and other.initial, self.ended | other.ended)

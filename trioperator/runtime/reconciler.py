@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
-from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
@@ -28,14 +27,16 @@ from trioperator.logs import Logger
 from trioperator.model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
 from trioperator.model.patch import Patch, is_result
 from trioperator.runtime.cache import ObjectState, WatchEvent
-from trioperator.runtime.causes import TITLES, CauseFactory, Change
+from trioperator.runtime.causes import TITLES, CauseFactory, Change, report_begin
 from trioperator.runtime.daemons.manager import DaemonManager
 from trioperator.runtime.execution import Execution, Executor, ReconcilesLevel
-from trioperator.runtime.indexing import Indexing
+from trioperator.runtime.index_wait import IndexWait
 from trioperator.runtime.patching.patcher import Patcher
 from trioperator.runtime.patching.requests import StaleError
 from trioperator.runtime.progress.saver import Saver
-from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result, earlier
+from trioperator.runtime.result import AGAIN, DONE, ONWARD, Again, RequeueAt, Result, earlier
+from trioperator.runtime.succession import AtWork
+from trioperator.runtime.takeover import Takeover
 
 __all__ = ["Reconciler"]
 
@@ -56,15 +57,14 @@ class Reconciler:
         *,
         causes: CauseFactory,
         patcher: Patcher,
-        indexing: Indexing,
         daemons: DaemonManager,
         level: ReconcilesLevel,
+        takeover: Takeover,
         lifecycle: Lifecycle | None = None,
     ) -> None:
         self._executor = executor
         self._causes = causes
         self._patcher = patcher
-        self._indexing = indexing
         self._daemons = daemons
         self._level = level
         self._lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
@@ -72,26 +72,33 @@ class Reconciler:
         self._progress = executor.progress
         self._pending = executor.pending
         self._finalizer = executor.settings.persistence.finalizer
+        self._at_work = AtWork()
+        self._index_wait = IndexWait(timeout=executor.settings.persistence.consistency_timeout)
         self._failures: dict[ObjectState, tuple[int, float]] = {}  # how many in a row, and when to try again
-        self._unverified: set[ObjectState] = set()  # taken over from others: the cache may lag behind their last writes
+        self.takeover = takeover
         self._finalized: set[ObjectState] = set()  # their delete handlers have ended, and the finalizer is removed
 
     async def reconcile(self, state: ObjectState) -> Result:
-        """Do what there is to do for an object now, and return when there will be more."""
-        is_indexed = bool(state.cache.kind.handlers.indices)
+        """Do what there is to do for an object now, and return when there will be more.
+
+        An object may be in two caches, as a CRD gets other versions: what is done for it in one waits for the other.
+        """
+        if not self._at_work.begin(state):
+            return DONE
         try:
+            state.cache.predecessors.hand_over(state)
             for event in state.take_events():
                 await self._process_event(state, event)
-            if is_indexed:
-                await self._indexing.retry(state)
             if state.body is None:
                 state.restore(self._daemons.changed_body(state) or self._level.find_body(state))
             if state.gone:
                 result = await self._handle_gone(state)
-            elif self._executor.stopping.is_set():
+            elif self._executor.stopping.is_set() or state.cache.retired:
                 result = await self._save_last(state)
             elif state in self._failures and self._failures[state][1] > trio.current_time():
                 return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted anew
+            elif state.body is not None and (until := self._index_wait.find(state)) is not None:
+                result = RequeueAt(until)
             else:
                 newest = self._reconcile_level if state.cache.kind.handlers.reconciles else self._reconcile_newest
                 result = DONE if state.body is None else await newest(state)
@@ -100,20 +107,21 @@ class Reconciler:
             result = AGAIN
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             return self._back_off(state, error)
+        finally:
+            self._at_work.end(state)
+        return self._conclude(state, result)
+
+    def _conclude(self, state: ObjectState, result: Result) -> Result:
+        """Return the result of a reconcile without an error, unless more has come, and forget what is over."""
         if state in self._failures:
             del self._failures[state]
         if state.events:  # they are handled when it is the object's turn again; at once if something is unsaved
             result = AGAIN if self._progress.is_due(state) else DONE
         elif result is DONE and (state.gone or state.cache.retired):
             self._forget(state)
-        return self._retry_indexing(state, result) if is_indexed else result
-
-    def _retry_indexing(self, state: ObjectState, result: Result) -> Result:
-        """Return the result of a reconcile, or when index handlers that have failed are due, if that is earlier."""
-        due = self._indexing.due(state)
-        if due is None or result is AGAIN:
-            return result
-        return RequeueAt(min(due, result.time) if isinstance(result, RequeueAt) else due)
+        if not (state.events or isinstance(result, Again)):
+            self._patcher.settle(state)
+        return result
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
@@ -145,20 +153,16 @@ class Reconciler:
         text = "Possible reconcile loop (%d writes in a row): backing off for %g s."
         state.make_logger().warning(text, writes, backoff)
 
-    def verify(self, state: ObjectState) -> None:
-        """Read an object from the server before its next change is handled: another operator may have handled it."""
-        self._unverified.add(state)
-
     def _back_off(self, state: ObjectState, error: Exception) -> Result:
         """Report an error, and requeue the object with the backoff for errors in a row."""
         logger = state.make_logger()
         failures = self._failures[state][0] + 1 if state in self._failures else 1
         delays = list(itertools.islice(self._settings.queueing.error_delays, failures))
-        if isinstance(error, PausedError):
-            logger.debug("The object is left to another operator: %s", error)
-            return DONE
         fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
-        if isinstance(error, NotFoundError) and failures == 1:
+        if isinstance(error, PausedError):
+            # Everything is drained now, as a rule. But a renewal may succeed in the very moment when it is too late.
+            logger.debug("The object is left to another operator: %s", error)
+        elif isinstance(error, NotFoundError) and failures == 1:
             # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.
             logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
         elif isinstance(error, TrioperatorError):
@@ -177,8 +181,9 @@ class Reconciler:
         self._daemons.forget(state)
         self._level.forget(state)
         self._finalized.discard(state)
-        self._unverified.discard(state)
+        self.takeover.forget(state)
         self._failures.pop(state, None)
+        self._index_wait.forget(state)
 
     async def _save_last(self, state: ObjectState) -> Result:
         """Store what is not stored yet, and leave everything else to the next operator."""
@@ -198,12 +203,14 @@ class Reconciler:
     async def _process_event(self, state: ObjectState, event: WatchEvent) -> None:
         handlers = state.cache.kind.handlers
         try:
-            body = await self._indexing.process(state, event) if handlers.indices else None
+            body = None
             if handlers.events:
-                body = event.decode() if body is None else body
+                body = event.decode()
                 cause = self._causes.make_event_cause(state, body, type=event.type)
                 for handler in select_event_handlers(handlers, cause):
                     await self._executor.call_event_handler(state, cause, handler)
+                if handlers.needs_state or self._pending.get(state):
+                    body = None  # they may have changed it: decode another
             state.advance(event, body)
         except (msgspec.MsgspecError, ValueError) as error:
             state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
@@ -214,8 +221,8 @@ class Reconciler:
         """Do the next thing for the newest state of an object, and call its reconcile handlers that are due."""
         body = state.body
         result = await self._reconcile_newest(state)
-        if result is AGAIN:
-            return AGAIN
+        if isinstance(result, Again):
+            return result
         is_released = state.body is None
         if is_released:
             state.restore(body)
@@ -253,16 +260,17 @@ class Reconciler:
 
     async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool) -> Result:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
+        assert state.body is not None
         handlers, is_pending = state.cache.kind.handlers, bool(self._pending.get(state))
-        if not (handlers.spawning or handlers.reconciles or is_pending):  # as for most watch events
+        finalized = has_finalizer(state.body, self._finalizer)
+        if not (handlers.spawning or handlers.reconciles or is_pending or finalized):  # as for most watch events
             state.release()
             return DONE
-        assert state.body is not None
-        logger = state.make_logger()
-        if handlers.spawning:
-            finalized = has_finalizer(state.body, self._finalizer)
-            if await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
-                return self._next(state)
+        logger, is_adjusted = state.make_logger(), bool(handlers.spawning)
+        if finalized and not state.cache.retired:  # an earlier version had others; what is only looked at has others
+            is_adjusted = is_adjusted or bool(handlers.reconciles) or is_deleting(state.body)
+        if is_adjusted and await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
+            return self._next(state)
         result = await self._store_pending(state, logger)
         if handlers.spawning or handlers.reconciles:
             return result
@@ -328,14 +336,12 @@ class Reconciler:
     async def _handle_cause(self, state: ObjectState, change: Change) -> Result:
         """Call the handlers of a cause that are due."""
         cause = change.cause
-        if state in self._unverified and cause.reason is not Reason.RESUME:
-            await self._patcher.refresh(state)
-            self._unverified.discard(state)
-            return AGAIN
+        if cause.reason is not Reason.RESUME and self.takeover.may_be_stale(state):
+            return await self.takeover.verify(state, self._patcher)
         selected = select_handlers(state.cache.kind.handlers, cause)
         progress = self._progress.begin(state, cause, selected)
         if cause.logger.isEnabledFor(logging.DEBUG):
-            _report_begin(cause, [progress.states[handler.id] for handler in selected])
+            report_begin(cause, [progress.states[handler.id] for handler in selected])
         nursery = _find_nursery()
         saver = Saver(self._progress, self._pending, state=state, nursery=nursery, logger=cause.logger)
         try:
@@ -349,9 +355,11 @@ class Reconciler:
                 await saver.wait()
                 await self._progress.save(state, cause.logger)
             raise
-        return await self._after_handling(state, change, selected)
+        return await self._after_handling(state, change, selected, execution=execution)
 
-    async def _after_handling(self, state: ObjectState, change: Change, selected: Sequence[ChangeHandler]) -> Result:
+    async def _after_handling(
+        self, state: ObjectState, change: Change, selected: Sequence[ChangeHandler], *, execution: Execution
+    ) -> Result:
         """Finish a cause whose handlers have all ended, or store how far they have come."""
         cause, progress = change.cause, self._progress.get(state)
         if state.body is None or progress is None:
@@ -361,8 +369,8 @@ class Reconciler:
         if ended and not waits_for_daemons:
             await self._finish(state, change, [progress.states[handler.id] for handler in selected])
             return self._next(state)
-        if state.has_newer():
-            return AGAIN  # what is not saved yet is stored with what comes next
+        if state.has_newer() or execution.superseded:  # what is not saved yet is stored with what comes next
+            return ONWARD if execution.progress else AGAIN
         before = state.body
         await self._progress.save(state, cause.logger)
         if state.body is not before or self._executor.stopping.is_set():
@@ -370,7 +378,7 @@ class Reconciler:
         if waits_for_daemons:
             state.release()  # it is requeued when the last one has ended
             return DONE
-        wait = progress.wait(selected, now=wall_now())
+        wait = progress.wait(selected, now=steady_now())
         return RequeueAt(trio.current_time() + wait) if wait else AGAIN
 
     async def _finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> None:
@@ -416,14 +424,15 @@ class Reconciler:
         """Call the optional delete handlers of an object that is gone, if they were not called before."""
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
         handlers, logger = state.cache.kind.handlers, state.make_logger()
-        if handlers.optional_deletes and state not in self._finalized and state.body is not None:
+        is_handled = state in self._finalized or self.takeover.was_gone(state)
+        if handlers.optional_deletes and not is_handled and state.body is not None:
             cause = self._causes.make_deletion_cause(state)
             selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
             progress = self._progress.begin(state, cause, selected)
             progress.plan_save(None)
             execution = Execution(self._executor, state, nursery=_find_nursery())
             await execution.run(selected, cause, self._lifecycle)
-            wait = progress.wait(selected, now=wall_now())
+            wait = progress.wait(selected, now=steady_now())
             if wait is not None:
                 return RequeueAt(trio.current_time() + wait)
         if handlers.changes:
@@ -436,11 +445,3 @@ def _find_nursery() -> trio.Nursery:
     nursery = trio.lowlevel.current_task().parent_nursery
     assert nursery is not None
     return nursery
-
-
-def _report_begin(cause: ChangeCause, states: Iterable[HandlerState]) -> None:
-    """Log that a cause is handled, if any of its handlers is due."""
-    now = wall_now()
-    if any(state.is_due(now) for state in states):
-        version = (cause.raw.get("metadata") or {}).get("resourceVersion")
-        cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import trio
@@ -39,6 +39,8 @@ _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
 # 50 seconds or more.
 _LONG_ENOUGH = 30.0
+# A watch that was quiet for longer, in seconds: there is a bookmark each minute, unless the server has gone back.
+_SUSPICIOUS = 150.0
 # How many objects that cannot be read are remembered, as they are reported once.
 _MAX_REPORTED = 1000
 # In the message of a server that cannot call a conversion webhook.
@@ -63,7 +65,8 @@ class Reflector:
     ``progressed_at`` is when the server last responded to it, on Trio's clock; ``received`` is the number of watch
     events, ``restarts`` those of watches that have ended, by reasons.
     *consequence* is a sentence for the log on what fails until then. If the operator *can_do_without*, missing rights
-    are warned of once.
+    are warned of once. *restored* is called when a list is older than what was seen, to let those :meth:`distrust` that
+    may be too late to notice; *rewind* before a list that is to be taken as it is.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class Reflector:
         settings: OperatorSettings,
         consequence: str = "",
         can_do_without: bool = False,
+        rewind: Callable[[], None] = lambda: None,
+        restored: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self.path = path
@@ -82,10 +87,15 @@ class Reflector:
         self._settings = settings
         self._consequence = consequence
         self._can_do_without = can_do_without
+        self._rewind = rewind
+        self._restored = restored
         self._logger = get_logger("trioperator.runtime.reflector")
         self._pager = Pager(client, path, settings=settings)
         self._reported: set[str] = set()
         self._version: str | None = None
+        self._newest = ""  # of all versions so far
+        self._doubted_at: float | None = None  # when the server began to be possibly not what it was
+        self._is_distrusted = False
         self._failures = 0
         self._opened_at = float("inf")
         self._has_warned = False
@@ -96,6 +106,7 @@ class Reflector:
         self.progressed_at = math.inf
         self.received = 0
         self.restarts: dict[str, int] = {}
+        self._attempt = trio.CancelScope()
 
     @property
     def is_refused(self) -> bool:
@@ -122,35 +133,82 @@ class Reflector:
             await self.tried.wait()
             task_status.started()
 
+    def restart(self, client: Client) -> None:
+        """List again at once, by another *client* perhaps: there are observers that have not seen a list."""
+        self._client = client
+        self._pager = Pager(client, self.path, settings=self._settings)
+        self._attempt.cancel(reason="everything is listed again")
+
+    def distrust(self) -> None:
+        """List again at once, and take that list as it is: another one has shown that etcd was restored."""
+        self._newest, self._is_distrusted = "", True
+        self._attempt.cancel(reason="etcd was restored")
+
     async def _follow(self) -> None:
         while True:
             self._opened_at = float("inf")
-            try:
-                if self._version is None:
-                    await self._list()
-                await self._watch()
-                self._count_restart("ended")
-                await trio.sleep(self._settings.watching.reconnect_backoff)
-            except TrioperatorError as error:
-                self._count_restart(f"http_{error.status}" if isinstance(error, ApiError) else "connection")
-                was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
-                if was_good:
-                    self._failures = 0
-                if _needs_list(error):
-                    self._version = None
-                    await self._back_off(error, once_is_normal=True)
-                elif was_good and isinstance(error, ConnectionLostError):
-                    await self._reopen(error)
-                else:
-                    await self._back_off(error)
+            with trio.CancelScope() as self._attempt:
+                await self._try()
+            if self._attempt.cancel_called:
+                self._version = None
+
+    async def _try(self) -> None:
+        try:
+            if self._version is not None and self._doubted_at is not None:
+                await self._check_version(self._doubted_at)
+            if self._version is None:
+                await self._list()
+            await self._watch()
+            self._count_restart("ended")
+            await trio.sleep(self._settings.watching.reconnect_backoff)
+        except TrioperatorError as error:
+            self._count_restart(f"http_{error.status}" if isinstance(error, ApiError) else "connection")
+            was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
+            if was_good:
+                self._failures = 0
+            if _needs_list(error):
+                self._version = None
+                await self._back_off(error, once_is_normal=True)
+            elif was_good and isinstance(error, ConnectionLostError):
+                await self._reopen(error)
+            else:
+                await self._back_off(error)
 
     def _count_restart(self, reason: str) -> None:
         if self.is_synced:
             self.restarts[reason] = self.restarts.get(reason, 0) + 1
 
+    async def _check_version(self, since: float) -> None:
+        """List again if the server is older than what was seen, as after a restore of etcd: a watch would be silent.
+
+        That is to be doubted if the server was not available for a while, or if a watch was silent.
+        """
+        if not self._client.outage.claim_check(self.path, since=since):
+            self._doubted_at = None  # another watch checks it
+            return
+        self._doubted_at = math.nextafter(trio.current_time(), math.inf)  # again, if this fails
+        page = await self._client.list_page(self.path, limit=1, backoffs=())
+        self._doubted_at = None
+        if self._is_restored(page.resource_version):
+            self._version = None
+
+    def _is_restored(self, version: str) -> bool:
+        """Check whether the version of a list is older than what was seen before."""
+        return version.isdecimal() and self._newest.isdecimal() and 0 < int(version) < int(self._newest)
+
     async def _list(self) -> None:
         listed: set[str] = set()
         page = await self._pager.get("")
+        if self._is_restored(page.resource_version):
+            text = (
+                "%s has gone back from version %s to %s, as if etcd was restored. All objects are taken as at a start."
+            )
+            self._logger.warning(text, self.path, self._newest, page.resource_version)
+            self._is_distrusted = True
+            self._restored()
+        if self._is_distrusted:
+            self._rewind()
+        self._is_distrusted = False
         self._take(page, listed)
         while page.next:
             try:
@@ -162,7 +220,8 @@ class Reflector:
                 listed.clear()
             self._take(page, listed)
         self._observer.replace(listed)
-        self._version = page.resource_version
+        self._version = self._newest = page.resource_version
+        self._doubted_at = None
         self.tried.set()
 
     def _take(self, page: Page, listed: set[str]) -> None:
@@ -202,12 +261,22 @@ class Reflector:
                 if line.type != "BOOKMARK":
                     self.received += 1
                     self._observer.observe(line.type, line.object)
-                self._version = line.object.resource_version or self._version
+                elif self._is_restored(line.object.resource_version):
+                    self._version = None
+                    return
+                self._advance(line.object.resource_version)
                 if quiet:
                     quiet = False
                     self._failures = 0
         if quiet and trio.current_time() - self._opened_at < _TOO_SHORT:
             raise ConnectionLostError("the server ended the stream at once")
+        if quiet and trio.current_time() - self._opened_at > _SUSPICIOUS:
+            self._doubted_at = trio.current_time()
+
+    def _advance(self, version: str) -> None:
+        """Note the version of an event or a bookmark, from which the watch goes on."""
+        if version and not self._is_restored(version):  # else it is an event that has come twice
+            self._version = self._newest = version
 
     def _synced(self) -> None:
         if self.trouble is not None:
@@ -235,6 +304,8 @@ class Reflector:
             self._logger.info("%s is listed again: %s", self.path, error)
         else:
             before, self.trouble = self.trouble, error
+            if self._failures == _REFUSED:
+                self._doubted_at = trio.current_time()
             self._report(error, delay, before=before)
             if self._failures >= (_REFUSED if _is_refusal(error) else _UNAVAILABLE):
                 self.unlistable.set()

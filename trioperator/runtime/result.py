@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["AGAIN", "DONE", "Again", "Done", "RequeueAt", "Result", "earlier"]
+__all__ = ["AGAIN", "DONE", "ONWARD", "Again", "Done", "RequeueAt", "Result", "earlier"]
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -14,7 +14,12 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """The object has a newer state, usually by an own write: reconcile it again now."""
+    """The object has a newer state, usually by an own write: reconcile it again now.
+
+    There is *progress* if a handler has ended for good: so that cannot go on for ever.
+    """
+
+    progress: bool = False
 
 
 class RequeueAt(msgspec.Struct, frozen=True):
@@ -27,6 +32,7 @@ Result: TypeAlias = Done | Again | RequeueAt
 
 DONE: Final = Done()
 AGAIN: Final = Again()
+ONWARD: Final = Again(progress=True)
 
 
 def earlier(one: Result, other: Result) -> Result:

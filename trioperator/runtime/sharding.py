@@ -18,12 +18,10 @@ from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.watch import RawObject
 from trioperator.runtime.cache import Kind, ObjectCache, ObjectState, Queue, WatchEvent
 from trioperator.runtime.daemons.manager import DaemonManager
-from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.reconciler import Reconciler
-from trioperator.runtime.result import DONE, RequeueAt, Result
 from trioperator.runtime.workqueue import Lane, QueuedItem, WorkQueue
 
-__all__ = ["Follower", "Shard", "ShardRouter", "ShardedCache", "find_shard"]
+__all__ = ["Shard", "ShardRouter", "ShardedCache", "find_shard"]
 
 
 def find_shard(key: str, shards: int) -> int:
@@ -40,15 +38,10 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
 
 
 class ShardRouter:
-    """Takes objects to the queues of their shards: those that are owned; the others are only followed.
+    """Takes objects to the queues of their shards: those that are owned; the others are only followed."""
 
-    *forget* gets the objects that are deleted while they are followed, to remove them from the indices.
-    """
-
-    def __init__(self, shards: int, followers: Queue, *, forget: Callable[[ObjectState], None]) -> None:
-        self.forget = forget
+    def __init__(self, shards: int) -> None:
         self._count = shards
-        self._followers = followers
         self._open: dict[int, Shard] = {}
         self._owned: set[int] = set()
         self.daemons = ShardDaemons(self._open, self.find)
@@ -77,7 +70,6 @@ class ShardRouter:
         self._open.pop(number, None)
         for _, state in self._list(number):
             state.restart()
-            self.follow(state)
 
     def _list(self, number: int) -> list[tuple[ShardedCache, ObjectState]]:
         caches = [cache for cache in self._caches.values() if not cache.retired]
@@ -112,11 +104,6 @@ class ShardRouter:
         """Queue an object, if its shard is handled here."""
         if (shard := self.find(item)) is not None:
             shard.queue.add(item, lane)
-
-    def follow(self, state: ObjectState) -> None:
-        """Index the newest state of an object that is not handled here."""
-        if state.cache.kind.handlers.indices:
-            self._followers.add(state)
 
 
 class ShardDaemons:
@@ -163,19 +150,21 @@ class ShardedCache(ObjectCache):
     def _is_handled(self, key: str) -> bool:
         return not self._is_held and self._router.owns(key)
 
+    def admit(self, type: str | None, obj: RawObject) -> ObjectState:
+        """Return the state of an object that has come, and is going to be observed when it is indexed."""
+        return super().admit(type if self._is_handled(obj.key) else None, obj)
+
     def _follow(self, key: str, type: str | None, obj: RawObject) -> None:
         state = self.objects.get(key) or self._add(key, obj, initial=True)
-        version = self._number(state, type, obj.resource_version)
+        version = self.versions.number(state, type, obj.resource_version)
         if version > state.seen_version:
             state.keep(obj, version)
-            self._router.follow(state)
 
     def _remove(self, key: str) -> None:
         """Remove an object that was deleted: its owner has handled that."""
         state = self.objects.pop(key, None)
         if state is not None:
             state._push(WatchEvent("DELETED", state.seen_version, state.last_object), replace=False)
-            self._router.forget(state)
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""
@@ -187,7 +176,7 @@ class ShardedCache(ObjectCache):
         """Follow all objects, until :meth:`release`."""
         self._is_held = True
 
-    def stand_by(self, drop: Callable[[ObjectState], None]) -> None:
+    def stand_by(self) -> None:
         """Follow all objects, until :meth:`release`."""
         self._is_held = True
 
@@ -203,38 +192,4 @@ class ShardedCache(ObjectCache):
         if shard is None or state.last_object is None or not self._is_handled(state.uid):
             return
         state.restart()
-        shard.reconciler.verify(state)
         self._push(state, WatchEvent(None, state.seen_version, state.last_object), Lane.INITIAL)
-
-
-class Follower:
-    """Reconciler of objects that other replicas handle: it keeps the indices up to date."""
-
-    def __init__(self, indexing: Indexing) -> None:
-        self._indexing = indexing
-
-    async def reconcile(self, state: ObjectState) -> Result:
-        """Index the newest state of an object, and index it again if that fails."""
-        event = state.newest_event
-        if event is None:
-            return DONE
-        try:
-            await self._indexing.process(state, event)
-            await self._indexing.retry(state)
-        except (msgspec.MsgspecError, ValueError) as error:
-            state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
-        except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
-            state.make_logger().error("The object could not be indexed.", exc_info=error)
-        due = self._indexing.due(state)
-        return DONE if due is None or state.gone else RequeueAt(due)
-
-    def has_work(self, _: ObjectState) -> bool:
-        """Check whether anything has come for an object since its last reconcile."""
-        return True
-
-    def is_unsaved(self, _: ObjectState) -> bool:
-        """Check whether something is to be stored on an object: nothing ever is."""
-        return False
-
-    def report_loop(self, state: ObjectState, *, writes: int, backoff: float) -> None:
-        """Do nothing: nothing is written."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from trioperator.kube.watch import RawObject
+from trioperator.model.jsontypes import copy_json
 
 __all__ = ["WatchEvent"]
 
@@ -42,8 +43,9 @@ class WatchEvent(msgspec.Struct, frozen=True):
         return metadata
 
     def decode(self) -> Mapping[str, Any]:
-        """Decode the object. Raises ``msgspec.MsgspecError`` where it cannot be decoded."""
+        """Decode the object, a new one each time. Raises ``msgspec.MsgspecError`` where it cannot be decoded."""
         if self.body is not None:
-            return self.body
+            body: Mapping[str, Any] = copy_json(self.body)
+            return body
         assert self.object is not None
         return self.object.decode()

@@ -1,38 +1,39 @@
 """The watch manager: which resource kinds in which namespaces are watched, as CRDs and namespaces come and go.
 
-There is one watch, which is a reflector with its cache, for each kind, or for each kind and namespace where the
-operator is restricted to some. Kinds that cannot be listed do not hold up the others. While the operator is on standby,
-watches are kept warm: objects are listed, watched and indexed, but not handled.
+There is one watch, which is a reflector with its view, for each kind, or for each kind and namespace where the operator
+is restricted to some. Kinds that cannot be listed do not hold up the others. While the operator is on standby, watches
+are kept warm: objects are listed, watched and indexed, but not handled.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, Protocol
 
+import msgspec
 import trio
 
 from trioperator.backoff import Backoff
-from trioperator.errors import ForbiddenError, TrioperatorError, UserCodeError
-from trioperator.handling import guard
-from trioperator.handling.handler import ChangeHandler, ResourceHandler, SpawningHandler
-from trioperator.handling.registry import KindHandlers, OperatorRegistry
+from trioperator.errors import TrioperatorError
+from trioperator.handling.registry import OperatorRegistry
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.kube.client import Client
 from trioperator.kube.discovery import discover
 from trioperator.kube.watch import RawObject
 from trioperator.logs import get_logger
 from trioperator.model.crd import name_of_crd, resources_of_crd
-from trioperator.model.fields import FieldPath, parse_field
-from trioperator.model.resource import Resource, Selection, Selector, select_resources
+from trioperator.model.resource import Resource, Selector
 from trioperator.pulse import Pulse
+from trioperator.runtime.access import may_list_namespaces
 from trioperator.runtime.cache import Kind, Memory, ObjectCache, ObjectState, Queue
 from trioperator.runtime.index_gate import IndexGate
-from trioperator.runtime.indexing import Indexing
 from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
 from trioperator.runtime.reflector import Observer, Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
+from trioperator.runtime.targets import Key, Matcher, Target, find_targets, name_of
+from trioperator.runtime.view import RelatedKind, Stage, View
 from trioperator.settings import OperatorSettings
 
 __all__ = ["Related", "StopsDaemons", "WatchManager", "Webhooks"]
@@ -41,6 +42,11 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMESPACES = "/api/v1/namespaces"
 # Seconds that one kind may take with its first list before the others go on without it.
 _PATIENCE = 5.0
+# What is enough for the records of children, and for mappers that look at nothing else.
+_METADATA: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+)
 # Between discoveries of API groups whose servers are not available.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
 
@@ -56,25 +62,22 @@ class Webhooks(Protocol):
 
 
 class Related(Protocol):
-    """The watches of kinds that reconcile handlers own, or whose objects they map to others."""
+    """The kinds that reconcile handlers own, or whose objects they map to others."""
 
     @property
     def selectors(self) -> Collection[Selector]: ...
     @property
     def problems(self) -> Collection[str]: ...
-    def reflectors(self) -> Iterator[tuple[str, Reflector]]: ...
-    def adjust(
-        self, nursery: trio.Nursery, resources: Collection[Resource], namespaces: Collection[str] | None, /
-    ) -> None: ...
+    def match(self, resources: Collection[Resource], /) -> Collection[RelatedKind]: ...
 
 
 class _Watch:
-    """One watch: a reflector, and the cache of the objects that it has brought."""
+    """One watch: a reflector, and the view of the objects that it brings."""
 
-    __slots__ = ("cache", "gone", "reflector", "scope")
+    __slots__ = ("gone", "reflector", "scope", "view")
 
-    def __init__(self, cache: ObjectCache, reflector: Reflector) -> None:
-        self.cache = cache
+    def __init__(self, view: View, reflector: Reflector) -> None:
+        self.view = view
         self.reflector = reflector
         self.scope = trio.CancelScope()
         self.gone = False  # the kind or the namespace, and all objects with it
@@ -103,7 +106,7 @@ class WatchManager:
         settings: OperatorSettings,
         scope: Scope,
         memo: Any,
-        indexing: Indexing,
+        stage: Stage,
         related: Related,
         daemons: StopsDaemons,
         make_cache: Callable[..., ObjectCache] = ObjectCache,
@@ -116,22 +119,21 @@ class WatchManager:
         self._settings = settings
         self._scope = scope
         self._memo = memo
-        self._indexing = indexing
+        self._stage = stage
         self._related = related
         self._daemons = daemons
         self._make_cache = make_cache
         self._memories = {} if memories is None else memories
-        self._gate = IndexGate(indexing)
-        self._handlers = registry.resource_handlers()
-        self._selectors = tuple(dict.fromkeys(h.selector for h in self._handlers))
+        self._gate = IndexGate()
+        self._matcher = Matcher(registry.resource_handlers(), settings)
         self._reviewed = tuple(dict.fromkeys(h.selector for h in registry.webhook_handlers()))
         self._webhooks = webhooks
         self._observe = observe  # what is between reflectors and caches, if anything
         self._logger = get_logger("trioperator.runtime.watches")
         self._discovered: frozenset[Resource] = frozenset()
         self._defined: set[tuple[str, str]] = set()
-        self._watches: dict[tuple[Resource, str | None], _Watch] = {}
-        self._problems: dict[Selector, str] = {}
+        self._watches: dict[Key, _Watch] = {}
+        self._retired: dict[Key, ObjectCache] = {}  # by their keys in whatever version
         self._observers: dict[str, Reflector] = {}
         self._changed = Pulse()
         self._crds = ObservedItems(_read_crd, self._changed.set)
@@ -139,7 +141,7 @@ class WatchManager:
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled. It has started when every kind is listed, or cannot be for now."""
-        if not self._selectors and not self._reviewed:
+        if not self._matcher.selectors and not self._reviewed:
             self._logger.warning("%s Nothing is watched. Have the files with the handlers been loaded?", NO_HANDLERS)
             task_status.started()
             return
@@ -177,14 +179,20 @@ class WatchManager:
 
     def find(self, uid: str) -> ObjectState | None:
         """Return the cached state of an object, if it is watched."""
-        found = (watch.cache.objects.get(uid) for watch in self._watches.values())
+        found = (cache.objects.get(uid) for cache, _ in self.caches())
         return next((state for state in found if state is not None), None)
 
     def remember(self) -> dict[str, Memory]:
         """Return what is remembered of the objects while the operator is paused, by their keys in the caches."""
-        caches = [watch.cache for watch in self._watches.values()]
+        caches = [cache for cache, _ in self.caches()]
         unseen = {} if caches and all(cache.listed.is_set() for cache in caches) else self._memories
-        return unseen | {uid: state.remember() for cache in caches for uid, state in cache.objects.items()}
+        remembered = dict(unseen)
+        for cache in (*self._retired.values(), *caches):
+            for state in cache:
+                cache.predecessors.hand_over(state)
+                remembered[state.uid] = state.remember()
+            remembered |= cache.predecessors.remember()
+        return remembered
 
     async def _discover_the_rest(self, groups: frozenset[str]) -> None:
         """Discover the API groups again whose servers are not available, until they are."""
@@ -205,7 +213,7 @@ class WatchManager:
     @property
     def _groups(self) -> frozenset[str] | None:
         """The API groups that must be known: all of them if any selector names none."""
-        groups = [selector.group for selector in (*self._selectors, *self._reviewed, *self._related.selectors)]
+        groups = [selector.group for selector in (*self._matcher.selectors, *self._reviewed, *self._related.selectors)]
         if any(group is None for group in groups):
             return None
         return frozenset(group for group in groups if group is not None) | {"", "apiextensions.k8s.io"}
@@ -220,7 +228,13 @@ class WatchManager:
         for path, collected, missed in observed:
             hint = f"{missed} If that is intended, set settings.scanning.disabled."
             reflector = Reflector(
-                self._client, path, collected, settings=self._settings, consequence=hint, can_do_without=True
+                self._client,
+                path,
+                collected,
+                settings=self._settings,
+                consequence=hint,
+                can_do_without=True,
+                restored=functools.partial(self._distrust, path),
             )
             self._observers[path] = reflector
             intake.start_soon(reflector.serve, name=f"observe {path}")
@@ -229,17 +243,7 @@ class WatchManager:
 
     async def _may_list_namespaces(self) -> bool:
         """Check whether namespaces can be listed, if the operator can do without that: if it knows all their names."""
-        if not self._scope.is_exact:
-            return True
-        try:
-            with trio.move_on_after(_PATIENCE):
-                await self._client.list_page(_NAMESPACES, limit=1, backoffs=())
-        except ForbiddenError as error:
-            self._logger.info("Namespaces are not watched, which is not needed for exact names: %s", error)
-            return False
-        except TrioperatorError:
-            pass  # it is reported when they are observed
-        return True
+        return not self._scope.is_exact or await may_list_namespaces(self._client, patience=_PATIENCE)
 
     @property
     def _unserved(self) -> str:
@@ -259,14 +263,20 @@ class WatchManager:
 
     def caches(self) -> Iterator[tuple[ObjectCache, Reflector]]:
         """Yield the caches of objects, with the reflectors that fill them."""
-        return ((watch.cache, watch.reflector) for watch in self._watches.values())
+        for watch in self._watches.values():
+            if watch.view.cache is not None:
+                yield watch.view.cache, watch.reflector
+
+    def caches_by_path(self) -> list[tuple[ObjectCache, str]]:
+        """Return the caches of objects, with the paths of what they watch."""
+        return [(cache, reflector.path) for cache, reflector in self.caches()]
 
     def unserved_problems(self) -> Iterator[str]:
         """Yield the problems with handlers and namespaces for which nothing is watched."""
-        if not self._selectors and not self._reviewed:
+        if not self._matcher.selectors and not self._reviewed:
             yield NO_HANDLERS
             return
-        yield from (f"Not all handlers of {selector} are called." for selector in self._problems)
+        yield from (f"Not all handlers of {selector} are called." for selector in self._matcher.problems)
         yield from self._related.problems
         yield from self._unmatched()
 
@@ -274,10 +284,8 @@ class WatchManager:
         """Yield the reflectors, with the names of what they watch."""
         for path, reflector in self._observers.items():
             yield path.rpartition("/")[2], reflector
-        for (resource, namespace), watch in self._watches.items():
-            where = "" if namespace is None else f" in the namespace {namespace}"
-            yield f"{resource}{where}", watch.reflector
-        yield from self._related.reflectors()
+        for key, watch in self._watches.items():
+            yield str(key), watch.reflector
 
     def _resources(self) -> frozenset[Resource]:
         """Return the resources of the cluster: those of CRDs as these define them, all others as discovered."""
@@ -286,46 +294,14 @@ class WatchManager:
         builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}
         return custom | builtin
 
-    def _wanted(self) -> dict[Resource, KindHandlers]:
-        """Match selectors with resources, and report once what cannot be served."""
-        by_resource: dict[Resource, list[ResourceHandler]] = {}
-        problems: dict[Selector, str] = {}
-        resources = self._resources()
-        selections = {selector: _select(selector, resources) for selector in self._selectors}
-        for handler in self._handlers:
-            selection = selections[handler.selector]
-            if selection.problem:
-                problems[handler.selector] = selection.problem
-            for resource in selection.resources:
-                if _stores(handler) and "patch" not in resource.verbs:
-                    problems[handler.selector] = f"{resource} cannot be patched: {handler} is not called for it."
-                else:
-                    by_resource.setdefault(resource, []).append(handler)
-        for selector, problem in problems.items():
-            if self._problems.get(selector) != problem:
-                self._logger.warning("%s", problem)
-        self._problems = problems
-        return {resource: KindHandlers.of(handlers) for resource, handlers in by_resource.items()}
-
-    def _targets(self) -> dict[tuple[Resource, str | None], Kind]:
-        kinds = [
-            Kind(resource, handlers, self._digested_fields(resource)) for resource, handlers in self._wanted().items()
-        ]
-        targets: dict[tuple[Resource, str | None], Kind] = {}
-        for kind in kinds:
-            if self._scope.clusterwide or kind.resource.namespaced is False:
-                targets[kind.resource, None] = kind
-            else:
-                targets |= {(kind.resource, namespace): kind for namespace in self._served_namespaces()}
-        return targets
-
-    def _digested_fields(self, resource: Resource) -> tuple[FieldPath, ...]:
-        fields = self._settings.persistence.digested_fields.get(_name(resource), ())
-        return tuple(parse_field(field) for field in fields)
+    def _places(self, resource: Resource) -> Iterable[str | None]:
+        """Return the namespaces where objects of a kind are watched; None stands for all."""
+        is_everywhere = self._scope.clusterwide or resource.namespaced is False
+        return (None,) if is_everywhere else self._served_namespaces()
 
     def _warn_of_digested_fields(self) -> None:
         """Warn of names in the settings that stand for no kind: the values of their fields would be stored."""
-        known = {_name(resource) for resource in self._resources()} | {"secrets"}
+        known = {name_of(resource) for resource in self._resources()} | {"secrets"}
         unknown = set(self._settings.persistence.digested_fields) - known
         if unknown:
             text = "settings.persistence.digested_fields has names of which no kind with handlers is known: %s."
@@ -339,26 +315,36 @@ class WatchManager:
     def _adjust(self, intake: trio.Nursery) -> None:
         """Stop the watches that are not wanted any more, and start those that are missing."""
         self._changed.clear()
+        resources = self._resources()
         if self._webhooks is not None:
-            self._webhooks.update_resources(self._resources())
-        namespaces = None if self._scope.clusterwide else tuple(self._served_namespaces())
-        self._related.adjust(intake, self._resources(), namespaces)
-        targets = self._targets()
+            self._webhooks.update_resources(resources)
+        targets = find_targets(self._matcher.match(resources), self._related.match(resources), self._places)
         for key in set(self._watches) - set(targets):
             self._logger.debug("Watching %s ends.", key)
             watch = self._watches.pop(key)
-            watch.gone = not self._exists(*key)
+            watch.gone = not self._exists(key.resource, key.namespace)
             watch.scope.cancel(reason="out of scope")
+            if watch.view.cache is not None:
+                self._retired[key.in_any_version] = watch.view.cache
+        self._retired = {k: cache for k, cache in self._retired.items() if self._exists(k.resource, k.namespace)}
         started: list[_Watch] = []
-        for key, kind in targets.items():
+        for key, target in targets.items():
             if key in self._watches:
-                self._watches[key].cache.update_kind(kind)  # a CRD that has changed may have other subresources
+                self._update(self._watches[key], key, target)
             else:
-                watch = self._watches[key] = self._make_watch(key, kind)
+                watch = self._watches[key] = self._make_watch(key, target)
                 started.append(watch)
-        self._gate.hold(intake, [(watch.cache, watch.reflector) for watch in started])
+        held = [(watch.view.cache, watch.reflector) for watch in started if watch.view.cache is not None]
+        self._gate.hold(intake, held)
         for watch in started:
             intake.start_soon(self._serve_watch, watch, name=f"watch {watch.reflector.path}")
+
+    def _update(self, watch: _Watch, key: Key, target: Target) -> None:
+        """Let a watch be for what a target says now: a CRD that has changed may have other subresources."""
+        if watch.view.cache is not None and target.kind is not None:
+            watch.view.cache.update_kind(target.kind)
+        if watch.view.adjust(target.related):
+            watch.reflector.restart(self._select_client(key, target))
 
     def _exists(self, resource: Resource, namespace: str | None) -> bool:
         """Check whether objects of the kind may still exist, in any version, though they are not watched."""
@@ -367,33 +353,76 @@ class WatchManager:
             return False
         return namespace is None or not self._namespaces.complete or namespace in self._namespaces
 
-    def _make_watch(self, key: tuple[Resource, str | None], kind: Kind) -> _Watch:
-        resource, namespace = key
+    def _make_watch(self, key: Key, target: Target) -> _Watch:
+        cache = None if target.kind is None else self._make_object_cache(key, target.kind)
+        observer = None if cache is None or self._observe is None else self._observe(cache)
+        view = View(key.namespace, self._stage, cache=cache, observer=observer)
+        view.adjust(target.related)
+        client, path = self._select_client(key, target), key.resource.get_path(namespace=key.namespace)
+        reflector = Reflector(
+            client,
+            path,
+            view,
+            settings=self._settings,
+            consequence=key.consequence,
+            rewind=view.rewind,
+            restored=functools.partial(self._distrust, path),
+        )
+        return _Watch(view, reflector)
+
+    def _distrust(self, path: str) -> None:
+        """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""
+        for watch in self._watches.values():
+            if watch.reflector.path != path:
+                watch.reflector.distrust()
+
+    def _make_object_cache(self, key: Key, kind: Kind) -> ObjectCache:
         cache = self._make_cache(
             kind,
             self._queue,
             memo=self._memo,
             consistency_timeout=self._settings.persistence.consistency_timeout,
             backlog_limit=self._settings.queueing.backlog_limit,
-            indices=self._indexing.indices,
+            indices=self._stage.indexing.indices,
             memories=self._memories,
         )
-        path = resource.get_path(namespace=namespace)
-        hint = "Its handlers are not called until then."
-        observer = cache if self._observe is None else self._observe(cache)
-        return _Watch(cache, Reflector(self._client, path, observer, settings=self._settings, consequence=hint))
+        before = self._retired.pop(key.in_any_version, None)
+        if before is None:
+            before = self._find_version(key)
+        if before is not None:
+            cache.predecessors.add(before)
+            if before.kind.resource not in self._resources():  # so nothing more can be stored there
+                before.update_kind(msgspec.structs.replace(before.kind, resource=kind.resource))
+        return cache
+
+    def _find_version(self, key: Key) -> ObjectCache | None:
+        """Return the cache of the same objects in another version, if handlers have asked for several of them."""
+        places = ((other.in_any_version, watch.view.cache) for other, watch in self._watches.items())
+        return next((cache for place, cache in places if cache is not None and place == key.in_any_version), None)
+
+    def _select_client(self, key: Key, target: Target) -> Client:
+        """Return a client whose lists and watches are of what is read: only the metadata, if nobody reads more."""
+        labels = ",".join(f"{name}={value}" for name, value in key.labels)
+        is_whole = target.kind is not None or any(kind.needs_bodies for kind in target.related)
+        if is_whole and not labels:
+            return self._client
+        forms = (None, None) if is_whole else _METADATA
+        return self._client.selecting({"labelSelector": labels} if labels else {}, forms=forms)
 
     async def _serve_watch(self, watch: _Watch) -> None:
         with watch.scope:
             await watch.reflector.serve()
+        watch.view.close(gone=watch.gone)
+        cache = watch.view.cache
+        if cache is None:
+            return
         if watch.gone:  # the kind or the namespace is gone, and all its objects with it
-            watch.cache.replace(())
+            cache.replace(())
         else:  # they may be there still, in another version perhaps, and are not ours any more
-            watch.cache.retire()
-            for state in watch.cache:
+            cache.retire()
+            for state in cache:
                 self._daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
-        watch.cache.listed.set()  # nobody need wait for it any more
-        self._indexing.drop(watch.cache)
+        cache.listed.set()  # nobody need wait for it any more
 
     async def _wait_for_lists(self) -> None:
         """Wait until each watch has tried to list, but not for ever: a kind that hangs does not hold up the others."""
@@ -402,25 +431,7 @@ class WatchManager:
                 await reflector.tried.wait()
 
 
-def _name(resource: Resource) -> str:
-    """Return the name of a kind, as of its CRD; of the core group it is the plural."""
-    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-
-
 def _read_crd(obj: RawObject) -> tuple[tuple[str, str], frozenset[Resource]]:
     """Return the group and plural of a CRD, and the resource kinds that are served: none until it is established."""
     crd = obj.decode()
     return name_of_crd(crd), resources_of_crd(crd)
-
-
-def _stores(handler: ResourceHandler) -> bool:
-    """Check whether the objects must be patched for a handler, whatever it does."""
-    return isinstance(handler, ChangeHandler) or (isinstance(handler, SpawningHandler) and handler.finalizer)
-
-
-def _select(selector: Selector, resources: Collection[Resource]) -> Selection:
-    """Select the resource kinds of a selector. A function of the user's that fails selects none."""
-    try:
-        return guard.call("The selector {}", selector, select_resources, selector, resources)
-    except UserCodeError as error:
-        return Selection(problem=f"{error}. Its handlers are not called.")

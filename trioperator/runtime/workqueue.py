@@ -208,11 +208,13 @@ class WorkQueue(Generic[T]):
                 entry.processing = True
                 result: Result = DONE
                 try:
-                    for _ in range(_LOOP_LIMIT):
+                    writes = 0
+                    while writes < _LOOP_LIMIT:
                         entry.dirty = None
                         result = await self._reconciler.reconcile(entry.item)
                         if type(result) is not Again:
                             break
+                        writes += not result.progress
                 finally:
                     entry.processing = False
                 self._settle(entry, result)

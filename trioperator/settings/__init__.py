@@ -10,7 +10,7 @@ defaults are Kopf's ("Configuration") unless said otherwise. Environment variabl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator.settings.admission import AdmissionSettings
@@ -25,6 +25,7 @@ from trioperator.settings.rules import (
     EXECUTOR,
     FIELD_MANAGER,
     FINALIZER,
+    OWNER_LABELS,
     PROGRESS_STORAGE,
     SECONDS,
     TEXT,
@@ -202,14 +203,16 @@ class NetworkingSettings(Section):
     - ``error_backoffs`` (default 1, 1, 2, 3, 5, 8, 13, 21): delays before retries of a request
     - ``enforce_retry_after`` (default False): whether ``Retry-After`` also shortens delays
     - ``response_limit`` (bytes, default 256 MiB): limit for the size of a response, watches excepted
+    - ``max_connections`` (default 20): requests that are under way at the same time, watches excepted
     - ``trust_env`` (default False): whether ``HTTP_PROXY`` and similar variables and ``~/.netrc`` are used
+    - ``login_libraries`` (default True): whether other client libraries get the operator's credentials
     """
 
     _path: ClassVar[str] = "settings.networking"
 
     request_timeout: float | None = setting(300.0, TIMEOUT.or_none())
     """Seconds that one attempt of a request may take, watches excepted; default: 300. None: no limit. It does not count
-    how long the request waits for one of the operator's 20 connections."""
+    how long the request waits for one of the operator's connections (``max_connections``)."""
 
     connect_timeout: float | None = setting(None, TIMEOUT.or_none())
     """Seconds that connecting may take; default: None, limited by ``request_timeout`` only."""
@@ -225,9 +228,17 @@ class NetworkingSettings(Section):
     """Bytes that the body of a response may have, watches excepted; default: 268435456 (256 MiB). A larger one is an
     error; pages of lists are made smaller instead."""
 
+    max_connections: int = setting(20, COUNT)
+    """Number of requests that are under way at the same time, watches and followed logs excepted; default: 20. Others
+    wait for their turn; leases and peering have connections of their own."""
+
     trust_env: bool = setting(False, BOOLEAN)
     """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables, and logins from ``~/.netrc``;
     default: False."""
+
+    login_libraries: bool = setting(True, BOOLEAN)
+    """Whether the client libraries that the operator's files have imported are logged in with the operator's
+    credentials, unless they are configured already; default: True."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -242,6 +253,7 @@ class PersistenceSettings(Section):
     - ``digested_fields`` (default: the data of Secrets): fields of which only digests are stored
     - ``digest_key`` (default None): a secret for these digests
     - ``field_manager`` (default "trioperator"): the operator's name as an owner of fields that handlers write
+    - ``owner_labels`` (default none): names of the labels that children get from their owners
     """
 
     _path: ClassVar[str] = "settings.persistence"
@@ -277,6 +289,11 @@ class PersistenceSettings(Section):
     """The operator's name as a manager of fields in what handlers write with their ``client``, as ``kubectl get
     --show-managed-fields`` shows it; default: "trioperator". Operators that apply parts of the same objects need names
     of their own."""
+
+    owner_labels: Collection[str] = setting((), OWNER_LABELS)
+    """Names of the labels that children of the ``client`` and of reconcile handlers get from their owners, such as
+    ``["team"]``; default: none. Whoever may write the owner decides on their values. Labels of Kubernetes, such as
+    "app.kubernetes.io/name", cannot be among them."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -339,6 +356,10 @@ class OperatorSettings(Section):
     Assigning an invalid value raises ConfigError, an unknown name AttributeError. All times are in seconds. See
     docs/settings.md.
     """
+
+    inherit_patches: ClassVar[bool] = (
+        False  # whether sub-handlers see what is in the patches of their parents, as in Kopf
+    )
 
     _path: ClassVar[str] = "settings"
 

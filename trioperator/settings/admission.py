@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from trioperator.settings.rules import BOOLEAN, TEXT, WEBHOOK_SERVER, Section, setting
+from trioperator.settings.rules import BOOLEAN, COUNT, TEXT, WEBHOOK_SERVER, Section, setting
 
 __all__ = ["AdmissionSettings"]
 
@@ -17,6 +17,8 @@ class AdmissionSettings(Section):
     - ``server`` (default None): server or tunnel that receives the reviews, such as ``WebhookServer()``
     - ``managed`` (default None): name of the webhook configurations that the operator manages
     - ``managed_conversions`` (default False): whether the operator manages ``spec.conversion`` of CRDs
+    - ``max_workers`` (default 256): threads for sync handlers of webhooks
+    - ``allow_unknown`` (default False): whether reviews for webhooks without a handler allow the write
     """
 
     _path: ClassVar[str] = "settings.admission"
@@ -32,3 +34,11 @@ class AdmissionSettings(Section):
     managed_conversions: bool = setting(False, BOOLEAN)
     """Whether the operator writes ``spec.conversion`` of the CRDs that its ``on.convert`` handlers are for; default:
     False, it does not change CRDs."""
+
+    allow_unknown: bool = setting(False, BOOLEAN)
+    """Whether reviews for webhooks without a handler allow the write, as in Kopf; default: False, the response is HTTP
+    404, and the ``failurePolicy`` of the webhook decides."""
+
+    max_workers: int = setting(256, COUNT)
+    """Number of threads for sync handlers of webhooks, which do not wait for those of other handlers; default: 256.
+    Further reviews wait for a thread. Keep it below the limit of processes of the pod."""

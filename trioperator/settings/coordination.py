@@ -79,8 +79,8 @@ class LeadershipSettings(Section):
     """Name of this replica, unique among all; default: None, the host name and a random suffix."""
 
     lease_duration: float = setting(15.0, TIMEOUT)
-    """Seconds after the last renewal seen until a replica takes over the leadership; default: 15. Rounded to whole
-    seconds. It must be longer than ``renew_deadline``."""
+    """Seconds after the last renewal seen until a replica takes over the leadership; default: 15. Rounded up to
+    whole seconds. It must be longer than ``renew_deadline``."""
 
     renew_deadline: float = setting(10.0, TIMEOUT)
     """Seconds after its last renewal until a leader that cannot renew the lease is paused; default: 10. It must be
@@ -92,6 +92,11 @@ class LeadershipSettings(Section):
     shards: int = setting(1, COUNT)
     """Number of shards that the objects are divided into; default: 1. If there are more, all replicas handle objects,
     each those of its share of the shards, whatever ``enabled`` is."""
+
+    @property
+    def expects_replicas(self) -> bool:
+        """Whether the operator is one of several replicas, by its settings."""
+        return self.enabled or self.shards > 1
 
     def check(self) -> None:
         """Raise ConfigError if the times contradict each other."""

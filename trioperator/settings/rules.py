@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
 from trioperator.errors import ConfigError
@@ -77,6 +77,8 @@ def _has_methods(*names: str) -> Callable[[Any], bool]:
 
 
 # Names of resource kinds, as those of their CRDs: "secrets" is of the core group.
+# Labels with a meaning for Kubernetes and its tools.
+_RESERVED: Final = re.compile(r"([^/]+\.)?(kubernetes|k8s)\.io/")
 _RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
 
 
@@ -84,6 +86,11 @@ def _is_field(value: Any) -> bool:
     if isinstance(value, str):
         return all(value.split("."))
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(key, str) and key for key in value)
+
+
+def _are_owner_labels(value: Any) -> bool:
+    names = [] if isinstance(value, str) or not isinstance(value, Collection) else value
+    return names is value and all(isinstance(name, str) and name and not _RESERVED.match(name) for name in names)
 
 
 def _is_digested_fields(value: Any) -> bool:
@@ -142,6 +149,11 @@ DIGESTED_FIELDS = Rule(
     "a mapping of names of kinds to lists of their fields, such as {'databases.example.com': ['spec.password']}",
     _is_digested_fields,
     _with_secrets,
+)
+OWNER_LABELS = Rule(
+    "a collection of names of labels such as ['team'], without those of Kubernetes ('*.kubernetes.io/', '*.k8s.io/')",
+    _are_owner_labels,
+    frozenset,
 )
 WEBHOOK_SERVER = Rule(
     "a webhook server such as WebhookServer(), or an async generator function",

@@ -28,7 +28,7 @@ from trioperator.logs import Logger
 from trioperator.runtime.cache import ObjectCache, ObjectState
 from trioperator.runtime.reconciler import Reconciler
 from trioperator.runtime.reflector import Observer
-from trioperator.runtime.result import AGAIN, Again, RequeueAt, Result
+from trioperator.runtime.result import Again, RequeueAt, Result
 from trioperator.runtime.workqueue import Lane, WorkQueue, serve_workqueue
 from trioperator.telemetry.requests import CountingClient
 from trioperator.telemetry.reviews import CountingReviews
@@ -188,7 +188,7 @@ class CountingReconciler:
         name = None
         try:
             result = await self._reconcile(state)
-            name = "requeue" if result is AGAIN and not self._failed else self._classify(state, result)
+            name = "requeue" if isinstance(result, Again) and not self._failed else self._classify(state, result)
             return result
         finally:
             del self._at_work[state]
@@ -260,7 +260,7 @@ class CountingInvoker(Invoker):
         flow: Any = attempt.flow
         if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers or flow is None:
             return
-        if logger.object_ref is not None:
+        if logger.object_ref is not None and not isinstance(handler, IndexHandler):
             self._instruments.failed.add(logger.object_ref["uid"])
         kind = self._instruments.kind_of(flow[0])
         kind.terminal_errors += outcome.final

@@ -43,10 +43,10 @@ class CountingClient(Client):
         self._status, self._received = response.status, len(data)
         Client._raise_for_status(self, response, data)
 
-    def _report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
+    def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         code = str(error.status) if isinstance(error, ApiError) else _NO_RESPONSE
         self._find(self.credentials, method).retries[code] += 1
-        super()._report_retry(method, path, error, delay=delay)
+        super().report_retry(method, path, error, delay=delay)
 
     async def _attempt(
         self,
@@ -58,6 +58,7 @@ class CountingClient(Client):
         body: bytes | None,
         timeout: float | None,
         max_size: int | None,
+        repeatable: bool,
     ) -> bytes:
         # Keywords that are passed on one by one, and no super(), cost half as much: there is a request per object.
         requests = self._find(credentials, method)
@@ -73,6 +74,7 @@ class CountingClient(Client):
                 body=body,
                 timeout=timeout,
                 max_size=max_size,
+                repeatable=repeatable,
             )
             data = await (attempt if span is None else self._trace(span, attempt))
         except BaseException as error:

@@ -26,6 +26,8 @@ class CountingReviews:
 
     def __init__(self, fn: WebhookFn, handlers: Iterable[str], statistics: Statistics, *, converts: bool) -> None:
         self._fn = fn
+        if (handles := getattr(fn, "handles", None)) is not None:
+            self.handles = handles
         self._statistics = statistics
         self._names: dict[str | None, str] = {None: ""}
         for handler, segment in make_segments(dict.fromkeys(handlers)).items():

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now, wall_now
 from trioperator.handling.context import current_cause
 from trioperator.handling.handler import Handler
 from trioperator.handling.invoke import Invoker
@@ -60,7 +60,7 @@ class _Tree:
         self.calls: list[dict[str, Any]] = []
         self.omitted = 0  # tasks beyond the limit
         self._count = 0
-        self._now = wall_now()
+        self._now = steady_now()
 
     def describe(self, task: trio.lowlevel.Task) -> dict[str, Any]:
         """Describe a task and those below it."""

@@ -84,6 +84,7 @@ async def test_tasks_are_cancelled_and_threads_are_not(daemons: ObjectDaemons, f
     daemon = add(daemons, fn=fn)
     daemon.cancel("it takes too long")
     assert daemon.scope.cancel_called is cancelled
+    assert (daemon.interruption is not None and daemon.interruption.reason == "it takes too long") is not cancelled
     assert daemon.stopper.stopped.reason == REASON.DAEMON_CANCELLED
 
 
@@ -173,15 +174,13 @@ async def test_a_daemon_can_move_to_another_state_of_its_object(daemons: ObjectD
 # ------------------------------------------------------------------------------- the daemons of an object
 
 
-async def test_a_daemon_that_has_finished_is_not_spawned_again(daemons: ObjectDaemons) -> None:
+async def test_filters_are_matched_again_when_a_daemon_has_ended(daemons: ObjectDaemons) -> None:
     add(daemons, "a")
     add(daemons, "b")
     assert daemons.running.keys() == {"a", "b"}
-    daemons.remove("a", finished=True)
-    assert (list(daemons.running), daemons.finished) == (["b"], {"a"})
-    assert daemons.matched is None  # the filters are matched again
-    daemons.remove("b", finished=False)
-    assert (daemons.running, daemons.finished) == ({}, {"a"})
+    daemons.remove("a")
+    assert list(daemons.running) == ["b"]
+    assert daemons.matched is None
 
 
 async def test_daemons_that_are_not_wanted_any_more_are_found(daemons: ObjectDaemons) -> None:

@@ -389,6 +389,34 @@ async def test_a_daemon_is_cancelled_after_its_backoff(bench: Bench, autojump_cl
         assert found["spec"] == {"size": 1, "parting": "words"}
 
 
+async def test_a_sync_daemon_that_waits_by_its_client_is_cancelled_after_its_backoff(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes: list[Any] = []
+
+    @trioperator.daemon("widgets", cancellation_backoff=5, cancellation_timeout=10, registry=bench.registry)
+    def follow(stopped: trioperator.DaemonStopped, client: trioperator.SyncClient, **_: Any) -> None:
+        try:
+            with client.watch("configmaps") as events:
+                notes.extend(event.object["metadata"]["name"] for event in events)
+        except trio.Cancelled:
+            notes.append(stopped.reason)
+            raise
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "default"}}
+        await bench.cluster.create(body)
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(4.9)
+        assert notes == ["one"]
+        await settle(0.2)
+        assert notes == ["one", DELETED | SIGNALLED | CANCELLED]
+        assert await bench.cluster.find("widgets", "w", "default") is None
+    assert "Leaving it orphaned" not in caplog.text
+
+
 async def test_a_daemon_that_does_not_end_is_abandoned_and_its_object_released(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:

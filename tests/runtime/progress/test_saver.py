@@ -146,3 +146,19 @@ async def test_what_a_timer_waits_for_is_stored_at_once(harness: Harness, autoju
         assert trio.current_time() == began
     assert harness.patches == 1
     assert (await harness.get())["spec"]["other"] == 2
+
+
+async def test_who_waits_for_an_object_whose_kind_is_not_watched_any_more_is_told(
+    harness: Harness, autojump_clock: MockClock
+) -> None:
+    object = await harness.make("a")
+    begin(harness, object)
+    await harness.cluster.delete("widgets", "w")
+    object.cache.retire()
+    harness.pending.contribute(object, {"spec": {"other": 2}}, (), by="Handler", logger=LOGGER)
+    stored = harness.pending.wait_for(object)
+    async with open_saver(harness, object) as saver:
+        saver.notify()
+        with trio.fail_after(1):
+            await stored.wait()
+    assert stored.dropped

@@ -6,18 +6,25 @@ exception. Here a task waits for an event, which the only task with a deadline s
 
 from __future__ import annotations
 
+import datetime
 import heapq
 import itertools
 import math
+from typing import Final
 
 import trio
 
+from trioperator.clock import wall_now
 from trioperator.pulse import Pulse
 
-__all__ = ["Alarm", "AlarmClock"]
+__all__ = ["TOLERANCE", "Alarm", "AlarmClock", "find_due"]
 
 # The heap is not searched for dropped alarms below this size.
 _FEW = 256
+# Seconds between looks at the wall clock, which may be set.
+_WALL_PERIOD = 60.0
+#: Seconds by which the wall clock and Trio's clock may differ in what has passed.
+TOLERANCE: Final = 0.01
 
 
 class Alarm:
@@ -47,13 +54,23 @@ class AlarmClock:
         self._order = itertools.count()
         self._dropped = 0
         self._earlier = Pulse()
+        self._by_wall: set[Alarm] = set()
+        self._wall_offset = 0.0
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def set(self, time: float) -> Alarm:
-        """Return an alarm that goes off at *time*. Drop it when it is not waited for any more."""
+    def set(self, time: float, *, by_wall: bool = False) -> Alarm:
+        """Return an alarm that goes off at *time*. Drop it when it is not waited for any more.
+
+        With *by_wall* it also rings within a minute of when the wall clock was set, as its time is to be found anew.
+        """
         alarm = Alarm()
+        if by_wall:
+            if not self._by_wall:
+                self._wall_offset = _find_wall_offset()
+                self._earlier.set()
+            self._by_wall.add(alarm)
         heapq.heappush(self._heap, (time, next(self._order), alarm))
         if self._heap[0][2] is alarm:
             self._earlier.set()
@@ -61,6 +78,7 @@ class AlarmClock:
 
     def drop(self, alarm: Alarm) -> None:
         """Forget an alarm, unless it has gone off. Their times may be far off, so they do not stay until then."""
+        self._by_wall.discard(alarm)
         if alarm.has_gone_off or alarm.is_dropped:
             return
         alarm.is_dropped = True
@@ -73,8 +91,10 @@ class AlarmClock:
     async def serve(self) -> None:
         """Let alarms go off, until cancelled."""
         while True:
-            with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
+            next_look = trio.current_time() + _WALL_PERIOD if self._by_wall else math.inf
+            with trio.move_on_at(min(self._heap[0][0] if self._heap else math.inf, next_look)):
                 await self._earlier.wait()
+            self._look_at_wall()
             now = trio.current_time()
             while self._heap and self._heap[0][0] <= now:
                 _, _, alarm = heapq.heappop(self._heap)
@@ -83,3 +103,19 @@ class AlarmClock:
                 else:
                     alarm.has_gone_off = True
                     alarm.ring()
+
+    def _look_at_wall(self) -> None:
+        """Ring what follows the wall clock if that was set, as on a machine that was suspended."""
+        if self._by_wall and abs((offset := _find_wall_offset()) - self._wall_offset) > TOLERANCE:
+            self._wall_offset = offset
+            for alarm in self._by_wall:
+                alarm.ring()
+
+
+def find_due(moment: datetime.datetime) -> float:
+    """Return when a moment of the wall clock is on Trio's, as both go on now."""
+    return trio.current_time() + max(0.0, (moment - wall_now()).total_seconds())
+
+
+def _find_wall_offset() -> float:
+    return wall_now().timestamp() - trio.current_time()

@@ -9,7 +9,8 @@ from typing import Any
 import trio
 
 from trioperator.handling.cause import DaemonCause
-from trioperator.handling.handler import SpawningHandler
+from trioperator.handling.handler import SpawningHandler, TimerHandler
+from trioperator.handling.interruption import Interruption
 from trioperator.handling.stopping import DaemonStoppingReason, Stopper
 from trioperator.logs import Logger
 from trioperator.model.patch import apply_merge
@@ -23,20 +24,24 @@ __all__ = ["Daemon", "ObjectDaemons"]
 class Daemon:
     """One daemon or timer of one object, from its spawning to its end.
 
-    ``stopper`` tells it to stop; ``scope`` cancels it; ``ended`` is set when it has ended, which may be after it was
-    ``abandoned``.
+    ``stopper`` tells it to stop; ``scope`` cancels it, or ``interruption`` what its thread waits for; ``ended`` is set
+    when it has ended, which may be after it was ``abandoned``. ``renewals`` counts how often a timer whose rhythm
+    depends on the object has to look at it again.
     """
 
     __slots__ = (
         "_alarm",
         "_changed",
+        "_heeds_renewals",
         "_queueing",
         "abandoned",
         "cause",
         "daemons",
         "ended",
         "handler",
+        "interruption",
         "key",
+        "renewals",
         "scope",
         "state",
         "stopper",
@@ -51,16 +56,24 @@ class Daemon:
         self.cause = daemons.cause
         self.stopper = Stopper(is_async=handler.is_async)
         self.scope = trio.CancelScope()
+        self.interruption = None if handler.is_async else Interruption()
         self.ended = trio.Event()
         self.abandoned = False
         self._alarm: Alarm | None = None
         self._changed = Pulse()
         self._queueing: trio.CancelScope | None = None
+        self._heeds_renewals = False
+        self.renewals = 0
 
     @property
     def blocks_deletion(self) -> bool:
         """Whether the object must not be deleted because of this daemon."""
         return self.handler.finalizer and not self.abandoned
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a timer, and depends on the object when that is due."""
+        return isinstance(self.handler, TimerHandler) and self.handler.is_variable
 
     @property
     def logger(self) -> Logger:
@@ -81,10 +94,12 @@ class Daemon:
             self._queueing.cancel(reason="it has to stop before it has begun")
 
     def cancel(self, why: str) -> None:
-        """Cancel the task. A thread cannot be cancelled: it goes on until it checks the flag."""
+        """Cancel the task. A thread goes on until it checks the flag, unless it waits by its client."""
         self.stop(DaemonStoppingReason.DAEMON_CANCELLED)
-        if self.handler.is_async:
+        if self.interruption is None:
             self.scope.cancel(reason=why)
+        else:
+            self.interruption.interrupt(why)
 
     def abandon(self) -> None:
         """Let the object be deleted although the daemon has not ended."""
@@ -102,17 +117,33 @@ class Daemon:
         """Wake the daemon, as its object has changed."""
         self._changed.set()
 
-    async def wait_until(self, due: float, clock: AlarmClock) -> bool:
-        """Wait until a time on Trio's clock. Returns False as soon as it has to stop."""
+    async def wait_until(self, due: float, clock: AlarmClock, *, by_wall: bool = False) -> bool:
+        """Wait until a time on Trio's clock, or with *by_wall* until the wall clock was set. Returns False to stop."""
         if self.stopper.is_set:
             return False
-        self._alarm = alarm = clock.set(due)
+        self._alarm = alarm = clock.set(due, by_wall=by_wall)
         try:
             await alarm.wait()
         finally:
             self._alarm = None
             clock.drop(alarm)
         return not self.stopper.is_set
+
+    def note_renewal(self) -> None:
+        """Note that the object is newer than it was; wake the daemon if it waits for that."""
+        self.renewals += 1
+        if self._heeds_renewals and self._alarm is not None:
+            self._alarm.ring()
+
+    async def wait_until_renewed(self, due: float, clock: AlarmClock, *, seen: int, by_wall: bool) -> bool:
+        """Wait as before, or until the object was renewed more often than was *seen*. Returns False to stop."""
+        if self.renewals != seen:
+            return not self.stopper.is_set
+        self._heeds_renewals = True
+        try:
+            return await self.wait_until(due, clock, by_wall=by_wall)
+        finally:
+            self._heeds_renewals = False
 
     async def wait_for_change(self, seen: int) -> bool:
         """Wait until the object has changed more often than was *seen*. Returns False if it has to stop."""
@@ -130,19 +161,19 @@ class Daemon:
 class ObjectDaemons:
     """Running daemons and timers of one object, and the live view of the object that they share.
 
-    ``finished`` are the keys of those that have ended by themselves: they are not spawned again. ``changes`` counts how
-    often others have changed the object's essence, ``changed_at`` is when they did that last, on Trio's clock.
+    ``changes`` counts how often others have changed the object's essence, ``changed_at`` is when they did that last, on
+    Trio's clock.
     It observes the pending patch of the object: the view shows what is to be stored as if it were stored.
     """
 
     __slots__ = (
         "_digest",
         "_digest_of",
+        "_has_variable",
         "_is_opaque",
         "cause",
         "changed_at",
         "changes",
-        "finished",
         "is_waiting",
         "matched",
         "running",
@@ -152,7 +183,6 @@ class ObjectDaemons:
     def __init__(self, state: ObjectState, digest_of: Callable[[Mapping[str, Any]], int] | None) -> None:
         self.state = state
         self.running: dict[Hashable, Daemon] = {}
-        self.finished: set[Hashable] = set()
         self.cause: DaemonCause | None = None
         self.changes = 0
         self.changed_at = trio.current_time()
@@ -160,6 +190,7 @@ class ObjectDaemons:
         self.is_waiting = False  # a daemon cannot be spawned before the finalizer is on the object
         self._digest_of = digest_of  # for timers with idle= only
         self._digest: int | None = None
+        self._has_variable = False  # a timer depends on the object in when it is due
         self._is_opaque = False  # functions of patches are pending, and their effect is not known yet
 
     @property
@@ -188,12 +219,11 @@ class ObjectDaemons:
     def add(self, daemon: Daemon, key: Hashable) -> None:
         """Add a daemon that is being spawned."""
         self.running[key] = daemon
+        self._has_variable = self._has_variable or daemon.is_variable
 
-    def remove(self, key: Hashable, *, finished: bool) -> None:
-        """Remove a daemon that has ended; one that is *finished* is not spawned again."""
+    def remove(self, key: Hashable) -> None:
+        """Remove a daemon that has ended."""
         del self.running[key]
-        if finished:
-            self.finished.add(key)
         self.invalidate()
 
     def begin(self, cause: DaemonCause) -> None:
@@ -228,6 +258,9 @@ class ObjectDaemons:
             before, self._digest = self._digest, self._digest_of(body)
             if self._digest != before and not (own and (self._is_opaque or self._digest == self._digest_of(shown))):
                 self._count_change()
+        if self._has_variable:
+            for daemon in self.running.values():
+                daemon.note_renewal()
         self._is_opaque = self._is_opaque and not own
 
     def _count_change(self) -> None:

@@ -8,7 +8,7 @@ import math
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now, wall_now
 from trioperator.errors import UserCodeError
 from trioperator.handling.context import current_cause
 from trioperator.handling.filters import call_with
@@ -22,16 +22,16 @@ from trioperator.handling.storing import make_patch
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch, merge_patches
-from trioperator.runtime.daemons.alarm_clock import AlarmClock
+from trioperator.runtime.daemons.alarm_clock import TOLERANCE, AlarmClock, find_due
 from trioperator.runtime.daemons.daemon import Daemon
+from trioperator.runtime.daemons.rhythms import RhythmError, Turns, resolve
 from trioperator.runtime.daemons.timing import after_idling, next_tick, spread
-from trioperator.runtime.patching.pending import PendingPatches
+from trioperator.runtime.patching.pending import PendingPatches, Storing
 from trioperator.settings import OperatorSettings
 
 __all__ = ["DaemonLoops"]
-
-# Seconds by which the wall clock and Trio's clock may differ in what has passed since a time was scheduled.
-_TOLERANCE = 0.01
+# Seconds between two attempts to learn when a timer is due, at least.
+_MIN_BACKOFF = 1.0
 
 
 class DaemonLoops:
@@ -49,7 +49,7 @@ class DaemonLoops:
     ) -> None:
         self.clock = AlarmClock()
         self._pending = pending
-        backoff = settings.execution.default_backoff
+        self._backoff = backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
         self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
         unlimited, limited = ThreadLimiter(math.inf), ThreadLimiter(settings.execution.max_workers)
@@ -68,6 +68,9 @@ class DaemonLoops:
             await self._complete(daemon)
 
     async def _serve_timer(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
+        if timer.is_variable:
+            await self._serve_variable(daemon, timer, delay)
+            return
         schedule = timer.schedule
         moment = add_seconds(wall_now(), delay)
         if schedule is None:
@@ -75,12 +78,9 @@ class DaemonLoops:
         else:
             moment, due = _next_scheduled(schedule, moment)
         while due is not None:
-            due = await self._wait(daemon, due)
+            due = await self._wait(daemon, due, moment=None if schedule is None else moment)
             if due is None:
                 return
-            if schedule is not None and (early := (moment - wall_now()).total_seconds()) > _TOLERANCE:
-                due += early  # the wall clock was set back meanwhile
-                continue
             seen = daemon.daemons.changes
             outcome = await self._complete(daemon)
             if outcome is None or outcome.error is not None:
@@ -92,18 +92,50 @@ class DaemonLoops:
             if due is None and timer.idle is not None and await daemon.wait_for_change(seen):
                 due = daemon.daemons.changed_at
 
-    async def _wait(self, daemon: Daemon, due: float) -> float | None:
-        """Wait until a call is due and the object has been idle. Returns that time, or None to stop."""
+    async def _serve_variable(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
+        """Call a timer whose rhythm is asked for after each call, and whenever the object has changed."""
+        first = self._first_call(daemon, timer) + delay
+        turns, problem = Turns(first, add_seconds(wall_now(), delay), sharp=timer.sharp), None
+        while True:
+            seen = daemon.renewals
+            try:
+                turns.follow(resolve(daemon, timer))
+                due, problem = math.inf if turns.due is None else _put_off(daemon, turns.due), None
+            except RhythmError as error:
+                problem = _report(daemon, error, known=problem)
+                backoff = self._backoff if timer.backoff is None else timer.backoff
+                due = trio.current_time() + max(backoff, _MIN_BACKOFF)
+            if not await daemon.wait_until_renewed(due, self.clock, seen=seen, by_wall=turns.is_scheduled):
+                return
+            if problem is not None or daemon.renewals != seen or trio.current_time() < _put_off(daemon, due):
+                continue
+            if turns.is_early:
+                continue
+            outcome = await self._complete(daemon)
+            if outcome is None or outcome.error is not None:
+                return
+            turns.note_call(due=due)
+
+    async def _wait(self, daemon: Daemon, due: float, *, moment: datetime.datetime | None = None) -> float | None:
+        """Wait until a call is due and the object has been idle. Returns that time, or None to stop.
+
+        A call that is due at a *moment* follows the wall clock, which may be set meanwhile.
+        """
         while True:
             due = _put_off(daemon, due)
-            if not await daemon.wait_until(due, self.clock):
+            if not await daemon.wait_until(due, self.clock, by_wall=moment is not None):
                 return None
-            if _put_off(daemon, due) == due:
+            if moment is None:
+                if _put_off(daemon, due) == due:
+                    return due
+                continue
+            due = find_due(moment)
+            if _put_off(daemon, due) <= trio.current_time() + TOLERANCE:
                 return due
 
     async def _complete(self, daemon: Daemon) -> Outcome | None:
         """Make attempts until one is final. Returns None where there was to be another, but the daemon has to stop."""
-        attempt = Attempt(retry=0, started=wall_now(), flow=daemon.state.flow)
+        attempt = Attempt(retry=0, started=steady_now(), flow=daemon.state.flow)
         while True:
             outcome = await self._attempt_when_possible(daemon, attempt)
             if outcome is None or outcome.final:
@@ -141,6 +173,8 @@ class DaemonLoops:
         """Call the function once, and wait until its patch is stored, so that its next call cannot overtake that."""
         handler, cause = daemon.handler, daemon.cause
         patch = make_patch(lambda: self._store(daemon, patch), is_async=handler.is_async)
+        if daemon.interruption is not None:
+            attempt = msgspec.structs.replace(attempt, interruption=daemon.interruption)
         if isinstance(handler, DaemonHandler):  # timers go on, without what cannot be stored
             attempt = msgspec.structs.replace(attempt, patch=patch)
         outcome = None
@@ -171,8 +205,8 @@ class DaemonLoops:
             await stored.wait()
         return daemon.cause.body
 
-    def _contribute(self, daemon: Daemon, patch: Patch, result: object) -> trio.Event | None:
-        """Contribute what a call wants stored to the pending patch. Returns an event for when it is stored, if any."""
+    def _contribute(self, daemon: Daemon, patch: Patch, result: object) -> Storing | None:
+        """Contribute what a call wants stored to the pending patch. Returns what ends when it is stored, if any."""
         wanted, state = build_result_patch(result, handler_id=daemon.handler.id), daemon.state
         if state.gone or not (patch or wanted):
             return None
@@ -201,6 +235,14 @@ class DaemonLoops:
         return max(now, state.cache.serve() + spread(timer, state.uid, limit=self._spread))
 
 
+def _report(daemon: Daemon, error: RhythmError, *, known: str | None) -> str:
+    """Log why it is not known when a timer is due, unless that is known already. Returns the text."""
+    text = f"{error}. It is not called until that is mended."
+    if text != known:
+        daemon.logger.error("%s", text, exc_info=error.__cause__)
+    return text
+
+
 def _put_off(daemon: Daemon, due: float) -> float:
     handler = daemon.handler
     return after_idling(handler, due, changed=daemon.daemons.changed_at) if isinstance(handler, TimerHandler) else due
@@ -211,4 +253,4 @@ def _next_scheduled(schedule: Schedule, after: datetime.datetime) -> tuple[datet
     moment = schedule.next_after(after)
     if moment is None:
         return after, None
-    return moment, trio.current_time() + max(0.0, (moment - wall_now()).total_seconds())
+    return moment, find_due(moment)

@@ -22,7 +22,7 @@ from trioperator.handling.registry import handler_identity
 from trioperator.handling.stopping import DaemonStoppingReason
 from trioperator.model.finalizer import has_finalizer, is_deleting
 from trioperator.pulse import Pulse
-from trioperator.runtime.cache import ObjectState
+from trioperator.runtime.cache import Memory, ObjectState
 from trioperator.runtime.causes import CauseFactory, Essences
 from trioperator.runtime.daemons.daemon import Daemon, ObjectDaemons
 from trioperator.runtime.daemons.loops import DaemonLoops
@@ -150,7 +150,7 @@ class DaemonManager:
         wanted: Mapping[Hashable, SpawningHandler],
         cause: DaemonCause,
     ) -> None:
-        present = daemons.finished | daemons.running.keys()
+        present = state.remember().ended | daemons.running.keys()
         missing = {key: handler for key, handler in wanted.items() if key not in present}
         if missing and daemons.cause is None:
             daemons.begin(cause)
@@ -224,7 +224,9 @@ class DaemonManager:
         daemon.stop(DaemonStoppingReason.DONE)
         daemon.ended.set()
         del self._running[state.uid, daemon.key]
-        daemons.remove(daemon.key, finished=not stopped)
+        daemons.remove(daemon.key)
+        if not stopped:
+            state.inherit(Memory(memo=None, initial=True, ended=frozenset({daemon.key})))
         how = "on request" if stopped else "on its own"
         daemon.logger.debug("%s has exited %s and will not be retried or restarted.", daemon.handler, how)
         if state in self._objects:

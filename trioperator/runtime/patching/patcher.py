@@ -15,7 +15,7 @@ from typing import Any, Final
 from trioperator.errors import ApiError
 from trioperator.kube.client import Client
 from trioperator.logs import Logger
-from trioperator.model.patch import Patch, is_mapping, merge_as_json_patch, merge_patches, split_status
+from trioperator.model.patch import Patch, find_unmet, merge_as_json_patch, merge_patches, split_status
 from trioperator.runtime.cache import Kind, ObjectState
 from trioperator.runtime.patching.functions import Functions
 from trioperator.runtime.patching.pending import Contribution, PendingPatch, PendingPatches
@@ -37,6 +37,7 @@ class Patcher:
     def __init__(self, client: Client, pending: PendingPatches) -> None:
         self._requests = PatchRequests(client)
         self._pending = pending
+        self._touched: dict[ObjectState, object] = {}
 
     async def store(self, state: ObjectState, records: Patch, logger: Logger, finalize: Finalize | None = None) -> None:
         """Store the pending patch of an object, our own *records*, and a change of its finalizers; any may be empty.
@@ -49,9 +50,12 @@ class Patcher:
         if not self._pending.get(state) and not records and finalize is None:
             return
         if state.has_vanished():
+            self._pending.forget(state)
             raise not_found(state.body)  # and there may be another object of that name by now
         pending, waiting = self._pending.take(state)
-        writing = _Writing(self._requests, state.cache.kind, state.body, pending=pending, logger=logger)
+        touched = self._touched.get(state)
+        body = (state.decode_newer() if pending.fns else None) or state.body  # functions may find nothing to do
+        writing = _Writing(self._requests, state.cache.kind, body, pending=pending, logger=logger)
         try:
             await writing.run(records, finalize)
         except BaseException:
@@ -62,7 +66,35 @@ class Patcher:
         for stored in waiting:
             stored.set()
         if writing.body is not state.body:
+            if touched is not None:
+                self.settle(state, touched)
             self.accept(state, writing.body)
+
+    def touch(self, state: ObjectState) -> None:
+        """Note that a handler may have written to an object by other means than its patch."""
+        self._touched[state] = object()
+
+    def settle(self, state: ObjectState, touched: object | None = None) -> None:
+        """Note that nothing matters that has *touched* an object: it was read since, or is needed no more."""
+        if touched in (None, self._touched.get(state)):
+            self._touched.pop(state, None)
+
+    def is_touched(self, state: ObjectState) -> bool:
+        """Check whether handlers may have written to an object by other means than their patches since it was read."""
+        return state in self._touched
+
+    async def look(self, state: ObjectState) -> None:
+        """Read an object again if it was touched. What is newer becomes the newest state.
+
+        Raises NotFoundError where the object is gone.
+        """
+        body, touched = state.body, self._touched.get(state)
+        if body is None or touched is None:
+            return
+        found = await self._requests.get(state.cache.kind, body)
+        self.settle(state, touched)
+        if state.body is not None and _is_newer(found, state.body):  # it may have been written to meanwhile
+            self.accept(state, found)
 
     async def refresh(self, state: ObjectState) -> None:
         """Make what the object is on the server the newest state, by a patch that changes nothing."""
@@ -140,12 +172,13 @@ class _Writing:
             merge_patches(PendingPatch(contributions, onto=self.body), own, onto=self.body) if contributions else own
         )
         try:
-            await self._send(wanted, subresource, finalize)
+            if contributions or self._needs(own, finalize):
+                await self._send(wanted, subresource, finalize)
         except ApiError as error:
             if not _is_rejection(error) or wanted == own:
                 raise
             await self._store_apart(contributions, error, subresource)
-            if own or finalize is not None:
+            if self._needs(own, finalize):
                 await self._send(own, subresource, finalize)
 
     async def _store_apart(
@@ -176,11 +209,18 @@ class _Writing:
                 raise rejection from None
             raise
 
+    def _needs(self, own: Mapping[str, Any], finalize: Finalize | None) -> bool:
+        """Check whether there is anything to send of ours. What handlers want is sent, whatever the object seems to be.
+
+        Only the server knows that: others may have changed it since.
+        """
+        return finalize is not None or bool(find_unmet(own, self.body))
+
     async def _send(self, wanted: Mapping[str, Any], subresource: str | None, finalize: Finalize | None) -> None:
         if finalize is not None:
             ops = [*merge_as_json_patch(self.body, wanted), *finalize(self.body)]
             self.body = await self._requests.patch_conditionally(self._kind, self.body, ops, subresource)
-        elif _unmet(wanted, self.body):
+        else:
             self.body = await self._requests.patch(self._kind, self.body, wanted, subresource)
             _warn_of_unmet(wanted, self.body, self._logger)
 
@@ -244,6 +284,15 @@ class _Writing:
             del left[0]
 
 
+def _is_newer(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Check whether one state of an object is newer than another one; if that cannot be told, whether it differs."""
+    one, other = ((body.get("metadata") or {}).get("resourceVersion") or "" for body in (found, known))
+    try:
+        return int(one) > int(other)
+    except ValueError:
+        return one != other or (not one and found != known)
+
+
 def _is_rejection(error: ApiError) -> bool:
     return error.status in _REJECTED or error.status == _FORBIDDEN
 
@@ -252,9 +301,9 @@ def _warn_of_unmet(
     merged: Mapping[str, Any], written: Mapping[str, Any], logger: Logger, *, wanted: Mapping[str, Any] | None = None
 ) -> None:
     """Warn of what the server did not keep of a patch; functions may have wanted something else on top of it."""
-    unmet = _unmet(merged, written)
+    unmet = find_unmet(merged, written)
     if wanted is not None and unmet:
-        others = _unmet(merged, wanted)
+        others = find_unmet(merged, wanted)
         unmet = [path for path in unmet if path not in others]
     if unmet:
         fields = ", ".join(".".join(path) for path in unmet)
@@ -263,14 +312,3 @@ def _warn_of_unmet(
             " Does the schema of the resource know these fields?",
             fields,
         )
-
-
-def _unmet(wanted: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    unmet: list[tuple[str, ...]] = []
-    for key, value in wanted.items():
-        kept = written.get(key)
-        if is_mapping(value) and (is_mapping(kept) or (kept is None and value)):
-            unmet += _unmet(value, kept or {}, (*path, key))
-        elif kept != value or isinstance(kept, bool) is not isinstance(value, bool):  # 1 is not true in JSON
-            unmet.append((*path, key))
-    return unmet

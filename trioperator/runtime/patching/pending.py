@@ -13,7 +13,7 @@ from trioperator.logs import Logger
 from trioperator.model.patch import Patch, PatchFn, merge_patches
 from trioperator.runtime.cache import ObjectState
 
-__all__ = ["Contribution", "PatchObserver", "PendingPatch", "PendingPatches", "SentPatch"]
+__all__ = ["Contribution", "PatchObserver", "PendingPatch", "PendingPatches", "SentPatch", "Storing"]
 
 
 class Contribution(msgspec.Struct, frozen=True):
@@ -60,6 +60,33 @@ class PendingPatch(Patch):
         return PendingPatch((*self.contributions, *contributions), onto=onto, sent=self.sent)
 
 
+class Storing:
+    """A wait for what is pending of an object: until that is stored, or is ``dropped``, as the object is gone."""
+
+    __slots__ = ("_ended", "dropped")
+
+    def __init__(self) -> None:
+        self._ended = trio.Event()
+        self.dropped = False
+
+    def set(self) -> None:
+        """End the wait: it is stored."""
+        self._ended.set()
+
+    def drop(self) -> None:
+        """End the wait: it cannot be stored."""
+        self.dropped = True
+        self._ended.set()
+
+    def is_set(self) -> bool:
+        """Check whether the wait has ended."""
+        return self._ended.is_set()
+
+    async def wait(self) -> None:
+        """Wait for the end."""
+        await self._ended.wait()
+
+
 class PatchObserver(Protocol):
     """Something that is notified of the patches of an object. It must neither wait nor raise."""
 
@@ -72,7 +99,7 @@ class PendingPatches:
 
     def __init__(self) -> None:
         self._patches: dict[ObjectState, PendingPatch] = {}
-        self._waiting: dict[ObjectState, list[trio.Event]] = {}
+        self._waiting: dict[ObjectState, list[Storing]] = {}
         self._observers: dict[ObjectState, list[PatchObserver]] = {}
 
     def __len__(self) -> int:
@@ -106,9 +133,9 @@ class PendingPatches:
             observer.contributed(plain, opaque=bool(fns))
         return True
 
-    def wait_for(self, state: ObjectState) -> trio.Event:
-        """Return an event that is set when what is pending now is stored, or cannot be."""
-        stored = trio.Event()
+    def wait_for(self, state: ObjectState) -> Storing:
+        """Return what ends when that which is pending now is stored, or cannot be."""
+        stored = Storing()
         self._waiting.setdefault(state, []).append(stored)
         return stored
 
@@ -116,11 +143,11 @@ class PendingPatches:
         """Check whether a daemon or a timer waits for the patch of its object to be stored."""
         return state in self._waiting
 
-    def take(self, state: ObjectState) -> tuple[PendingPatch, list[trio.Event]]:
-        """Take the pending patch of an object to store it, and the events of those who wait for it."""
+    def take(self, state: ObjectState) -> tuple[PendingPatch, list[Storing]]:
+        """Take the pending patch of an object to store it, and the waits of those who wait for it."""
         return self._patches.pop(state, None) or PendingPatch(), self._waiting.pop(state, [])
 
-    def put_back(self, state: ObjectState, patch: PendingPatch, waiting: Sequence[trio.Event]) -> None:
+    def put_back(self, state: ObjectState, patch: PendingPatch, waiting: Sequence[Storing]) -> None:
         """Put back what could not be stored: it comes before what was contributed meanwhile."""
         if patch:
             later = self._patches.get(state)
@@ -132,7 +159,7 @@ class PendingPatches:
         """Drop the pending patch of an object, and wake those who wait for it."""
         self._patches.pop(state, None)
         for stored in self._waiting.pop(state, ()):
-            stored.set()
+            stored.drop()
 
     def observe(self, state: ObjectState, observer: PatchObserver) -> None:
         """Notify an observer of the patches of an object from now on."""

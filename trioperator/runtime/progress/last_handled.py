@@ -55,6 +55,11 @@ class LastHandled:
         return self._seen[0] if self._seen else None
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether this process has recorded any configuration as handled."""
+        return self._digest is not None
+
+    @property
     def is_kept(self) -> bool:
         """Whether the configuration is kept in memory because somebody removes it from the object."""
         return self._kept is not None and self._digest is not None

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trioperator.clock import wall_now
+from trioperator.clock import steady_now
 from trioperator.handling.cause import ChangeCause
 from trioperator.handling.handler import ChangeHandler, Reason
 from trioperator.handling.handler_state import HandlerState, states_for_cause
@@ -46,6 +46,9 @@ class Progress:
     def recall(self, state: ObjectState, stored: Mapping[str, Any] | None, current: bytes) -> Mapping[str, Any] | None:
         """Return the last-handled configuration of an object: the *stored* one, else the one in memory."""
         found = self._last_handled.get(state)
+        if found is not None and found.is_recorded and state.initial:
+            del self._last_handled[state]  # it is as it was before that
+            return stored
         return stored if found is None else found.recall(stored, current)
 
     def confirm(self, state: ObjectState) -> None:
@@ -74,7 +77,7 @@ class Progress:
                 cause.logger.info("%s is superseded by %s.", title, newer)
                 if cause.reason is not Reason.RESUME:  # what was taken back was still seen
                     last_handled.supersede()
-        taken = states_for_cause(selected, states, reason=cause.reason, now=wall_now())
+        taken = states_for_cause(selected, states, reason=cause.reason, now=steady_now())
         progress = CauseProgress(cause.reason, _with_subhandlers(taken, states), before=before, recorded=recorded)
         self._unfinished[state] = progress
         return progress

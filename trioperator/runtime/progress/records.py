@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trioperator.clock import wall_now
+from trioperator.clock import find_wall_shift, wall_now
 from trioperator.handling.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence, has_digests
 from trioperator.handling.guard import unguarded
 from trioperator.handling.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
@@ -75,8 +75,8 @@ class Records:
         record = self._progress.fetch(key=handler_id, body=body)
         if record is None:
             return {}
-        now = wall_now()
-        found = HandlerState.from_record(record, now=now)
+        now, shift = wall_now(), -find_wall_shift()
+        found = HandlerState.from_record(record, now=now).shift(shift)
         # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
         subrefs = dict.fromkeys(ref for ref in found.subrefs if ref.startswith(f"{handler_id}/"))
         states = {handler_id: _with_subrefs(found, subrefs)}
@@ -89,7 +89,7 @@ class Records:
         for ref in subrefs:
             record = self._progress.fetch(key=ref, body=body)
             if record is not None:
-                states[ref] = _with_subrefs(HandlerState.from_record(record, now=now), subrefs)
+                states[ref] = _with_subrefs(HandlerState.from_record(record, now=now).shift(shift), subrefs)
         return states
 
     def store(
@@ -102,8 +102,10 @@ class Records:
         patch: Patch,
     ) -> None:
         """Write the states of handlers, and what the first one to succeed has seen, into a patch."""
+        shift = find_wall_shift()
         for handler_id, handler_state in states.items():
-            self._progress.store(key=handler_id, record=handler_state.to_record(), body=body, patch=patch)
+            record = handler_state.shift(shift).to_record()
+            self._progress.store(key=handler_id, record=record, body=body, patch=patch)
         self._progress.flush()
         if self._seen is not None and seen is not None:
             self._seen.store(body=body, patch=patch, essence=self._decode(state, seen))

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 import trio
 
 from trioperator.backoff import Backoff
+from trioperator.errors import NotFoundError
 from trioperator.logs import Logger
 from trioperator.pulse import Pulse
 from trioperator.runtime.cache import ObjectState
@@ -88,6 +89,8 @@ class Saver:
                 await self._progress.save(self._state, self._logger)
                 failures = 0
             except Exception as error:  # noqa: BLE001 -- raised again where the reconcile stores it
+                if isinstance(error, NotFoundError) and self._state.cache.retired:
+                    self._pending.forget(self._state)  # no watch will say that it is gone
                 failures += 1
                 not_before = trio.current_time() + _BACKOFF.delay(failures)
                 self._logger.debug("Storing the progress is delayed: %s", error)

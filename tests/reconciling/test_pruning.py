@@ -1,0 +1,310 @@
+"""Tests for :mod:`trioperator.reconciling.pruning`: when children that no handler desires are deleted, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+import trioperator
+from tests.reconciling.conftest import children_of, config_map, names_of
+from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator import on
+
+
+def secret(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+
+
+async def secrets_of(bench: Bench) -> list[str]:
+    return [each["metadata"]["name"] for each in await bench.cluster.list("secrets", "default")]
+
+
+def is_marked(body: Mapping[str, Any]) -> object:
+    return "ready" in body["metadata"].get("labels", {})
+
+
+@pytest.fixture
+async def chain(bench: Bench) -> Bench:
+    """Return a bench where a ConfigMap depends on a Secret, each with the version of the object in its name."""
+
+    @on.reconcile("widgets", owns=["configmaps", trioperator.Owned("secrets", bodies=True)], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[trioperator.Child]:
+        database = trioperator.Child(secret(f"db-{spec['version']}"), ready=is_marked)
+        return [database, trioperator.Child(config_map(f"web-{spec['version']}"), depends_on=[database])]
+
+    await bench.cluster.create(widget(version=1))
+    return bench
+
+
+async def mark(bench: Bench, name: str) -> None:
+    await bench.cluster.patch("secrets", name, {"metadata": {"labels": {"ready": "y"}}})
+    await settle(1)
+
+
+async def move_on(bench: Bench, **spec: Any) -> None:
+    await bench.cluster.patch("widgets", "w", {"spec": spec or {"version": 2}})
+    await settle(60)
+
+
+async def test_old_children_stay_until_those_that_wait_are_applied(chain: Bench, autojump_clock: MockClock) -> None:
+    async with chain.running():
+        await settle(1)
+        await mark(chain, "db-1")
+        await move_on(chain)
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-1", "db-2"], ["web-1"])
+        await mark(chain, "db-2")
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-2"], ["web-2"])
+
+
+async def test_old_children_stay_after_a_restart_until_those_that_wait_are_applied(
+    chain: Bench, autojump_clock: MockClock
+) -> None:
+    async with chain.running():
+        await settle(1)
+        await mark(chain, "db-1")
+        await move_on(chain)
+    async with chain.running():
+        await settle(60)
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-1", "db-2"], ["web-1"])
+        await mark(chain, "db-2")
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-2"], ["web-2"])
+
+
+async def test_another_handler_does_not_delete_what_is_about_to_be_replaced(
+    chain: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps", "secrets"], resync=10, registry=chain.registry)
+    async def another() -> list[dict[str, Any]]:
+        return [config_map("other")]
+
+    async with chain.running():
+        await settle(1)
+        await mark(chain, "db-1")
+        await move_on(chain)
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-1", "db-2"], ["other", "web-1"])
+    async with chain.running():
+        await settle(60)
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-1", "db-2"], ["other", "web-1"])
+        await mark(chain, "db-2")
+        assert (await secrets_of(chain), await names_of(chain.cluster)) == (["db-2"], ["other", "web-2"])
+
+
+async def test_old_children_stay_while_a_rollout_is_held(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile(
+        "widgets", owns=[trioperator.Owned("secrets", bodies=True, strategy="rolling")], registry=bench.registry
+    )
+    async def reconcile(spec: Mapping[str, Any]) -> list[trioperator.Child]:
+        return [
+            trioperator.Child({**secret(name), "stringData": {"v": str(spec["version"])}}, ready=is_marked)
+            for name in spec["names"]
+        ]
+
+    await bench.cluster.create(widget(version=1, names=["a", "b", "c"]))
+    async with bench.running():
+        await settle(1)
+        for name in "abc":
+            await mark(bench, name)
+        await bench.cluster.patch("secrets", "a", {"metadata": {"labels": {"ready": None}}})
+        await move_on(bench, version=2, names=["a", "b"])
+        assert await secrets_of(bench) == ["a", "b", "c"]
+        await mark(bench, "a")
+        await settle(60)
+        assert await secrets_of(bench) == ["a", "b"]
+
+
+async def test_old_children_stay_while_a_new_one_is_still_being_deleted(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return children_of(spec)
+
+    await bench.cluster.create(widget(maps={"one": {}, "two": {}}))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("configmaps", "one", {"metadata": {"finalizers": ["example.com/slow"]}})
+        await bench.cluster.delete("configmaps", "one")
+        await move_on(bench, maps={"two": None})
+        assert await names_of(bench.cluster) == ["one", "two"]
+        await bench.cluster.patch("configmaps", "one", {"metadata": {"finalizers": None}})
+        await settle(60)
+        assert await names_of(bench.cluster) == ["one"]
+        assert "deletionTimestamp" not in (await bench.cluster.get("configmaps", "one"))["metadata"]
+
+
+async def test_children_stay_when_the_object_no_longer_matches_whatever_other_handlers_do(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    await bench.cluster.apply({**CRD, **_GADGETS})
+
+    for kind in ("widgets", "gadgets"):
+
+        @on.reconcile(kind, owns=["configmaps"], labels={"a": "yes"}, registry=bench.registry)
+        async def some(name: str) -> dict[str, Any]:
+            return config_map(f"{name}-some")
+
+    @on.reconcile("widgets", owns=["configmaps"], resync=10, registry=bench.registry)
+    async def all(name: str) -> dict[str, Any]:
+        return config_map(f"{name}-all")
+
+    for name, kind in (("w", "Widget"), ("g", "Gadget")):
+        manifest = widget(name, kind=kind)
+        manifest["metadata"]["labels"] = {"a": "yes"}
+        await bench.cluster.create(manifest)
+    expected = ["g-some", "w-all", "w-some"]
+    async with bench.running():
+        await settle(1)
+        assert await names_of(bench.cluster) == expected
+        for name, plural in (("w", "widgets"), ("g", "gadgets")):
+            await bench.cluster.patch(plural, name, {"metadata": {"labels": {"a": "no"}}})
+        await settle(60)
+        assert await names_of(bench.cluster) == expected
+    async with bench.running():
+        await settle(60)
+        assert await names_of(bench.cluster) == expected, "also after a restart"
+
+
+_GADGETS = {
+    "metadata": {"name": "gadgets.example.com"},
+    "spec": {**CRD["spec"], "names": {"kind": "Gadget", "plural": "gadgets", "singular": "gadget"}},
+}
+
+
+async def test_after_a_restart_old_children_are_deleted_when_all_handlers_have_returned(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def first(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return children_of(spec)
+
+    @on.reconcile("widgets", owns=["secrets"], registry=bench.registry)
+    async def second(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [secret("s")]
+
+    await bench.cluster.create(widget(maps={"one": {}, "two": {}}))
+    async with bench.running():
+        await settle(1)
+    await bench.cluster.patch("widgets", "w", {"spec": {"maps": {"two": None}}})
+    async with bench.running():
+        await settle(1)
+        assert (await names_of(bench.cluster), await secrets_of(bench)) == (["one"], ["s"])
+
+
+async def test_a_child_that_several_handlers_return_is_deleted_when_none_does(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    for part in ("a", "b"):
+
+        @on.reconcile("widgets", owns=["configmaps"], id=part, param=part, registry=bench.registry)
+        async def reconcile(spec: Mapping[str, Any], param: str) -> list[dict[str, Any]]:
+            return [config_map("shared")] if param in spec["parts"] else []
+
+    await bench.cluster.create(widget(parts="ab"))
+    async with bench.running():
+        await settle(1)
+        for left, expected in (("a", ["shared"]), ("", [])):
+            await move_on(bench, parts=left)
+            assert await names_of(bench.cluster) == expected
+        await move_on(bench, parts="ab")
+        for left, expected in (("b", ["shared"]), ("", [])):
+            await move_on(bench, parts=left)
+            assert await names_of(bench.cluster) == expected
+
+
+async def test_children_stay_when_a_handler_of_the_same_name_no_longer_matches(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    def declare(part: str) -> None:
+        @on.reconcile("widgets", owns=["configmaps"], labels={part: "yes"}, id="same", registry=bench.registry)
+        async def reconcile() -> list[dict[str, Any]]:
+            return [config_map(part)]
+
+    declare("a")
+    declare("b")
+    manifest = widget()
+    manifest["metadata"]["labels"] = {"a": "yes", "b": "yes"}
+    await bench.cluster.create(manifest)
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"metadata": {"labels": {"a": "no"}}})
+        await settle(60)
+    async with bench.running():
+        await settle(60)
+        assert await names_of(bench.cluster) == ["a", "b"]
+
+
+async def test_a_namespace_and_what_is_in_it_can_be_children(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    tenants = {**CRD, "metadata": {"name": "tenants.example.com"}}
+    names = {"kind": "Tenant", "plural": "tenants", "singular": "tenant"}
+    tenants["spec"] = {**CRD["spec"], "scope": "Cluster", "names": names}
+    await bench.cluster.apply(tenants)
+
+    @on.reconcile("tenants", owns=["namespaces", "configmaps"], registry=bench.registry)
+    async def reconcile(name: str) -> list[dict[str, Any]]:
+        inside = config_map("settings")
+        inside["metadata"]["namespace"] = f"tenant-{name}"
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"tenant-{name}"}}
+        return [namespace, inside]
+
+    manifest = widget("one", kind="Tenant")
+    del manifest["metadata"]["namespace"]
+    await bench.cluster.create(manifest)
+    await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-zero"}})
+    async with bench.running(namespaces=["tenant-*"]):
+        await settle(1)
+        assert await bench.cluster.find("configmaps", "settings", "tenant-one")
+    assert "ERROR" not in {record.levelname for record in caplog.records}
+
+
+async def test_a_namespace_that_is_served_later_gets_its_children_then(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    tenants = {**CRD, "metadata": {"name": "tenants.example.com"}}
+    names = {"kind": "Tenant", "plural": "tenants", "singular": "tenant"}
+    tenants["spec"] = {**CRD["spec"], "scope": "Cluster", "names": names}
+    await bench.cluster.apply(tenants)
+
+    @on.reconcile("tenants", owns=["configmaps"], registry=bench.registry)
+    async def reconcile() -> list[dict[str, Any]]:
+        made = [config_map("settings"), config_map("settings")]
+        for each, namespace in zip(made, ("tenant-zero", "tenant-one"), strict=True):
+            each["metadata"]["namespace"] = namespace
+        return made
+
+    manifest = widget("one", kind="Tenant")
+    del manifest["metadata"]["namespace"]
+    await bench.cluster.create(manifest)
+    await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-zero"}})
+    async with bench.running(namespaces=["tenant-*"]):
+        await settle(3600)
+        assert await bench.cluster.find("configmaps", "settings", "tenant-zero"), "it does not hold up others"
+        assert "the operator does not serve the namespace tenant-one" in caplog.text
+        await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-one"}})
+        await settle(1)
+        assert await bench.cluster.find("configmaps", "settings", "tenant-one")
+
+
+async def test_a_handler_is_still_unblocked_after_another_handler_was_called(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], retries=1, registry=bench.registry)
+    async def blocked() -> list[dict[str, Any]]:
+        return [config_map("taken")]
+
+    @on.reconcile("widgets", owns=["secrets"], resync=10, registry=bench.registry)
+    async def another() -> list[dict[str, Any]]:
+        return []
+
+    taken = config_map("taken")
+    await bench.cluster.create(taken, "default")
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(60)
+        await bench.cluster.delete("configmaps", "taken", "default")
+        await settle(1)
+        assert await names_of(bench.cluster) == ["taken"]

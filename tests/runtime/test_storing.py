@@ -1,0 +1,114 @@
+"""Storing while a handler works: what it waits for, and what it is told when its object is gone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+
+
+async def test_storing_raises_not_found_if_the_object_has_gone_meanwhile(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    raised: list[tuple[float, Exception]] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(patch: trioperator.Patch, **_: Any) -> None:
+        await trio.sleep(5)
+        patch.status["x"] = 1
+        try:
+            await patch.store()
+        except trioperator.NotFoundError as error:
+            raised.append((trio.current_time(), error))
+            raise
+
+    async with bench.running():
+        began = trio.current_time()
+        await bench.cluster.create(widget())
+        await trio.sleep(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(60)
+    ((when, error),) = raised
+    assert when - began < 6
+    assert "w is gone" in str(error)
+    assert trio.current_time() - began < 62  # stopping has waited for nothing
+
+
+async def test_storing_raises_not_found_as_soon_as_the_object_goes(bench: Bench, autojump_clock: MockClock) -> None:
+    """The server says 404 a while before the watch says that the object is gone."""
+    raised: list[float] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["x"] = 1
+        try:
+            await patch.store()
+        except trioperator.NotFoundError:
+            raised.append(trio.current_time())
+
+    plan = FaultPlan()
+    plan.add(Fault.status(404), method="PATCH")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await trio.sleep(7)
+        assert raised == []  # it may be that the kind is not served just now
+        deleted = trio.current_time()
+        await bench.cluster.delete("widgets", "w")
+        await settle(30)
+    assert [when - deleted < 0.5 for when in raised] == [True]
+
+
+async def test_a_sync_handler_whose_object_has_gone_frees_its_worker(bench: Bench) -> None:
+    raised: list[Exception] = []
+
+    @on.create("widgets", registry=bench.registry)
+    def create(patch: trioperator.Patch, name: str, **_: Any) -> None:
+        time.sleep(0.1)
+        patch.status["phase"] = "half"
+        try:
+            patch.store()
+        except trioperator.NotFoundError as error:
+            raised.append(error)
+            raise
+
+    bench.settings.queueing.worker_limit = 2
+    async with bench.running():
+        for number in range(2):
+            await bench.cluster.create(widget(f"short-lived-{number}"))
+        await trio.sleep(0.05)
+        for number in range(2):
+            await bench.cluster.delete("widgets", f"short-lived-{number}")
+        await bench.cluster.create(widget("normal"))
+        with trio.fail_after(20):
+            while not (await bench.cluster.get("widgets", "normal")).get("status"):  # noqa: ASYNC110 -- real time
+                await trio.sleep(0.02)
+    assert len(raised) == 2
+
+
+@pytest.mark.parametrize("optional", [True, False])
+async def test_storing_is_of_no_consequence_when_an_object_is_released(
+    bench: Bench, autojump_clock: MockClock, optional: bool
+) -> None:
+    stored: list[Any] = []
+
+    @on.delete("widgets", optional=optional, registry=bench.registry)
+    async def delete(patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["x"] = 1
+        stored.append(await patch.store())
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+    assert [body["metadata"]["name"] for body in stored] == ["w"]
+    assert await bench.cluster.find("widgets", "w") is None
