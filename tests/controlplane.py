@@ -127,6 +127,7 @@ class ControlPlane:
             f"--client-ca-file={folder}/clients.crt",
             f"--token-auth-file={folder}/tokens.csv",
             "--disable-admission-plugins=ServiceAccount",
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",  # as some distributions have it
             f"--audit-policy-file={folder}/audit.yaml",
             f"--audit-log-path={folder}/audit.log",
             f"--admission-control-config-file={self._write_admission_configuration()}",

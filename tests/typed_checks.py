@@ -85,6 +85,23 @@ def declare_handlers() -> None:
         (await client.get(Database, "x")).spec.siez  # type: ignore[attr-defined]  # noqa: B018 -- no such field
 
 
+def declare_indices() -> None:
+    @trioperator.index(Database)
+    async def by_phase(name: str) -> dict[str, str]:
+        return {"New": name}
+
+    @trioperator.on.create(Database)
+    async def good(by_phase: trioperator.Index, stores: list[trioperator.Store]) -> None:
+        assert_type(by_phase, trioperator.Index[Any, Any])
+        assert_type(by_phase["New"], trioperator.Store[Any])
+
+    @trioperator.on.create(Database)
+    async def typed(by_phase: trioperator.Index[str, str]) -> None:
+        for name in by_phase["New"]:
+            assert_type(name, str)
+        by_phase["New"].append("x")  # type: ignore[attr-defined]
+
+
 async def read(client: trioperator.Client, body: trioperator.Body) -> None:
     assert_type(await client.get(Database, "x"), Database)
     assert_type(await client.get(Database, "x", namespace="other", subresource="status"), Database)

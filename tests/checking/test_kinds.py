@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trioperator import EVERYTHING, OperatorRegistry, on
-from trioperator.checking import Problem, find_kind_problems
+from trioperator.checking import Problem, find_kind_problems, find_misspelled_kinds
 from trioperator.model.resource import Resource
 
 VERBS = frozenset({"list", "watch"})
@@ -73,3 +73,39 @@ def test_each_selector_is_reported_once_children_and_watched_kinds_included() ->
 
     names = [problem.message.split()[4].rstrip(".") for problem in find(declare)]
     assert names == ["wrong", "children", "others", "reviewed"]
+
+
+def test_a_name_that_is_nearly_that_of_a_built_in_kind_is_reported_once() -> None:
+    registry = OperatorRegistry()
+    on.create("widgetss", registry=registry)(fn)
+    on.update("widgetss", registry=registry)(fn)
+    on.reconcile("widgets", owns=["things", "bindngs"], registry=registry)(fn)
+    texts = [problem.message for problem in find_misspelled_kinds(registry, RESOURCES)]
+    assert [text.partition(" If ")[0] for text in texts] == [
+        "widgetss is no built-in kind: did you mean widgets?",
+        "bindngs is no built-in kind: did you mean bindings?",
+    ]
+
+
+def test_kinds_of_other_names_or_groups_may_be_defined_elsewhere() -> None:
+    registry = OperatorRegistry()
+    for selector in (("gadgets",), ("podsets",), ("example.com", "v1", "widgetss"), (EVERYTHING,), ("a.com", "things")):
+        on.event(*selector, registry=registry)(fn)
+    assert list(find_misspelled_kinds(registry, RESOURCES)) == []
+
+
+def test_rights_for_kinds_that_nothing_defines_are_reported() -> None:
+    [problem] = find(lambda r: on.startup(rights=["get:widgets.example.com", "get:pod"], registry=r)(fn))
+    assert problem.message == (
+        "The rights= of Activity 'fn' name a kind that nothing defines: pod (did you mean pods?)."
+    )
+
+
+def test_without_definitions_rights_for_kinds_of_built_in_groups_are_reported() -> None:
+    registry = OperatorRegistry()
+    on.startup(rights=["get:podz,podz.metrics.k8s.io,things.elsewhere.com"], registry=registry)(fn)
+    built_in = RESOURCES[:2]
+    assert [problem.message.split(": ")[1] for problem in find_misspelled_kinds(registry, built_in)] == [
+        "podz (did you mean pods?).",
+        "podz.metrics.k8s.io (did you mean pods.metrics.k8s.io?).",
+    ]

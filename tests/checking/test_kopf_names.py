@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trioperator.checking import Source, find_kopf_problems
+from trioperator.checking import Source, find_kopf_annotations, find_kopf_problems
 
 
 def find(text: str) -> list[tuple[int, str]]:
@@ -54,3 +54,48 @@ def test_names_that_do_not_exist_are_reported_in_their_lines(text: str, words: s
 )
 def test_names_that_exist_are_left_alone(text: str) -> None:
     assert find(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .config import settings\ndef f(): return settings.zenith.url",
+        "import app.settings as settings\nsettings.zenith.url",
+        "settings = Settings()\nclass A:\n    def f(self): return settings.zenith.url",
+        "from .config import settings\ndef f(settings): return settings.zenith.url",
+        "def f(settings: Settings): return settings.zenith.url",
+    ],
+)
+def test_settings_of_the_operators_own_are_left_alone(text: str) -> None:
+    assert find(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .config import settings\n@kopf.on.startup()\ndef f(settings, **_): settings.zenith.url = 1",
+        "from .config import settings\ndef f(settings: kopf.OperatorSettings, **_): settings.zenith.url = 1",
+        "from trioperator import OperatorSettings\nsettings = OperatorSettings()\nsettings.zenith.url = 1",
+        "def f(settings):\n    def g(): settings.zenith.url = 1",
+    ],
+)
+def test_settings_of_the_operator_are_checked_beside_other_settings(text: str) -> None:
+    [(_, message)] = find(text)
+    assert "settings.zenith" in message
+
+
+def find_annotations(*texts: str) -> list[tuple[str, int, str]]:
+    sources = [Source.parse("m", f"{number}.py", text) for number, text in enumerate(texts)]
+    return [(each.file, each.line, each.message) for each in find_kopf_annotations(sources)]
+
+
+def test_names_of_kopfs_annotations_are_reported() -> None:
+    [(file, line, message)] = find_annotations("", "\nkey = 'kopf.zalando.org/last-handled-configuration'")
+    assert (file, line) == ("1.py", 2)
+    assert message.startswith("'kopf.zalando.org/last-handled-configuration' names an annotation")
+    assert find_annotations("x = f'kopf.zalando.org/{name}'")
+
+
+def test_names_of_kopfs_annotations_are_right_with_kopfs_prefix_and_in_docstrings() -> None:
+    assert find_annotations("SmartProgressStorage(prefix='kopf.zalando.org')", "'kopf.zalando.org/x' in a") == []
+    assert find_annotations("'kopf.zalando.org/x is not used.'") == []

@@ -88,9 +88,8 @@ def test_a_bundle_is_written_and_the_same_the_next_time(invoke: Invoke, tmp_path
         install["deployments"][0]["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/it:1"
     )
     [permissions] = install["permissions"]
-    assert {"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["list", "watch", "patch"]} in permissions[
-        "rules"
-    ]
+    verbs = ["get", "list", "watch", "patch"]
+    assert {"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": verbs} in permissions["rules"]
     assert "Webhook 'check' has a namespace selector or match conditions" in result.stderr
     assert (
         "0 of 4 files" in invoke("--version=0.1.0", "--channels=beta,alpha", "--image=registry.example.com/it:1").stderr

@@ -137,6 +137,16 @@ class TestRunEmbedded:
                 operator.stop.set()
         assert os.environ["KUBECONFIG"] == "/of/the/user"
 
+    async def test_the_kubeconfig_can_be_kept_in_a_file(self, tmp_path: pathlib.Path) -> None:
+        path, operator = tmp_path / "kubeconfig", Operator()
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(functools.partial(run_embedded, operator, [], kubeconfig=str(path)))
+                await operator.ready.wait()
+                assert os.environ["KUBECONFIG"] == str(path)
+                operator.stop.set()
+        assert json.loads(path.read_text())["current-context"] == "embedded"
+
     async def test_handlers_are_loaded_when_clients_can_be_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", "/of/the/user")
         found: list[str] = []

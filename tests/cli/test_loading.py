@@ -8,6 +8,7 @@ import traceback
 
 import pytest
 
+import trioperator
 from trioperator.cli.loading import LoadingError, load_all, load_file, load_module
 from trioperator.errors import ConfigError
 
@@ -189,3 +190,35 @@ def test_a_missing_module_is_no_relative_import(folder: pathlib.Path) -> None:
     (folder / "main.py").write_text("import main.nothing\n")
     with pytest.raises(LoadingError, match=r"No module named 'main\.nothing'"):
         load_file("main.py")
+
+
+def test_a_misspelled_decorator_is_an_error_with_the_one_that_was_meant(folder: pathlib.Path) -> None:
+    (folder / "main.py").write_text("import trioperator\n@trioperator.on.creat('widgets')\ndef fn(**_): ...\n")
+    with pytest.raises(LoadingError, match=r"creat'? .*did you mean create\?"):
+        load_file("main.py")
+
+
+RUNS = [
+    "import trioperator\ntrioperator.run(standalone=True)",
+    "import trio, trioperator\ntrio.run(trioperator.operator)",
+    "from trioperator.kopf.running import run\nrun(standalone=True)",
+    "import asyncio\nfrom trioperator.kopf.running import operator\nasyncio.run(operator())",
+]
+
+
+@pytest.mark.parametrize("source", RUNS)
+@pytest.mark.parametrize("as_module", [False, True])
+def test_a_source_that_runs_an_operator_while_it_is_loaded_is_an_error(
+    folder: pathlib.Path, source: str, *, as_module: bool
+) -> None:
+    (folder / "runs_at_once.py").write_text(source)
+    with pytest.raises(LoadingError, match=r"runs_at_once.* calls (run|operator)\(\) while .*__main__") as caught:
+        load_module("runs_at_once") if as_module else load_file("runs_at_once.py")
+    assert isinstance(caught.value.__cause__, ConfigError)
+
+
+def test_sources_that_are_guarded_are_loaded_and_what_is_loaded_before_may_run(folder: pathlib.Path) -> None:
+    (folder / "guarded.py").write_text(f"if __name__ == '__main__':\n    {RUNS[0].splitlines()[1]}\n")
+    load_file("guarded.py")
+    with pytest.raises(TypeError, match="clusterwide or restricted"):  # so it was started
+        trioperator.run(clusterwide=True, namespaces=["default"])

@@ -50,7 +50,7 @@ def test_a_new_project_is_checked_and_tested(run: Run, environment: dict[str, st
         check=False,
     )
     assert tested.returncode == 0, tested.stdout
-    assert "3 passed" in tested.stdout
+    assert "4 passed" in tested.stdout
 
 
 def test_nothing_is_overwritten(run: Run, tmp_path: pathlib.Path) -> None:

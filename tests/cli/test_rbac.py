@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def test_the_role_for_the_whole_cluster_is_printed(run: Run, app: str) -> None:
     assert granted(role) == {
         "events": "create patch",
         "customresourcedefinitions": "list watch",
-        "widgets": "list watch patch",
+        "widgets": "get list watch patch",
         "widgets/status": "patch",
         "clusterkopfpeerings": "list watch",
         "clusterkopfpeerings default": "patch",
@@ -103,7 +104,7 @@ def test_options_remove_and_add_rules(invoke: Invoke, app: str) -> None:
         (kind, namespace) for namespace in ("a", "b", "ops") for kind in ("Role", "RoleBinding")
     ]
     assert {role["metadata"]["name"] for role in roles} == {"my"}
-    assert granted(roles[0]) == granted(roles[2]) == {"widgets": "list watch patch", "widgets/status": "patch"}
+    assert granted(roles[0]) == granted(roles[2]) == {"widgets": "get list watch patch", "widgets/status": "patch"}
     assert granted(roles[4]) == {"leases": "create", "leases trioperator": "get update"}
     assert roles[5]["subjects"] == [{"kind": "ServiceAccount", "name": "robot", "namespace": "ops"}]
 
@@ -126,8 +127,8 @@ def test_webhooks_need_what_is_managed(invoke: Invoke, app: str, tmp_path: pathl
         "customresourcedefinitions widgets.example.com": "get patch",
         "mutatingwebhookconfigurations": "create",
         "validatingwebhookconfigurations": "create",
-        "mutatingwebhookconfigurations hooks.example.com": "get patch",
-        "validatingwebhookconfigurations hooks.example.com": "get patch",
+        "mutatingwebhookconfigurations hooks.example.com": "get list watch patch",
+        "validatingwebhookconfigurations hooks.example.com": "get list watch patch",
     }
 
 
@@ -139,7 +140,21 @@ def test_a_secret_for_the_ca_is_in_its_namespace(invoke: Invoke, app: str, tmp_p
         ("ClusterRole", None),
         ("Role", "ops"),
     ]
-    assert granted(roles[1]) == {"secrets": "create", "secrets webhook-ca": "get"}
+    assert granted(roles[1]) == {"secrets": "create", "secrets webhook-ca": "get patch"}
+
+
+def test_rights_that_handlers_declare_are_printed(invoke: Invoke, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "rights.py").write_text(
+        "import trioperator\n\n"
+        "@trioperator.on.create('widgets', rights=['create,patch:jobs.batch'])\n"
+        "def create(**_): pass\n\n"
+        "@trioperator.on.startup(rights=['get:secrets'])\n"
+        "def startup(**_): pass\n"
+    )
+    options = ("--embedded", "--apply=crds.yaml", "--no-events", "--no-scanning", "--standalone")
+    [role] = load(invoke("rbac", *options, "rights.py"))
+    assert granted(role)["jobs"] == "create patch"
+    assert granted(role)["secrets"] == "get"
 
 
 def test_rules_for_clients_are_added(invoke: Invoke, app: str) -> None:
@@ -155,7 +170,7 @@ def test_rules_for_clients_are_added(invoke: Invoke, app: str) -> None:
         "pods": "create delete",
         "pods/log": "get",
         "deployments": "create delete",
-        "widgets": "list watch patch",
+        "widgets": "get list watch patch",
         "widgets/status": "patch",
     }
 
@@ -181,7 +196,7 @@ async def test_kinds_are_looked_up_in_the_cluster(
         capture_stderr=True,
     )
     role = yaml.safe_load(done.stdout)
-    assert granted(role)["widgets"] == "list watch patch"
+    assert granted(role)["widgets"] == "get list watch patch"
     assert b"The cluster has no kind of peering objects" in done.stderr
     nursery.cancel_scope.cancel()
 
@@ -195,8 +210,8 @@ async def test_kinds_are_looked_up_in_the_cluster(
         (["app.py", "--embedded", "--leader-elect"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded", "--service-account=robot"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded"], "The resource widgets does not exist in the cluster"),
-        (["app.py", "--rule=fetch:pods"], "'fetch': the verbs are"),
-        (["app.py", "--rule=get"], "a kind is PLURAL"),
+        (["app.py", "--rule=fetch:pods"], "'fetch' is no verb: did you mean"),
+        (["app.py", "--rule=get"], "it must be VERBS:KINDS"),
         (["app.py", "--rule=get:Pod"], "'Pod': a kind is PLURAL"),
         (["app.py", "--rule=get:pods/"], "'pods/': a kind is PLURAL"),
         (["missing.py", "--embedded"], "Cannot read the file missing.py"),
@@ -207,3 +222,12 @@ def test_wrong_input_is_explained(invoke: Invoke, app: str, options: list[str], 
     assert result.exit_code == USAGE_ERROR
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_roles_for_all_kinds_say_that_they_include_secrets(invoke: Invoke, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "all.py").write_text(
+        "import trioperator\n\n@trioperator.on.event(trioperator.EVERYTHING)\ndef see(**_): pass\n"
+    )
+    printed = invoke("rbac", "--embedded", "--no-events", "--no-scanning", "--standalone", "all.py")
+    assert re.search(r"^# .* the role allows to read all of them, Secrets included\.$", printed.stdout, re.MULTILINE)
+    assert granted(load(printed)[0])["*"] == "list watch"

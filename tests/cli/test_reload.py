@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeAlias
 
+import prometheus_client
 import pytest
 import trio
 
@@ -21,6 +22,7 @@ from trioperator.apiserver import Cluster
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.reload import Reloader
 from trioperator.cli.run_options import RunOptions
+from trioperator.testing import eventually
 
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
 
@@ -70,6 +72,10 @@ class Development:
                 await handler.event.wait()
         finally:
             logger.removeHandler(handler)
+
+    async def wait_for_log(self, text: str, caplog: pytest.LogCaptureFixture) -> None:
+        """Wait until the log has a message with the text."""
+        await eventually(lambda: any(text in message for message in caplog.messages))
 
     async def receive(self) -> str:
         return await self._received.receive()
@@ -146,6 +152,64 @@ async def test_an_operator_that_fails_is_reported_and_the_next_change_waited_for
         assert await development.receive() == "VERSION 1 first 25"
 
 
+async def test_the_operator_goes_on_until_a_changed_file_can_be_loaded(
+    development: Development, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    handler = """
+@trioperator.on.create("configmaps")
+async def create_fn(memo, name):
+    import helper_of_app
+    memo.send(f"{name} {helper_of_app.name}")
+"""
+    development.write(APP + handler)
+    async with development.running():
+        assert await development.receive() == "VERSION 1 first 25"
+        development.write(APP + handler + "1 / 0\n", "name = 'other'\n")
+        await development.wait_for_log("app.py has changed: the operator goes on as it was.", caplog)
+        await development.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "it"}})
+        assert await development.receive() == "it first"
+        development.write(APP.replace("VERSION 1", "VERSION 2"), "name = 'other'\n")
+        assert await development.receive() == "VERSION 2 other 25"
+
+
+METRICS = """
+from prometheus_client import Counter
+
+made = Counter("reload_made", "Widgets made.", ["how"])
+"""
+
+
+async def test_metrics_of_the_project_are_registered_anew(
+    development: Development, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    later = "    import prometheus_client\n    prometheus_client.Gauge('reload_later', 'Later.')\n"
+    send = "    memo.send(str(prometheus_client.REGISTRY.get_sample_value('reload_kept')))\n"
+    (development.root / "venv" / "site-packages").mkdir(parents=True)
+    library = development.root / "venv" / "site-packages" / "library_of_app.py"
+    library.write_text("import prometheus_client\n\nkept = prometheus_client.Gauge('reload_kept', 'Kept.')\n")
+    path = f"import sys\nsys.path.append({str(library.parent)!r})\nimport library_of_app\n"
+    app = path + METRICS + APP + later + send
+    development.write(app)
+    try:
+        async with development.running():
+            for version in ("1", "2", "3"):
+                assert await development.receive() == f"VERSION {version} first 25"
+                assert await development.receive() == "0.0"
+                development.write(app.replace("VERSION 1", f"VERSION {int(version) + 1}"))
+                if version == "2":  # the metrics of a file that fails are forgotten, too
+                    development.write(app + "1 / 0\n")
+                    await development.wait_for_log("the operator goes on as it was", caplog)
+                    assert prometheus_client.REGISTRY.get_sample_value("reload_later") == 0
+                    development.write(app.replace("VERSION 1", "VERSION 3"))
+    finally:
+        for name in ("reload_made", "reload_later", "reload_kept"):
+            collector = prometheus_client.REGISTRY._names_to_collectors.get(name)
+            if collector is not None:
+                prometheus_client.REGISTRY.unregister(collector)
+
+
 async def test_the_stop_flag_ends_it_also_while_a_change_is_waited_for(
     development: Development, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,7 +267,7 @@ def test_the_command_keeps_the_embedded_cluster_and_ends_on_a_signal(start: Star
     lines += read_until(process, "VERSION 2")
     lines += read_until(process, "The operator is ready")
     (tmp_path / "main.py").write_text("1 / 0\n")
-    lines += read_until(process, "Waiting for a change of the files.")
+    lines += read_until(process, "main.py has changed: the operator goes on as it was.")
     process.send_signal(signal.SIGINT)
     lines += read_rest(process)
     assert process.returncode == 0

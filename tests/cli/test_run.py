@@ -128,7 +128,7 @@ class TestOptions:
                 "k8s",
             ),
             *("--embedded", "--embedded-port", "5", "--apply", "a.yaml", "--apply", "b.yaml"),
-            *("--controllers", "pods, workloads", "x.py", "y.py"),
+            *("--controllers", "pods, workloads", "--kubeconfig", "k", "x.py", "y.py"),
             "--reload",
         )
         assert options == RunOptions(
@@ -144,7 +144,9 @@ class TestOptions:
             tracing=True,
             live_view="http://[::1]:83/",
             live_view_token="t",
-            embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
+            embedded=EmbeddedOptions(
+                port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads"), kubeconfig="k"
+            ),
             reload=True,
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
         )
@@ -174,6 +176,7 @@ class TestOptions:
             EMBEDDED_PORT="5",
             APPLY="a.yaml b.yaml",
             CONTROLLERS="pods,workloads",
+            KUBECONFIG="k",
         )
         assert options == RunOptions(
             files=("x.py",),
@@ -188,7 +191,9 @@ class TestOptions:
             tracing=True,
             live_view="http://[::1]:83/",
             live_view_token="t",
-            embedded=EmbeddedOptions(port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads")),
+            embedded=EmbeddedOptions(
+                port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads"), kubeconfig="k"
+            ),
             logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
         )
 
@@ -222,6 +227,7 @@ class TestOptions:
             (("--apply", "a.yaml", "x.py"), "it requires --embedded"),
             (("--embedded-port", "5", "x.py"), "it requires --embedded"),
             (("--controllers", "all", "x.py"), "it requires --embedded"),
+            (("--kubeconfig", "k", "x.py"), "set the environment variable KUBECONFIG"),
             (("--embedded", "--embedded-port", "65536", "x.py"), "65535"),
             (("--log-format", "xml", "x.py"), "xml"),
             (("--priority", "high", "x.py"), "high"),

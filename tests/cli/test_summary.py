@@ -55,7 +55,6 @@ def test_handlers_are_shown_by_kind_with_the_scope() -> None:
     assert rows[1:] == [
         ["widgets", "create: make-too, make[bold]; update: change"],
         ["namespaces", "all"],
-        ["cluster", "that of the login"],
     ]
 
 

@@ -108,10 +108,14 @@ async def test_a_running_operator_is_shown_and_its_handlers_can_be_cancelled(
         async with bench.running(standalone=True, **view):
             [url] = re.findall(r"Serving the live view at (\S+)/debug", caplog.text)
             await begun.wait()
-            assert await call(once=True, tree=True) == 0
+            assert await call(once=True) == 1
+            assert "the token is missing or wrong. Pass --token" in capsys.readouterr().err
+            assert await call(once=True, tree=True, token="secret") == 0
             assert "active, 1 handlers" in capsys.readouterr().out
             assert await call(cancel="Widget/default/w", token="wrong") == 1
-            assert capsys.readouterr().err == "the token is missing or wrong\n"
+            assert "the token is missing or wrong. Pass --token" in capsys.readouterr().err
+            assert await call(cancel="Widget/default/w") == 1
+            assert "the token is missing or wrong. Pass --token" in capsys.readouterr().err
             assert await call(cancel="widget/default/w", token="secret") == 0
             assert capsys.readouterr().out == "Handler 'create' of Widget default/w is cancelled\n"
             await again.wait()

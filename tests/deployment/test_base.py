@@ -52,12 +52,15 @@ def test_a_plain_operator_has_what_it_needs_and_nothing_else() -> None:
 def test_an_operator_with_everything_has_all_files() -> None:
     options = DeploymentOptions(replicas=2, leader_elect=True, prometheus="monitoring")
     base = make_base(options, make_parts())
-    assert tuple(base) == (KUSTOMIZATION, *FILES)
+    assert tuple(base) == (KUSTOMIZATION, *FILES[:-1])
     assert kinds(base, "certificates.yaml") == ["Issuer", "Certificate", "Issuer", "Certificate"]
     assert kinds(base, "webhooks.yaml") == ["Service", "ValidatingWebhookConfiguration"]
     assert base["crds.yaml"][0]["spec"]["conversion"]["strategy"] == "Webhook"
     assert kinds(base, "servicemonitor.yaml") == ["Service", "ServiceMonitor"]
     assert kinds(base, "rbac.yaml") == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    plain = make_base(DeploymentOptions(prometheus="monitoring", service_monitor=False), PLAIN)
+    assert list(plain)[-1] == FILES[-1] == "metrics.yaml"
+    assert kinds(plain, "metrics.yaml") == ["Service"]
 
 
 def test_roles_in_other_namespaces_are_bound_to_the_account_of_the_pods() -> None:
@@ -86,7 +89,8 @@ def test_objects_are_not_relabelled_before_the_operator_writes_how_they_are_conv
         "webhook": {
             "conversionReviewVersions": ["v1"],
             "clientConfig": {
-                "service": {"namespace": "place", "name": "it-webhooks", "port": 9443, "path": "/convert"}
+                "url": None,
+                "service": {"namespace": "place", "name": "it-webhooks", "port": 9443, "path": "/convert"},
             },
         },
     }

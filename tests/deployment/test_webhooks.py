@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -120,7 +121,34 @@ def test_converted_crds_get_the_webhook_and_others_stay_as_they_are(registry: tr
     assert converted["spec"]["conversion"] == {
         "strategy": "Webhook",
         "webhook": {
-            "clientConfig": {"service": {"namespace": "place", "name": "it-webhooks", "port": 443, "path": "/convert"}},
+            "clientConfig": {
+                "url": None,
+                "service": {"namespace": "place", "name": "it-webhooks", "port": 443, "path": "/convert"},
+            },
             "conversionReviewVersions": ["v1"],
         },
     }
+
+
+async def test_the_service_replaces_the_url_of_an_operator_that_was_run_elsewhere(
+    registry: trioperator.OperatorRegistry,
+) -> None:
+    cluster = Cluster()
+    await cluster.apply(CRD)
+    away = {"clientConfig": {"url": "https://laptop:9443/convert"}, "conversionReviewVersions": ["v1"]}
+    await cluster.patch(
+        "crd", CRD["metadata"]["name"], {"spec": {"conversion": {"strategy": "Webhook", "webhook": away}}}
+    )
+    handlers = registry.conversion_handlers()
+    [converted] = add_conversions(OPTIONS, [CRD], handlers, resources=[WIDGETS], managed=True)
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD['metadata']['name']}"
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    async with cluster.client() as client:
+        send = functools.partial(client.patch, path, json=converted, headers=headers)
+        refused = await send(params={"fieldManager": "kubectl"})
+        assert refused.status_code == 409
+        assert ".spec.conversion.webhook.clientConfig.url" in refused.json()["message"]
+        applied = await send(params={"fieldManager": "kubectl", "force": "true"})
+    assert applied.status_code == 200, applied.text
+    found = applied.json()["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert found == {"service": {"namespace": "place", "name": "it-webhooks", "port": 9443, "path": "/convert"}}

@@ -29,6 +29,13 @@ async def test_the_snippets_of_a_page_run(
             raise
 
 
+@pytest.mark.parametrize("page", BLOCKS)
+def test_whoever_opens_a_client_is_shown_a_whole_program(page: str) -> None:
+    for block in BLOCKS[page]:
+        if "trioperator.open_client(" in block.text:
+            compile(block.text, str(block), "exec")  # no await outside of functions
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_not_run_has_a_reason(page: str) -> None:
     for block in read_blocks(page):

@@ -160,6 +160,33 @@ async def test_each_step_works_on_the_embedded_api_server(
         steps.check_complete()
 
 
+async def test_a_volume_that_shall_shrink_is_refused_as_the_page_says(
+    tmp_path: pathlib.Path, cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    steps = Steps(tmp_path)
+    sources = []
+    for block in BLOCKS:
+        if block.language == "yaml":
+            steps.save_yaml(block)
+        elif block.language == "python":
+            sources.append(steps.save_python(block))
+    resizing = next(path for path in sources if "resize_fn" in path.read_text())
+    operator.expect_failures("resize_fn/spec.size")
+    async with cluster.open_controllers("volumes"):
+        await cluster.apply(tmp_path / "crd.yaml")
+        await operator.start(str(resizing))
+        await cluster.apply(tmp_path / FILES[1])
+        await trio.sleep(10)
+        for size in ("2Gi", "1Gi"):
+            await cluster.patch("evc", "my-claim", {"spec": {"size": size}})
+            await trio.sleep(130)
+        found = await cluster.get("pvc", "my-claim")
+    assert found["spec"]["resources"]["requests"] == found["status"]["capacity"] == {"storage": "2Gi"}
+    failed = [call for call in operator.calls.select(handler="resize_fn/spec.size") if call.failed]
+    assert len(failed) >= 2  # every minute
+    assert "can not be less than status.capacity" in str(failed[0].error)
+
+
 async def follow_embedded(kubectl: EmbeddedKubectl, words: list[str], output: str) -> None:
     """Run a command, and compare its output with the page's, when the operator has had time for what was before."""
     await trio.sleep(10 if output else 0)

@@ -18,9 +18,12 @@ from tests.program import Program
 def start_operator(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Callable[..., Program]]:
     """Start operators as a user does, against the real control plane."""
     programs: list[Program] = []
+    sources: list[str] = []
 
     def start(source: str, *options: str, ready: bool = True, kubeconfig: pathlib.Path | None = None) -> Program:
-        file = tmp_path / f"app{len(programs)}.py"
+        if source not in sources:
+            sources.append(source)
+        file = tmp_path / f"app{sources.index(source)}.py"  # the same operator is the same file
         file.write_text(source)
         log = tmp_path / f"log{len(programs)}.txt"
         scope = () if any(option in ("-n", "-A") for option in options) else ("-A",)

@@ -71,7 +71,8 @@ async def test_an_operator_runs_with_the_roles_that_are_printed(
     if option == "--scanning":
         assert warnings == []
     else:  # it scans nevertheless: there is no setting against it
-        [warning] = warnings
+        warning, summary = warnings
+        assert "customresourcedefinitions cannot be watched (HTTP 403)" in summary
         assert 'cannot list resource "customresourcedefinitions" in API group "apiextensions.k8s.io"' in warning
 
 
@@ -173,3 +174,41 @@ def test_an_operator_with_webhooks_runs_with_the_roles_that_are_printed(
     }
     assert {("create", "validatingwebhookconfigurations"), ("patch", "validatingwebhookconfigurations")} < used
     assert {("create", "secrets"), ("get", "secrets")} < used
+
+
+REPLICA = """
+import trioperator
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.admission.server = trioperator.WebhookServer(addr="127.0.0.1", ca_secret="NAME/ca")
+    settings.admission.managed = "NAME.example.com"
+    settings.leadership.lease_duration, settings.leadership.renew_deadline, settings.leadership.retry_period = 6, 4, 1
+
+@trioperator.on.validate("kopfexamples", id="check")
+def check(spec, **_):
+    if spec.get("field") == "NAME":
+        raise trioperator.AdmissionError("Not this one.")
+"""
+
+
+def test_a_standby_that_stops_leaves_the_webhooks_to_the_leader(
+    controlplane: ControlPlane, start_operator: Callable[..., Program]
+) -> None:
+    name = f"replicas-{uuid.uuid4().hex[:6]}"
+    controlplane.kubectl("create", "namespace", name)
+    source, options = REPLICA.replace("NAME", name), ("--standalone", "--leader-elect", f"--lease={name}/it")
+    leader = start_operator(source, *options)
+    standby = start_operator(source, *options, ready=False)
+    standby.wait_for("Serving admission webhooks")
+    standby.wait_for("Updated the ValidatingWebhookConfiguration")
+    assert standby.stop() == 0
+    assert "Removed" not in standby.output
+    stored = controlplane.get("validatingwebhookconfiguration", f"{name}.example.com")
+    assert [hook["name"] for hook in stored["webhooks"]] == [f"check.{name}.example.com"]
+    leader.wait_for("was changed by others: writing it again")  # with its own address
+    leader.wait_for("Updated the ValidatingWebhookConfiguration")
+    manifest = json.dumps(example(name, field=name))
+    assert controlplane.kubectl("create", "-f", "-", "--dry-run=server", input=manifest, check=False) == ""
+    assert leader.stop() == 0
+    controlplane.kubectl("delete", "validatingwebhookconfiguration", f"{name}.example.com")

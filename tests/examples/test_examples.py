@@ -189,7 +189,6 @@ async def test_children(example: Example) -> None:
     owner = await example.get()
     pod = await example.cluster.get("pods", "kopf-example-1")
     assert pod["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
-    assert pod["metadata"]["labels"] == {"somelabel": "somevalue"}
     assert pod["spec"]["containers"][0]["command"] == ["sh", "-c", "sleep 1m"]
 
     await example.delete()

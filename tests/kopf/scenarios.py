@@ -30,8 +30,16 @@ import trioperator
 from trioperator.apiserver import Cluster
 from trioperator.errors import ActivityError
 from trioperator.kopf import install
-from trioperator.kopf.bridge import open_loop
-from trioperator.testing import OperatorRunner, eventually, open_runner, pause_autojump_for_threads
+from trioperator.kopf.bridge import current_loop, open_loop
+from trioperator.testing import (
+    Fault,
+    FaultPlan,
+    FaultyTransport,
+    OperatorRunner,
+    eventually,
+    open_runner,
+    pause_autojump_for_threads,
+)
 
 with install():  # not an import statement: type checkers would take it for the one that is installed
     kopf: Any = importlib.import_module("kopf")
@@ -125,6 +133,61 @@ async def libraries_for_both(operator: OperatorRunner, cluster: Cluster) -> None
     await operator.start()
     await cluster.create(config_map())
     await eventually(lambda: len([call for call in operator.calls if call.final]) == 2)
+
+
+@scenario
+async def what_handlers_before_have_written(operator: OperatorRunner, cluster: Cluster) -> None:
+    """However late the watch is."""
+
+    def write(**labels: str) -> Awaitable[Any]:
+        return cluster.patch("configmaps", "c", {"metadata": {"labels": labels}})
+
+    @kopf.on.create("configmaps")
+    async def first(**_: Any) -> None:
+        await current_loop.get().start(functools.partial(write, first="async"))
+
+    @kopf.on.create("configmaps")
+    def second(**_: Any) -> None:
+        trio.from_thread.run(functools.partial(write, second="sync"))
+
+    seen: list[dict[str, str]] = []
+
+    @kopf.on.create("configmaps")
+    async def fn(labels: Any, **_: Any) -> None:
+        seen.append(dict(labels))
+
+    plan = FaultPlan()
+    plan.add(Fault.lag(2), watch=True)
+    await run(operator, cluster, transport=FaultyTransport(cluster.transport(), plan))
+    assert seen == [{"first": "async", "second": "sync"}], seen
+
+
+@scenario
+async def patches_of_parents(operator: OperatorRunner, cluster: Cluster) -> None:
+    """Each change is stored once."""
+    seen: list[Any] = []
+
+    @kopf.on.create("configmaps")
+    async def fn(patch: Any, **_: Any) -> None:
+        patch.meta.labels["parent"] = "yes"
+        patch.fns.append(lambda body: body.setdefault("data", {}).update(calls=body["data"].get("calls", "") + "x"))
+
+        @kopf.subhandler()
+        async def one(patch: Any, **_: Any) -> None:
+            seen.append((bool(patch), json.loads(json.dumps(patch))))
+            patch.meta.labels["child"] = "one"
+
+        @kopf.subhandler()
+        def two(patch: Any, **_: Any) -> None:
+            seen.append((bool(patch), json.loads(json.dumps(patch))))
+
+    await run(operator, cluster, settings=kopf.OperatorSettings())
+    inherited = (True, {"metadata": {"labels": {"parent": "yes"}}})
+    assert seen == [inherited, inherited], seen
+    await operator.stop()
+    found = await cluster.get("configmaps", "c")
+    assert found["metadata"]["labels"] == {"parent": "yes", "child": "one"}, found
+    assert found["data"] == {"calls": "x"}, found
 
 
 @scenario

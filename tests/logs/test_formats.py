@@ -71,12 +71,12 @@ class TestTextFormats:
         self, stream: Stream, log_format: LogFormat | str
     ) -> None:
         configure(log_format=log_format, log_prefix=True)
-        evil = "\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028"
+        evil = "\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028\u202e\u2066"
         object_logger({**REF, "name": evil}).info("a\tb %s ü\u200d", evil, key=evil)
         logging.getLogger("other").warning(evil)
         text = stream.getvalue()
         assert text.count("\n") == len(text.splitlines()) == 2
-        assert r"\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028" in text
+        assert r"\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028\u202e\u2066" in text
         assert "a\tb " in text
         assert " ü\u200d" in text
 
@@ -109,6 +109,7 @@ class TestJson:
         [line] = stream.getvalue().splitlines()
         entry = json.loads(line)
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", entry.pop("timestamp"))
+        assert entry.pop("logger") == "trioperator.objects"
         assert entry == {"message": "two\nlines 5", "object": dict(REF), "severity": "info", "a": 1, "b": [2]}
 
     def test_the_objects_key_and_the_prefix_are_options(self, stream: Stream) -> None:
@@ -146,7 +147,8 @@ class TestJson:
         assert entry["request"] == "r1"
         assert entry["severity"] == "warn"
         assert entry["severity_"] == 5
-        assert set(entry) == {"message", "request", "severity", "severity_", "timestamp"}
+        assert entry["logger"] == "other"
+        assert set(entry) == {"logger", "message", "request", "severity", "severity_", "timestamp"}
 
     def test_exceptions_are_strings(self, stream: Stream) -> None:
         configure(log_format=LogFormat.JSON)

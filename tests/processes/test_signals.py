@@ -244,7 +244,7 @@ def test_an_operator_that_cannot_start_yet_can_be_stopped(tmp_path: pathlib.Path
     config = kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")
     expected = {
         "starting": ("it begins", 0),
-        "connecting": ("retrying in 3600 s", 0),
+        "connecting": (" in 3600 s: ", 0),
         "importing": ("imported", 130),
     }
     operators = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 import tomllib
 
 import pytest
@@ -46,15 +47,30 @@ def test_the_files_have_the_names_of_the_project() -> None:
     assert tomllib.loads(files["pyproject.toml"])["project"]["name"] == "my-database"
 
 
+def test_no_index_can_replace_a_local_wheel_and_nothing_moves_by_itself() -> None:
+    project = render_project(ProjectOptions(name="my-database", kind="Policy"))
+    dockerfile = Dockerfile.parse(project["Dockerfile"])
+    assert all("@sha256:" in arg for arg in dockerfile.select("ARG"))
+    installs = [part for run in dockerfile.select("RUN") for part in re.findall(r"pip [^;&]* install [^;&]*", run)]
+    installs += re.findall(r"pip install .*", project[".github/workflows/ci.yaml"])
+    assert len(installs) == 4
+    for install in installs:  # by hashes, by the wheels themselves, or without dependencies
+        assert "--require-hashes" in install or "-name '*.whl'" in install or "--no-deps" in install
+    actions = re.findall(r"uses: (\S+)", project[".github/workflows/ci.yaml"])
+    assert actions
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", action) for action in actions)
+
+
 def test_what_the_image_is_built_from_exists_and_all_else_is_ignored() -> None:
     project = render_project(ProjectOptions(name="my-database", kind="Policy"))
-    files = {*project, "trioperator-1.0-py3-none-any.whl"}
+    files = {*project, "requirements.txt", "trioperator-1.0-py3-none-any.whl"}
     sources = Dockerfile.parse(project["Dockerfile"]).sources
     needed = {path for path in files for source in sources if pathlib.PurePath(path.partition("/")[0]).match(source)}
     assert {path.partition("/")[0] for path in needed} == {
         "README.md",
         "my_database",
         "pyproject.toml",
+        "requirements.txt",
         "trioperator-1.0-py3-none-any.whl",
     }
     assert {path for path in files if not is_ignored(path, project[".dockerignore"])} == needed

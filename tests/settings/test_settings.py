@@ -64,7 +64,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "error_delays": (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610),
     },
     "scanning": {"disabled": False},
-    "admission": {"server": None, "managed": None, "managed_conversions": False},
+    "admission": {
+        "server": None,
+        "managed": None,
+        "managed_conversions": False,
+        "allow_unknown": False,
+        "max_workers": 256,
+    },
     "execution": {
         "blocking_limit": 1.0,
         "blocking_fails": False,
@@ -79,7 +85,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "error_backoffs": (1, 1, 2, 3, 5, 8, 13, 21),
         "enforce_retry_after": False,
         "response_limit": 268435456,
+        "max_connections": 20,
         "trust_env": False,
+        "login_libraries": True,
     },
     "persistence": {
         "finalizer": "trioperator.dev/finalizer",
@@ -90,6 +98,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "digested_fields": {"secrets": (("data",), ("stringData",))},
         "digest_key": None,
         "field_manager": "trioperator",
+        "owner_labels": frozenset(),
     },
     "background": {
         "cancellation_polling": 60,

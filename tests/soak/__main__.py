@@ -1,7 +1,8 @@
 """``python -m tests.soak``: an operator amid everything that goes wrong, killed again and again; nothing may be lost.
 
 ``python -m tests.soak ports`` attacks the ports of an operator instead: see :mod:`tests.soak.ports`;
-``python -m tests.soak kinds`` makes an operator watch hundreds of kinds: see :mod:`tests.soak.kinds`.
+``python -m tests.soak kinds`` makes an operator watch hundreds of kinds: see :mod:`tests.soak.kinds`;
+``python -m tests.soak attack`` attacks it as tenants and pods without rights can: see :mod:`tests.soak.attack`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import trustme
 
 from tests.bench.objects import prepare
 from tests.bench.servers import ApiServer, find_assets, open_embedded, open_real
-from tests.soak import kinds, ports
+from tests.soak import attack, kinds, ports
 from tests.soak.lives import Lives
 from tests.soak.load import Load
 from tests.soak.proxy import Proxy, Weather
@@ -203,6 +204,8 @@ def main(arguments: list[str]) -> int:
     """Run what is asked for. Returns 1 if there were problems."""
     if arguments[:1] == ["ports"]:
         return ports.main(arguments[1:])
+    if arguments[:1] == ["attack"]:
+        return attack.main(arguments[1:])
     if arguments[:1] == ["kinds"]:
         return kinds.main(arguments[1:])
     options = parse_options(arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import secrets
 
 import pytest
@@ -114,3 +115,26 @@ async def test_crashes_need_virtual_time() -> None:
 
     with pytest.raises(RuntimeError, match="needs virtual time: request the fixture autojump_clock"):
         await crash_at_every_write(scenario)
+
+
+async def test_the_wall_time_begins_anew_with_each_play(operator: OperatorRunner, autojump_clock: MockClock) -> None:
+    starts: list[datetime.datetime] = []
+
+    @trioperator.on.create("configmaps")
+    async def back_up(client: trioperator.Client, name: str) -> None:
+        meta = {"name": f"{name}-{wall_now():%Y%m%d}"}
+        try:
+            await client.create({**CONFIG_MAP, "kind": "Secret", "metadata": meta})
+        except trioperator.ConflictError:
+            pass  # from an attempt whose result was not stored
+
+    async def scenario(cluster: Cluster, operator: OperatorRunner) -> None:
+        starts.append(wall_now())
+        await operator.start()
+        await cluster.create({**CONFIG_MAP, "metadata": {"name": "c"}})
+        await trio.sleep(30 * 3600)
+
+    before, now = wall_now(), trio.current_time()
+    assert await crash_at_every_write(scenario) >= 2
+    assert set(starts) == {before}
+    assert (wall_now() - before).total_seconds() == pytest.approx(trio.current_time() - now)

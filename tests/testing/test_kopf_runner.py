@@ -74,4 +74,4 @@ def test_the_error_of_the_test_comes_first() -> None:
 def test_environment_variables_are_passed_on() -> None:
     with KopfRunner(["run", "-A", "--embedded", "app.py"], env={"TRIOPERATOR_RUN_QUIET": "yes"}, timeout=60) as runner:
         pass
-    assert "The operator is ready." not in runner.output
+    assert "The operator has stopped." not in runner.output

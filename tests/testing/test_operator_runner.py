@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -211,6 +213,21 @@ async def test_a_converged_operator_writes_nothing_more(
     await cluster.create(CONFIG_MAP)
     await operator.assert_converged()
     await operator.assert_idempotent()
+
+
+async def test_children_that_are_applied_again_without_a_change_are_no_writes(
+    operator: OperatorRunner, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.reconcile("configmaps", owns=["secrets"])
+    async def reconcile(name: str) -> AsyncIterator[dict[str, Any]]:
+        yield {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": name}}
+
+    await operator.start()
+    await cluster.create(CONFIG_MAP)
+    await operator.assert_converged()
+    before = len(operator.writes)
+    await operator.assert_idempotent()
+    assert [write.changed for write in [*operator.writes][before:]] == [False]
 
 
 async def test_an_operator_that_goes_on_writing_has_not_converged(

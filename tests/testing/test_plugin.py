@@ -216,3 +216,32 @@ def test_the_package_and_the_plugin_load_lazily() -> None:
     code += "print([name for name in ('httpx', 'yaml', 'trioperator.apiserver') if name in sys.modules])"
     result = run("-c", code, cwd=ROOT)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_a_run_of_tests_ends_with_the_rights_that_handlers_lack(tmp_path: Path) -> None:
+    source = """
+        import trio, trioperator
+        from tests.runtime.conftest import CRD, widget
+
+        @trioperator.on.create("widgets")
+        async def make(client, name, **_):
+            await client.list("pods" if name == "w" else "secrets")
+
+        async def live(cluster, operator, name):
+            await cluster.apply(CRD)
+            await operator.start()
+            await cluster.create(widget(name))
+            await trio.sleep(1)
+
+        async def test_one(cluster, operator, autojump_clock):
+            await live(cluster, operator, "w")
+
+        async def test_two(cluster, operator, autojump_clock):
+            await live(cluster, operator, "x")
+    """
+    (tmp_path / "test_it.py").write_text(textwrap.dedent(source))
+    result = run("-m", "pytest", "-o", "trio_mode=true", "--operator-rights", cwd=tmp_path)
+    assert "2 passed" in result.stdout
+    assert "rights of handlers" in result.stdout
+    assert "Handler 'make' (test_it.py:5)" in result.stdout
+    assert '    rights=["list:pods,secrets"]' in result.stdout

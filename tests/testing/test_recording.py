@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import httpx
+import msgspec
 import pytest
 
 from trioperator.apiserver import Cluster
@@ -16,9 +17,28 @@ CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}
 EVENT = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
 
 
+def recording(cluster: Cluster, writes: Records[Write]) -> RecordingTransport:
+    return RecordingTransport(cluster.transport(), writes, revision=lambda: cluster.revision)
+
+
+async def test_writes_that_change_nothing_are_marked(cluster: Cluster) -> None:
+    writes: Records[Write] = Records()
+    base, apply = "/api/v1/namespaces/default/configmaps", {"fieldManager": "me"}
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    async with httpx.AsyncClient(transport=recording(cluster, writes), base_url="http://cluster") as client:
+        for data in ({"a": "1"}, {"a": "1"}, {"a": "2"}):
+            content = msgspec.json.encode({**CONFIG_MAP, "data": data})
+            response = await client.patch(f"{base}/c", content=content, headers=headers, params=apply)
+            assert response.json()["data"] == data
+        await client.delete(f"{base}/c", params={"dryRun": "All"})
+        await client.delete(f"{base}/c")
+        await client.delete(f"{base}/c")
+    assert [write.changed for write in writes] == [True, False, True, False, True, True]
+
+
 async def test_writes_are_recorded_but_no_reads_and_no_routine(cluster: Cluster) -> None:
     writes: Records[Write] = Records()
-    transport = RecordingTransport(cluster.transport(), writes)
+    transport = recording(cluster, writes)
     async with httpx.AsyncClient(transport=transport, base_url="http://cluster") as client:
         assert (await client.get("/api/v1/configmaps")).status_code == 200
         assert (await client.post("/api/v1/namespaces/default/events", json=EVENT)).status_code == 201
@@ -29,7 +49,7 @@ async def test_writes_are_recorded_but_no_reads_and_no_routine(cluster: Cluster)
 
 
 async def test_nothing_passes_a_transport_that_is_cut_off(cluster: Cluster) -> None:
-    transport = RecordingTransport(cluster.transport(), Records())
+    transport = recording(cluster, Records())
     async with httpx.AsyncClient(transport=transport, base_url="http://cluster") as client:
         transport.is_cut = True
         with pytest.raises(httpx.ConnectError, match="has crashed"):

@@ -95,6 +95,27 @@ def test_kinds_of_a_module_belong_to_its_handlers(tmp_path: pathlib.Path, monkey
         assert find() == []
 
 
+CONVERSION = """
+import trioperator
+from shared_kinds import New, Old
+
+@trioperator.on.convert(New, from_="v1", to="v2")
+def upgrade(body: Old) -> New: ...
+"""
+
+
+def test_modules_find_the_kinds_of_a_module_that_an_earlier_one_has_imported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared_kinds.py").write_text(KINDS.format(group="shared.example.com"))
+    (tmp_path / "shared_first.py").write_text("from shared_kinds import create_fn")
+    (tmp_path / "shared_second.py").write_text(CONVERSION)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for _ in range(2):
+        with fresh_registry():
+            assert gather("shared_first", "shared_second") == ["create_fn", "upgrade"]
+
+
 def test_a_module_is_imported_once_with_all_that_it_imports(module: str) -> None:
     for _ in range(2):  # as in two tests
         with fresh_registry():

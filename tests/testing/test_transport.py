@@ -9,7 +9,7 @@ import trio
 
 from tests.testing.conftest import PATH, put, read, types
 from trioperator.apiserver import Cluster
-from trioperator.testing import Fault, FaultPlan
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 
 async def test_without_rules_requests_succeed(client: httpx.AsyncClient) -> None:
@@ -153,4 +153,22 @@ async def test_the_lines_of_a_stream_are_delayed(
     plan.add(Fault.lag(7), verb="watch")
     received = await read(client, timeoutSeconds="5")
     assert types(received) == ["ADDED"]
+    assert trio.current_time() == 7
+
+
+async def test_a_delayed_line_is_not_lost_to_a_reader_that_gives_up_waiting(
+    autojump_clock: trio.testing.MockClock, plan: FaultPlan, cluster: Cluster
+) -> None:
+    await put(cluster, "a")
+    plan.add(Fault.lag(7), verb="watch")
+    transport, received = FaultyTransport(cluster.transport(), plan), list[bytes]()
+    request = httpx.Request("GET", f"http://embedded{PATH}", params={"watch": "true"})
+    response = await transport.handle_async_request(request)
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    lines = aiter(response.stream)
+    while not received:
+        with trio.move_on_after(2):
+            received.append(await anext(lines))
+    await response.aclose()
+    assert b'"name":"a"' in received[0]
     assert trio.current_time() == 7

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from trioperator.checking.problems import Problem, locate
-from trioperator.checking.sources import Function, Source
+from trioperator.checking.async_code import find_async_code, walk_names
+from trioperator.checking.problems import Problem
+from trioperator.checking.sources import Source
 from trioperator.handling.asyncio_advice import find_replacement
 from trioperator.handling.handler import Handler
 
@@ -32,8 +32,6 @@ _LIBRARIES: Final[Mapping[str, str]] = {
     "redis.asyncio": _THREAD,
     "uvloop": "nothing: Trio has its own event loop",
 }
-# Of asyncio: what runs an event loop of its own, so that all that it is passed may use asyncio.
-_RUNNERS: Final = frozenset({"asyncio.run", "asyncio.Runner", "aiorun.run"})
 # Of asyncio: what is as good on Trio.
 _HARMLESS: Final = frozenset(
     {"iscoroutine", "iscoroutinefunction", "CancelledError", "TimeoutError", "InvalidStateError", "QueueFull"}
@@ -42,75 +40,15 @@ _HARMLESS: Final = frozenset(
 
 def find_asyncio_calls(handlers: Iterable[Handler], sources: Iterable[Source]) -> Iterator[Problem]:
     """Yield the calls that cannot work, as handlers run on Trio, each with its replacement."""
-    sources = list(sources)
-    by_path = {source.path: source for source in sources}
-    by_module = {source.module: source for source in sources}
-    seen: set[ast.AST] = set()
-    for handler in handlers:
-        path, line = locate(handler.fn)
-        source = by_path.get(path)
-        function = source.find_function(line) if source is not None and handler.is_async else None
-        if source is not None and isinstance(function, ast.AsyncFunctionDef):
-            yield from _Search(handler, by_module, seen).search(source, function)
-
-
-class _Search:
-    """Search from one handler through the functions that it refers to; ``seen`` are those of all searches."""
-
-    def __init__(self, handler: Handler, modules: Mapping[str, Source], seen: set[ast.AST]) -> None:
-        self._handler = handler
-        self._modules = modules
-        self._seen = seen
-
-    def search(self, source: Source, function: Function) -> Iterator[Problem]:
-        if function in self._seen:
-            return
-        self._seen.add(function)
-        called: list[tuple[Source, Function]] = []
+    for part in find_async_code(handlers, sources):
         found: set[tuple[int, str]] = set()
-        for node in _walk(source, function.body):
-            name = source.resolve(node)
+        for node in walk_names(part.source, part.function.body):
+            name = part.source.resolve(node)
             text = _advise(name) if name else None
             if name and text and (node.lineno, name) not in found:
                 found.add((node.lineno, name))
-                message = f"{self._describe(function)} uses {name}, and operators run on Trio: use {text} instead."
-                yield Problem(check="asyncio", message=message, file=source.path, line=node.lineno)
-            target = self._find_function(source, node, name)
-            if target is not None:
-                called.append(target)
-        for target in called:
-            yield from self.search(*target)
-
-    def _describe(self, function: Function) -> str:
-        own = function.name == getattr(self._handler.fn, "__name__", None)
-        return str(self._handler) if own else f"{function.name}(), which {self._handler} calls,"
-
-    def _find_function(self, source: Source, node: ast.expr, name: str | None) -> tuple[Source, Function] | None:
-        """Return the async function of the project that an expression refers to."""
-        if name:
-            module, _, attribute = name.rpartition(".")
-            source = self._modules.get(module, source)
-            found = source.functions.get(attribute) if source.module == module else None
-        elif isinstance(node, ast.Name):
-            found = source.functions.get(node.id)
-        else:
-            own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-            found = source.functions.get(node.attr) if own and isinstance(node, ast.Attribute) else None
-        return (source, found) if isinstance(found, ast.AsyncFunctionDef) else None
-
-
-def _walk(source: Source, nodes: Iterable[ast.AST]) -> Iterator[ast.Name | ast.Attribute]:
-    """Yield the names that async code uses, each as long as it is: sync functions within it may run in threads."""
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ExceptHandler):
-            yield from _walk(source, node.body if isinstance(node, ast.ExceptHandler) else ())
-        elif isinstance(node, ast.Call) and source.resolve(node.func) in _RUNNERS:
-            continue
-        elif isinstance(node, ast.Name | ast.Attribute):
-            yield node
-            yield from _walk(source, () if source.resolve(node) else ast.iter_child_nodes(node))
-        else:
-            yield from _walk(source, ast.iter_child_nodes(node))
+                message = f"{part} uses {name}, and operators run on Trio: use {text} instead."
+                yield Problem(check="asyncio", message=message, file=part.source.path, line=node.lineno)
 
 
 def _advise(name: str) -> str | None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from trioperator.checking.problems import Problem, problem_of
-from trioperator.handling.handler import HandlerFn, suggest
+from trioperator.handling.handler import HandlerFn
 from trioperator.handling.reconciling import ReconcileHandler
 from trioperator.handling.registry import OperatorRegistry
-from trioperator.model.resource import EVERYTHING, Resource, Selector, select_resources
+from trioperator.model.resource import EVERYTHING, Resource, Selector, list_names, select_resources, suggest_kind
+from trioperator.model.rights import describe_unknown_kind
+from trioperator.model.similar_names import find_similar
 
-__all__ = ["find_kind_problems"]
+__all__ = ["find_kind_problems", "find_misspelled_kinds"]
+
+# The ratio of difflib from which on a name is a typo of another: "deploymnts", but not "jobsets".
+_TYPO: Final = 0.9
 
 
 def find_kind_problems(registry: OperatorRegistry, resources: Collection[Resource]) -> Iterator[Problem]:
@@ -22,9 +28,41 @@ def find_kind_problems(registry: OperatorRegistry, resources: Collection[Resourc
         seen.add(selector)
         selection = select_resources(selector, resources, watched=watched)
         if not any(selector.matches(resource) for resource in resources):
-            yield problem_of("kinds", fn, f"Nothing defines the kind {_suggest_kind(selector, resources)}.")
+            yield problem_of("kinds", fn, f"Nothing defines the kind {suggest_kind(selector, resources)}.")
         elif selection.problem is not None:
             yield problem_of("kinds", fn, selection.problem)
+    yield from _find_rights_problems(registry, resources)
+
+
+def find_misspelled_kinds(registry: OperatorRegistry, built_in: Collection[Resource]) -> Iterator[Problem]:
+    """Yield selectors that look like typos of built-in kinds, each once: which other kinds there are is not known."""
+    known = list_names(built_in)
+    seen: set[Selector] = set()
+    for selector, fn, _ in _list_selectors(registry):
+        name = selector.name
+        if selector in seen or name is None or any(selector.matches(resource) for resource in built_in):
+            continue
+        seen.add(selector)
+        near = None if selector.group else find_similar(name, known, cutoff=_TYPO)
+        if near and not any(resource.has_name(name) for resource in built_in):
+            text = (
+                f"{selector} is no built-in kind: did you mean {near}? If it is a kind of yours, name its group, or"
+                " pass its definition with --manifests."
+            )
+            yield problem_of("kinds", fn, text)
+    yield from _find_rights_problems(registry, built_in, groups={kind.group for kind in built_in})
+
+
+def _find_rights_problems(
+    registry: OperatorRegistry, resources: Collection[Resource], *, groups: Collection[str] | None = None
+) -> Iterator[Problem]:
+    """Yield rights for kinds that do not exist, in these groups only if they are given."""
+    for handler in registry:
+        for rule in handler.rights:
+            unknown = describe_unknown_kind(rule, resources) if groups is None or rule.group in groups else None
+            if unknown is not None:
+                text = f"The rights= of {handler} name a kind that nothing defines: {unknown}."
+                yield problem_of("kinds", handler.fn, text)
 
 
 def _list_selectors(registry: OperatorRegistry) -> Iterator[tuple[Selector, HandlerFn, bool]]:
@@ -36,16 +74,3 @@ def _list_selectors(registry: OperatorRegistry) -> Iterator[tuple[Selector, Hand
             yield from ((mapper.selector, handler.fn, True) for mapper in handler.mappers)
     for webhook in registry.webhook_handlers():
         yield webhook.selector, webhook.fn, False
-
-
-def _suggest_kind(selector: Selector, resources: Collection[Resource]) -> str:
-    """Return the selector, with the most similar name among the *resources*, or how else it differs from one."""
-    name = next((n for n in (selector.any_name, selector.plural, selector.kind) if isinstance(n, str)), None)
-    if name is None:
-        return str(selector)
-    named = sorted(str(resource) for resource in resources if resource.has_name(name))
-    if named:
-        return f"{selector} (there is {', '.join(named)})"
-    known = {each for resource in resources for each in (resource.plural, resource.kind or resource.plural)}
-    _, _, hint = suggest([name], known).partition(" ")
-    return f"{selector} {hint}".rstrip()

@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trioperator._kopf_names import explain_missing
 from trioperator.checking.problems import Problem
-from trioperator.checking.sources import Source
-from trioperator.handling.handler import suggest
+from trioperator.checking.sources import Function, Source
+from trioperator.model.similar_names import suggest
 from trioperator.settings import OperatorSettings
 
-__all__ = ["find_kopf_problems"]
+__all__ = ["find_kopf_annotations", "find_kopf_problems"]
 
 _PACKAGE: Final = "trioperator"
 _OWN_KOPF: Final = (
     "imports Kopf itself, whose decorators register nothing for this operator: write import trioperator as kopf."
+)
+_KOPF_PREFIX: Final = "kopf.zalando.org"
+_FOREIGN_ANNOTATION: Final = (
+    "an annotation or finalizer of Kopf, but this operator stores its own under trioperator.dev: name that, too, or"
+    ' keep Kopf\'s prefix (docs/kopf.md, "Replace a running operator").'
 )
 
 
@@ -31,9 +36,66 @@ def find_kopf_problems(source: Source) -> Iterator[Problem]:
         elif isinstance(node, ast.ImportFrom):
             message = _check_import(node)
         elif isinstance(node, ast.Attribute):
-            message = _check_name(source.resolve(node) or "") or _check_setting(node)
+            message = _check_name(source.resolve(node) or "")
         if message:
             yield Problem(check="names", message=message, file=source.path, line=getattr(node, "lineno", 0))
+    for attribute in _find_settings(source.tree, ours=not _has_own_settings(source)):
+        if message := _check_setting(attribute):
+            yield Problem(check="names", message=message, file=source.path, line=attribute.lineno)
+
+
+def find_kopf_annotations(sources: Sequence[Source]) -> Iterator[Problem]:
+    """Yield names of Kopf's annotations and finalizer, unless the operator is configured to use Kopf's prefix."""
+    found = [(source, line, text) for source in sources for line, text in _find_strings(source.tree)]
+    if any(text == _KOPF_PREFIX for _, _, text in found):
+        return
+    for source, line, text in found:
+        if f"{_KOPF_PREFIX}/" in text:
+            message = f"{text!r} names {_FOREIGN_ANNOTATION}"
+            yield Problem(check="names", message=message, file=source.path, line=line)
+
+
+def _find_strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the strings of a file with their lines, but not its docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.lineno, node.value
+
+
+def _has_own_settings(source: Source) -> bool:
+    """Return whether the file has a global variable ``settings`` that is none of an operator."""
+    made = source.names.get("settings")
+    assigned = any(
+        isinstance(target, ast.Name) and target.id == "settings"
+        for node in source.tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    )
+    return (assigned or made is not None) and not (made or "").endswith(".OperatorSettings")
+
+
+def _find_settings(node: ast.AST, *, ours: bool) -> Iterator[ast.Attribute]:
+    """Yield the attributes of sections of ``settings``, where that name is the settings of the operator.
+
+    Where the file has other settings of that name, these are arguments of handlers, or annotated so.
+    """
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Attribute) and ours:
+            yield child
+        is_ours = _takes_settings(child, ours=ours) if isinstance(child, Function) else ours
+        yield from _find_settings(child, ours=is_ours)
+
+
+def _takes_settings(function: Function, *, ours: bool) -> bool:
+    """Return whether ``settings`` in a function are those of the operator; *ours* tells it of the code around it."""
+    every = function.args
+    for argument in (*every.posonlyargs, *every.args, *every.kwonlyargs):
+        if argument.arg == "settings":
+            if argument.annotation is not None:
+                return "OperatorSettings" in ast.unparse(argument.annotation)
+            return ours or bool(function.decorator_list)
+    return ours
 
 
 def _is_kopf(module: str) -> bool:

@@ -87,7 +87,10 @@ def bundle(
     events: deployment.Events = True,
     rules: deployment.Rules = None,
 ) -> None:
-    """Write a bundle of an operator for the Operator Lifecycle Manager (OLM)."""
+    """Write a bundle for the Operator Lifecycle Manager.
+
+    It is what OLM installs an operator from.
+    """
     from trioperator.cli.failures import report_failure
 
     configure(quiet=True)
@@ -105,7 +108,7 @@ def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
     from trioperator.cli.deployment import load_parts
     from trioperator.cli.manifests import load_manifests
     from trioperator.deployment.bundle import make_annotations, make_bundle, make_dockerfile
-    from trioperator.deployment.files import render, write_files
+    from trioperator.deployment.files import describe_written, render, write_files
 
     options = _make_options(params)
     # OLM grants the rights of this namespace in those that the operator is installed for.
@@ -124,7 +127,7 @@ def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
         if handler.namespace_selector or handler.match_conditions:
             text = "%s has a namespace selector or match conditions, which OLM does not know: all objects are reviewed."
             get_logger("trioperator.cli").warning(text, handler)
-    typer.echo(f"{len(written)} of {len(files)} files in {directory} have changed.", err=True)
+    typer.echo(describe_written(directory, written, count=len(files)), err=True)
 
 
 def _make_options(params: Mapping[str, Any]) -> BundleOptions:

@@ -18,6 +18,7 @@ from trioperator.logs import configure, get_logger
 if TYPE_CHECKING:
     from trioperator.checking import HandlerSummary, Problem, Source
     from trioperator.cli.loading import LoadingError
+    from trioperator.handling.registry import OperatorRegistry
 
 __all__ = ["check"]
 
@@ -59,9 +60,9 @@ def check(
     manifests: Manifests = None,
     format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Find mistakes in the handlers in files and modules, all at once, without running them.
+    """Find mistakes in handlers without running them.
 
-    The exit code is 1 if there are any.
+    All mistakes in the files and modules are reported at once. The exit code is 1 if there are any.
     """
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
@@ -88,7 +89,10 @@ def _examine(
 
     Raises ConfigError for files, modules and manifests that cannot be read.
     """
+    import trio
+
     from trioperator import checking
+    from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.manifests import find_declared, load_manifests
     from trioperator.handling.registry import get_default_registry
 
@@ -97,15 +101,17 @@ def _examine(
     registry = get_default_registry()
     sources = list(_parse_sources(files, modules))
     problems = [problem for source in sources for problem in checking.find_kopf_problems(source)]
+    problems += checking.find_kopf_annotations(sources)
     places = {(problem.file, problem.line) for problem in problems}  # where the imports fail for the same reason
     problems += [problem for problem in failures if (problem.file, problem.line) not in places]
     problems += checking.find_handler_problems(registry, sources)
     problems += checking.find_asyncio_calls(registry, sources)
-    if definitions is not None:
-        import trio
-
-        from trioperator.cli.kinds import discover_kinds
-
+    problems += checking.find_event_loop_problems(registry, sources)
+    problems += checking.find_reconcile_problems(registry, sources)
+    problems += _find_removals(registry)
+    if definitions is None:
+        problems += checking.find_misspelled_kinds(registry, trio.run(discover_kinds, []))
+    else:
         problems += checking.find_kind_problems(
             registry, trio.run(discover_kinds, [*definitions, *find_declared(definitions)])
         )
@@ -115,6 +121,19 @@ def _examine(
         problems.append(checking.Problem(check="handlers", message=text, file=(*files, *modules)[0]))
     shown = (_relate(problem) for problem in dict.fromkeys(problems))
     return [_relate(handler) for handler in handlers], sorted(shown, key=lambda each: (each.file, each.line))
+
+
+def _find_removals(registry: OperatorRegistry) -> Iterator[Problem]:
+    """Yield the webhooks that the replicas of the project's deployment take away from each other."""
+    from trioperator.checking import problem_of
+    from trioperator.cli.project_table import find_options
+    from trioperator.handling.webhook_configuration import describe_removal
+
+    options = find_options("manifests")
+    if "managed" in options and (options.get("leader-elect") or options.get("shards", 1) > 1):
+        for handler in registry.admission_handlers():
+            if text := describe_removal(handler, has_replicas=True):
+                yield problem_of("webhooks", handler.fn, text)
 
 
 # -- loading

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
     from trioperator.cli.manifests import Manifest
 
-__all__ = ["ClusterOptions", "cluster", "run_cluster", "serve"]
+__all__ = ["ClusterOptions", "cluster", "kubeconfig_path", "run_cluster", "serve"]
 
 _logger = get_logger(__name__)
 
@@ -156,7 +156,7 @@ async def serve(options: ClusterOptions, manifests: Sequence[Manifest], *, echo:
     async with _open(options) as served, trio.open_nursery() as server:
         start = functools.partial(serve_cluster, host=options.host, port=options.port, tls=options.tls, anonymous=False)
         url: str = await server.start(start, served)
-        with _kubeconfig_path(options.kubeconfig) as path:
+        with kubeconfig_path(options.kubeconfig) as path:
             write_kubeconfig(path, served.kubeconfig(url))
             await apply_manifests(served, manifests)
             echo(_introduction(url, path, options))
@@ -179,7 +179,7 @@ async def _open(options: ClusterOptions) -> AsyncIterator[Cluster]:
 
 
 @contextlib.contextmanager
-def _kubeconfig_path(kubeconfig: str | None) -> Iterator[str]:
+def kubeconfig_path(kubeconfig: str | None) -> Iterator[str]:
     """Yield the path for the kubeconfig: the given one, or one in a directory that is removed afterwards."""
     if kubeconfig is not None:
         yield os.path.abspath(kubeconfig)

@@ -27,6 +27,7 @@ class CLIControls:
     - *registry*: registry of the handlers; it becomes the default registry before the files are loaded
     - *settings*: settings of the operator, before its startup handlers; options of the command line come first
     - *operate*: async function that runs the operator, with the options of ``trioperator.operator()``, in its place
+    - *run*: function that runs an async function on Trio, in place of ``trio.run()``
 
     Kopf's ``vault`` and ``loop`` do not exist.
     """
@@ -36,3 +37,4 @@ class CLIControls:
     registry: OperatorRegistry | None = None
     settings: OperatorSettings | None = None
     operate: Callable[..., Awaitable[None]] | None = None
+    run: Callable[[Callable[[], Awaitable[None]]], None] | None = None

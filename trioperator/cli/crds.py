@@ -38,7 +38,10 @@ Check: TypeAlias = Annotated[
 
 
 def crds(files: Files = None, modules: Modules = None, check: Check = None) -> None:
-    """Print the CustomResourceDefinitions of the kinds that classes in files and modules declare, as YAML."""
+    """Print the definitions of the kinds that classes declare.
+
+    They are CustomResourceDefinitions in YAML, for the classes in files and modules.
+    """
     from trioperator.cli.failures import FAILURE, report_failure
 
     if not files and not modules:
@@ -87,13 +90,7 @@ def _find_changes(path: str, definitions: Sequence[dict[str, Any]]) -> list[str]
 
 
 def dump_definitions(definitions: Sequence[dict[str, Any]]) -> str:
-    """Return the definitions as YAML documents, with sorted keys."""
-    import yaml
+    """Return the definitions as YAML documents, as ``trioperator manifests`` writes them: sorted by their names."""
+    from trioperator.deployment.files import render
 
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            """Write what occurs twice twice."""
-            return True
-
-    documents = yaml.dump_all(definitions, Dumper=Dumper, sort_keys=True, width=120, explicit_start=True)
-    return str(documents)
+    return render(sorted(definitions, key=lambda each: str(each["metadata"]["name"])))

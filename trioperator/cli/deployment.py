@@ -82,7 +82,9 @@ Namespaces: TypeAlias = Annotated[
 PeeringName: TypeAlias = Annotated[
     str | None, option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none.")
 ]
-Replicas: TypeAlias = Annotated[int, option("--replicas", env="REPLICAS", min=1, help="Number of pods.")]
+Replicas: TypeAlias = Annotated[
+    int, option("--replicas", env="REPLICAS", min=1, metavar="NUMBER", help="Number of pods.")
+]
 LeaderElect: TypeAlias = Annotated[bool, option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
 Shards: TypeAlias = Annotated[
     int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
@@ -93,6 +95,14 @@ Metrics: TypeAlias = Annotated[
 Prometheus: TypeAlias = Annotated[
     str,
     option("--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."),
+]
+ServiceMonitor: TypeAlias = Annotated[
+    bool,
+    option(
+        "--service-monitor/--no-service-monitor",
+        env="SERVICE_MONITOR",
+        help="With --metrics: whether a ServiceMonitor is included, or annotations for others than that operator.",
+    ),
 ]
 Scanning: TypeAlias = Annotated[
     bool, option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
@@ -152,6 +162,7 @@ def manifests(
     shards: Shards = 1,
     metrics: Metrics = False,
     prometheus: Prometheus = "monitoring",
+    service_monitor: ServiceMonitor = True,
     scanning: Scanning = True,
     events: Events = True,
     managed: Managed = None,
@@ -159,7 +170,10 @@ def manifests(
     ca_secret: CaSecret = None,
     rules: Rules = None,
 ) -> None:
-    """Print or write the manifests of an operator's deployment: a kustomize base."""
+    """Print or write the manifests of a deployment.
+
+    Together they are a base for kustomize.
+    """
     from trioperator.cli.failures import report_failure
 
     if force and output is None:
@@ -191,6 +205,7 @@ def parse_request(params: Mapping[str, Any]) -> DeploymentRequest:
         leader_elect=params["leader_elect"],
         shards=params["shards"],
         prometheus=params["prometheus"] if params["metrics"] else None,
+        service_monitor=params.get("service_monitor", True),
         create_namespace=params.get("create_namespace", False),
     )
     crds, other_crds = (tuple(params[key] or ()) for key in ("crds", "other_crds"))
@@ -231,7 +246,7 @@ def _make_rbac_options(params: Mapping[str, Any]) -> RbacOptions:
 
 def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, force: bool) -> None:
     from trioperator.deployment.base import FILES, KUSTOMIZATION, make_base
-    from trioperator.deployment.files import find_leftovers, render, write_files
+    from trioperator.deployment.files import describe_written, find_leftovers, render, write_files
 
     base = make_base(request.deployment, load_parts(request))
     if directory is None:
@@ -242,7 +257,7 @@ def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, fo
     logger = get_logger("trioperator.cli")
     for name in find_leftovers(directory, base, FILES):
         logger.warning("%s is not part of the base any more: delete it.", directory / name)
-    typer.echo(f"{len(written)} of {len(base)} files in {directory} have changed.", err=True)
+    typer.echo(describe_written(directory, written, count=len(base)), err=True)
 
 
 def load_parts(request: DeploymentRequest) -> OperatorParts:
@@ -253,6 +268,7 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     from trioperator.cli.loading import load_all
     from trioperator.cli.manifests import find_declared, load_manifests
     from trioperator.handling.registry import get_default_registry
+    from trioperator.handling.webhook_configuration import describe_removal
     from trioperator.permissions import list_permissions
 
     load_all(request.rbac.files, request.rbac.modules)
@@ -262,8 +278,11 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     own += find_declared([*own, *others])
     resources = trio.run(discover_kinds, [*own, *others])
     requirements, problems = make_requirements(request.rbac, resources)
-    handlers = (*registry.resource_handlers(), *registry.webhook_handlers())
-    permissions = list_permissions(handlers, resources, requirements)
+    permissions = list_permissions(tuple(registry), resources, requirements)
+    if request.rbac.managed is not None:
+        has_replicas = request.deployment.has_lease
+        found = (describe_removal(each, has_replicas=has_replicas) for each in registry.admission_handlers())
+        problems += [problem for problem in found if problem is not None]
     for problem in (*problems, *permissions.problems):
         get_logger("trioperator.cli").warning("%s", problem)
     return _make_parts(request, registry, definitions=own, resources=resources, permissions=permissions)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import trio
 
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.cli.cluster import kubeconfig_path
 from trioperator.cli.manifests import Manifest, apply_manifests, find_declared
 from trioperator.kube.connection import load_connection
 from trioperator.logs import get_logger
@@ -29,11 +29,13 @@ async def run_embedded(
     load: Callable[[], object] | None = None,
     reloads: bool = False,
     port: int = 0,
+    kubeconfig: str | None = None,
     controllers: Sequence[str] = (),
     ready_flag: Flag | None = None,
 ) -> None:
     """Run an operator on an API server that listens on *port* of the loopback interface (0: any) until it ends.
 
+    The file *kubeconfig* is kept; by default, it is a temporary one.
     *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers: ``$KUBECONFIG`` is set
     by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
     namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created;
@@ -49,7 +51,7 @@ async def run_embedded(
     late = [manifest for manifest in manifests if not manifest.is_definition]
     async with _open_controllers(cluster, controllers), trio.open_nursery() as server:
         url = str(await server.start(_serve, cluster, port))
-        with _kubeconfig(cluster, url) as path:
+        with _kubeconfig(cluster, url, kubeconfig) as path:
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
             define_kinds = functools.partial(_define_kinds, cluster, early, {})
             options: dict[str, Any] = {"define_kinds": define_kinds} if reloads else {}
@@ -79,14 +81,13 @@ async def _serve(cluster: Cluster, port: int, *, task_status: trio.TaskStatus[st
 
 
 @contextlib.contextmanager
-def _kubeconfig(cluster: Cluster, url: str) -> Iterator[str]:
+def _kubeconfig(cluster: Cluster, url: str, kubeconfig: str | None) -> Iterator[str]:
     """Write a kubeconfig for all clients in this process, and yield its path.
 
     Handlers that use a Kubernetes client reach the embedded cluster by that, and never the user's.
     """
     before = os.environ.get("KUBECONFIG")
-    with tempfile.TemporaryDirectory(prefix="trioperator-") as directory:
-        path = os.path.join(directory, "kubeconfig")
+    with kubeconfig_path(kubeconfig) as path:
         write_kubeconfig(path, cluster.kubeconfig(url))
         os.environ["KUBECONFIG"] = path
         try:

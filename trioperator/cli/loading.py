@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from trioperator.errors import ConfigError
+from trioperator.handling.context import loaded_source
 from trioperator.logs import trim_traceback
+from trioperator.model.similar_names import find_similar
 
 __all__ = ["LoadingError", "load_all", "load_file", "load_module"]
 
@@ -54,7 +57,8 @@ def load_file(path: str, *, index: int = 0) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        loader.exec_module(module)
+        with _loading(path):
+            loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
         _start_in_user_code(error)
@@ -72,13 +76,24 @@ def load_module(name: str) -> None:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        importlib.import_module(name)
+        with _loading(name):
+            importlib.import_module(name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(f"Cannot import the module {name}: {error.msg}.") from None
         if not _start_in_user_code(error) and not isinstance(error, SyntaxError):
             raise ConfigError(f"Cannot import the module {name}: {_describe(error)}.") from None
         raise LoadingError(f"Cannot import the module {name}: {_describe(error)}") from error
+
+
+@contextlib.contextmanager
+def _loading(source: str) -> Iterator[None]:
+    """Forbid operators to run meanwhile."""
+    token = loaded_source.set(source)
+    try:
+        yield
+    finally:
+        loaded_source.reset(token)
 
 
 def _start_in_user_code(error: Exception) -> bool:
@@ -117,4 +132,6 @@ def _advise_against_relative_imports(full: str) -> str:
 
 
 def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    near = find_similar(error.name, dir(error.obj)) if isinstance(error, AttributeError) and error.name else None
+    return f"{text} (did you mean {near}?)" if near else text

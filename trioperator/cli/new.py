@@ -50,7 +50,7 @@ def new(name: Name, kind: Kind = None, group: Group = "example.com", namespaced:
     typer.echo(
         f"Made the project {name}, with {count} files. Its README has the next steps:\n\n"
         f"    cd {name}\n    pip install -e '.[dev]'\n"
-        f"    trioperator check -m {options.package}.handlers\n    pytest"
+        "    trioperator check\n    pytest"
     )
 
 

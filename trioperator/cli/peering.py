@@ -83,7 +83,10 @@ def freeze(
     prefix: Prefix = None,
     refkey: RefKey = None,
 ) -> None:
-    """Pause the operators of a peering object that have a lower priority, for a while."""
+    """Pause operators of a lower priority for a while.
+
+    They are those of the same peering object.
+    """
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: Client, resource: Resource, namespace: str | None) -> None:
@@ -109,7 +112,7 @@ def resume(
     prefix: Prefix = None,
     refkey: RefKey = None,
 ) -> None:
-    """Let the operators of a peering object go on that were paused by freeze."""
+    """Let operators go on that were paused by freeze."""
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: Client, resource: Resource, namespace: str | None) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 
-__all__ = ["find_project_modules", "find_roots", "is_library"]
+__all__ = ["find_project_modules", "find_roots", "is_in_project", "is_library"]
 
 _LIBRARIES = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
@@ -29,7 +29,7 @@ def find_project_modules(files: Iterable[str], modules: Iterable[str]) -> Mappin
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if isinstance(path, str) and path.endswith(".py") and any(_contains(root, path) for root in roots):
+        if isinstance(path, str) and path.endswith(".py") and is_in_project(path, roots):
             found[name] = os.path.abspath(path)
     return found
 
@@ -42,5 +42,7 @@ def is_library(path: str, root: str = "") -> bool:
     return own or path.startswith("<") or any(part in _LIBRARIES for part in parts)
 
 
-def _contains(root: str, path: str) -> bool:
-    return os.path.abspath(path).startswith(os.path.join(root, "")) and not is_library(path, root)
+def is_in_project(path: str, roots: Iterable[str]) -> bool:
+    """Return whether a file is in one of the directories, and no library in it."""
+    full = os.path.abspath(path)
+    return any(full.startswith(os.path.join(root, "")) and not is_library(path, root) for root in roots)

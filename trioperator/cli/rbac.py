@@ -157,7 +157,10 @@ def rbac(
     embedded: Embedded = False,
     manifests: Manifests = None,
 ) -> None:
-    """Print the roles that an operator needs for the handlers in files and modules, as YAML."""
+    """Print the roles that an operator needs, as YAML.
+
+    They are for the handlers in files and modules.
+    """
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
     if clusterwide and namespaces:
@@ -239,13 +242,14 @@ def _print_roles(options: RbacOptions) -> None:
             manifests += find_declared(manifests)
         resources = trio.run(discover_kinds, manifests)
         requirements, problems = make_requirements(options, resources)
-        handlers = (*registry.resource_handlers(), *registry.webhook_handlers())
-        permissions = list_permissions(handlers, resources, requirements)
+        permissions = list_permissions(tuple(registry), resources, requirements)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, logger)) from None
     for problem in (*problems, *permissions.problems):
         logger.warning("%s", problem)
     roles = make_roles(permissions, name=options.name, account=options.account)
+    for problem in permissions.problems:
+        typer.echo(f"# {problem}")  # who reads the roles has not seen the log
     typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
 
 

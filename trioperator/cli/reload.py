@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import os
 import signal
@@ -18,8 +17,9 @@ from trioperator.cli.failures import report_failure
 from trioperator.cli.file_changes import Snapshot, wait_for_change
 from trioperator.cli.loading import load_all
 from trioperator.cli.project import find_project_modules, find_roots
+from trioperator.cli.project_metrics import ProjectMetrics
 from trioperator.cli.summary import show_summary
-from trioperator.handling.registry import OperatorRegistry, set_default_registry
+from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.logs import get_logger
 from trioperator.settings import OperatorSettings
 from trioperator.shutdown import wait_flag
@@ -52,19 +52,24 @@ class Reloader:
         self._settings = controls.settings
         self._interrupted = trio.Event()
         self._stop_flags = [flag for flag in (controls.stop_flag, self._interrupted) if flag is not None]
+        self._metrics = ProjectMetrics()
         self._kept = frozenset(sys.modules)
         self._path = tuple(sys.path)
+        self._is_loaded = False
+        self._known: frozenset[str] = frozenset()
+        self._before = Snapshot.take(())
 
     async def run(self, *, define_kinds: Callable[[], Awaitable[None]] | None = None, **options: Any) -> None:
         """Run operators, with these options in addition, until one ends for another reason than a changed file.
 
         Before each, *define_kinds* defines the kinds of its classes. Errors are logged; then the next change is waited
-        for.
+        for. An operator goes on until what has changed can be loaded.
         """
         self._define_kinds = define_kinds
         writing, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it is not as new as it looks for a second
         try:
-            with self._receive_signals() as signals:
+            with self._receive_signals() as signals, self._metrics.recording():
+                self._load()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._interrupt_on, signals, name="signals")
                     while await self._run_once(options):
@@ -88,32 +93,54 @@ class Reloader:
             self._interrupted.set()
 
     async def _run_once(self, options: Mapping[str, Any]) -> bool:
-        """Load the files, and run one operator; return whether a file has changed since."""
-        modules = self._find_modules()
-        before = Snapshot.take([*modules.values(), *self._paths])
-        for name in modules:
-            del sys.modules[name]
-        loaded = self._load()
-        known = {*modules.values(), *self._find_modules().values(), *self._paths}
+        """Run one operator; return whether files have changed, and have been loaded as far as possible."""
         run = _Run()
         async with trio.open_nursery() as nursery:
-            roots = find_roots(self._files, self._modules)
-            waiting = functools.partial(wait_for_change, known, roots, before, new=not loaded)
-            nursery.start_soon(run.stop_on_change, waiting, name="files")
+            nursery.start_soon(self._reload_on_change, run, name="files")
             for flag in self._stop_flags:
                 nursery.start_soon(run.stop_on, flag, name="stop flag")
-            if not loaded or not await self._serve(run, options):
+            if not self._is_loaded or not await self._serve(run, options):
                 await run.wait()
             nursery.cancel_scope.cancel(reason="the operator has ended")
-        run.report()
-        return run.changed is not None
+        return run.is_replaced
+
+    async def _reload_on_change(self, run: _Run) -> None:
+        """Load the files whenever they have changed, until that succeeds or no operator runs; then end the run."""
+        while True:
+            roots = find_roots(self._files, self._modules)
+            changed = await wait_for_change(self._known, roots, self._before, new=not self._is_loaded)
+            self._load()
+            if self._is_loaded or not run.is_serving:
+                break
+            _log(changed, "the operator goes on as it was")
+        _log(changed, "the operator starts again")
+        run.replace()
 
     def _find_modules(self) -> Mapping[str, str]:
         """Return the paths of the modules that can be imported anew."""
         modules = find_project_modules(self._files, self._modules)
         return {name: path for name, path in modules.items() if name not in self._kept}
 
-    def _load(self) -> bool:
+    def _load(self) -> None:
+        """Load the files as they are now, with a new registry; without success, everything is as it was before."""
+        roots = find_roots(self._files, self._modules)
+        old = self._find_modules()
+        self._before = Snapshot.take([*old.values(), *self._paths])
+        modules = {name: sys.modules.pop(name) for name in old}
+        registry, path, restore_metrics = get_default_registry(), sys.path[:], self._metrics.forget(roots)
+        self._is_loaded = self._try_to_load()
+        new = self._find_modules()
+        self._known = frozenset({*old.values(), *new.values(), *self._paths})
+        if not self._is_loaded:
+            for name in new:
+                del sys.modules[name]
+            sys.modules.update(modules)
+            sys.path[:] = path
+            set_default_registry(registry)
+            self._metrics.forget(roots)
+            restore_metrics()
+
+    def _try_to_load(self) -> bool:
         """Load the files with a new registry; return whether that was possible."""
         sys.path[:] = self._path
         importlib.invalidate_caches()
@@ -132,7 +159,7 @@ class Reloader:
         keywords = getattr(self._operate, "keywords", {})
         settings: OperatorSettings = keywords.get("settings") or self._settings or OperatorSettings()
         try:
-            with run.scope:
+            with run.serving():
                 if self._define_kinds is not None:
                     await self._define_kinds()
                 await self._operate(**{**options, "settings": settings.copy(), "stop_flag": run.stopping})
@@ -142,24 +169,34 @@ class Reloader:
         return True
 
 
+def _log(changed: str, what: str) -> None:
+    _logger.info("%s has changed: %s.", os.path.relpath(changed), what)
+
+
 class _Run:
-    """One operator from its start to the change of a file; ``changed`` is that file."""
+    """One operator from its start until it is replaced, or ends otherwise."""
 
     def __init__(self) -> None:
-        self.scope = trio.CancelScope()
         self.stopping = trio.Event()
-        self.changed: str | None = None
+        self.is_serving = False
+        self.is_replaced = False
+        self._scope = trio.CancelScope()
 
-    async def stop_on_change(self, wait: Callable[[], Awaitable[str]]) -> None:
-        """Stop the operator when a file changes; *wait* returns which one."""
-        self.changed = await wait()
-        self.scope.deadline = trio.current_time() + _PATIENCE
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Mark that the operator runs; it is cancelled if it does not stop in time to be replaced."""
+        self.is_serving = True
+        try:
+            with self._scope:
+                yield
+        finally:
+            self.is_serving = False
+
+    def replace(self) -> None:
+        """Stop the operator for the next one."""
+        self.is_replaced = True
+        self._scope.deadline = trio.current_time() + _PATIENCE
         self.stopping.set()
-
-    def report(self) -> None:
-        """Log the change, if there was one."""
-        if self.changed is not None:
-            _logger.info("%s has changed: the operator starts again.", os.path.relpath(self.changed))
 
     async def stop_on(self, flag: trio.Event | threading.Event) -> None:
         """Stop the operator when a flag is set."""

@@ -10,9 +10,11 @@ import importlib
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from trioperator._version import __version__
+from trioperator.cli.project_table import COMMANDS, find_defaults, read_table
+from trioperator.errors import ConfigError
 
 __all__ = ["app"]
 
@@ -32,6 +34,10 @@ _MODULES: Final = {
 }
 
 
+# Parameters that replace each other.
+_ALTERNATIVES: Final = (("files", "modules"), ("clusterwide", "namespaces"), ("standalone", "peering"))
+
+
 class _Commands(collections.UserDict[str, Any]):
     """The commands by name, each made when it is needed: all of them take a tenth of the time to start an operator."""
 
@@ -45,8 +51,31 @@ class _Commands(collections.UserDict[str, Any]):
 def _make_command(name: str) -> Any:
     module = importlib.import_module(f"trioperator.cli.{_MODULES[name]}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command()(getattr(module, name))
+    alone.command(cls=_Command)(getattr(module, name))
     return typer.main.get_command(alone)
+
+
+class _Command(TyperCommand):
+    """A command whose options may be in the project's pyproject.toml; those of the command line win."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Forget options of the project that exclude or add to what was given, and call the function."""
+        for pair in _ALTERNATIVES:
+            sources = {name: str(ctx.get_parameter_source(name)) for name in pair if ctx.params.get(name)}
+            if len(set(sources.values())) > 1:
+                ctx.params |= {name: None for name, source in sources.items() if source.endswith("DEFAULT_MAP")}
+        return super().invoke(ctx)
+
+
+def _find_defaults(context: typer.Context) -> None:
+    """Take the options of the command from the project; ``check`` looks at those of all. Raises ConfigError."""
+    command = context.invoked_subcommand
+    if command not in COMMANDS or not (table := read_table()):
+        return
+    assert isinstance(context.command, _Root)
+    parameters = {name: context.command.commands[name].params for name in COMMANDS}
+    looked_at = COMMANDS if command == "check" else (command,)
+    context.default_map = {name: find_defaults(table, name, parameters) for name in looked_at}
 
 
 class _Root(TyperGroup):
@@ -74,8 +103,17 @@ def _show_version(requested: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Run Kubernetes operators written in Python, on Trio."""
+    try:
+        _find_defaults(context)
+    except ConfigError as error:
+        from trioperator.cli.failures import report_failure
+        from trioperator.logs import configure, get_logger
+
+        configure(quiet=True)
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None

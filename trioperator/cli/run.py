@@ -198,6 +198,15 @@ Controllers: TypeAlias = Annotated[
         help="With --embedded: run these controllers, separated by commas, or all; none by default.",
     ),
 ]
+Kubeconfig: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--kubeconfig",
+        env="KUBECONFIG",
+        metavar="FILE",
+        help="With --embedded: write its kubeconfig to this file and keep it; to a temporary file by default.",
+    ),
+]
 Reload: TypeAlias = Annotated[
     bool, _option("--reload", env="RELOAD", help="For development: restart the operator when its files change.")
 ]
@@ -232,6 +241,7 @@ def run(
     port: EmbeddedPort = 0,
     manifests: Manifests = None,
     controllers: Controllers = "",
+    kubeconfig: Kubeconfig = None,
     reload: Reload = False,
 ) -> None:
     """Run an operator with the handlers in files and modules."""
@@ -254,7 +264,7 @@ def run(
         tracing=tracing,
         live_view=live_view,
         live_view_token=live_view_token,
-        embedded=_embedded_options(embedded, port=port, manifests=tuple(manifests or ()), controllers=controllers),
+        embedded=_embedded_options(embedded, kubeconfig, port=port, manifests=manifests, controllers=controllers),
         reload=reload,
         logs=LogOptions(verbose=verbose, debug=debug, quiet=quiet, format=format.name, prefix=prefix, refkey=refkey),
     )
@@ -263,13 +273,18 @@ def run(
 
 
 def _embedded_options(
-    embedded: bool, *, port: int, manifests: tuple[str, ...], controllers: str
+    embedded: bool, kubeconfig: str | None, *, port: int, manifests: list[str] | None, controllers: str
 ) -> EmbeddedOptions | None:
     if embedded:
-        return EmbeddedOptions(port=port, manifests=manifests, controllers=split_names(controllers))
-    if manifests or port or controllers:
-        hint = "'--apply'" if manifests else "'--embedded-port'" if port else "'--controllers'"
-        raise typer.BadParameter("it requires --embedded.", param_hint=hint)
+        names = split_names(controllers)
+        return EmbeddedOptions(port=port, manifests=tuple(manifests or ()), controllers=names, kubeconfig=kubeconfig)
+    if kubeconfig is not None:
+        text = "it requires --embedded, and is written. To choose a cluster, set the environment variable KUBECONFIG."
+        raise typer.BadParameter(text, param_hint="'--kubeconfig'")
+    given = {"--apply": manifests, "--embedded-port": port, "--controllers": controllers}
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter("it requires --embedded.", param_hint=f"'{name}'")
     return None
 
 
@@ -313,15 +328,18 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
     import trio
 
     from trioperator.app import operator
-    from trioperator.coalescing import Coalescing
+    from trioperator.clock import make_clock
     from trioperator.handling.registry import set_default_registry
     from trioperator.web.endpoint import parse_endpoint
+    from trioperator.web.listener import raise_file_limit
 
+    raise_file_limit()
     for endpoint in (options.liveness, options.health, options.metrics, options.live_view):
         if endpoint is not None:
             parse_endpoint(endpoint)  # fails before anything is loaded
     if controls.registry is not None:
         set_default_registry(controls.registry)
+    run_program = controls.run or functools.partial(trio.run, clock=make_clock())
     run_one = controls.operate or operator
     operate: Callable[..., Awaitable[None]] = functools.partial(run_one, **make_operator_options(options, controls))
     load: Callable[[], None] | None = functools.partial(load_and_show, options)
@@ -334,11 +352,21 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
     if options.embedded is None:
         if load is not None:
             load()
-        trio.run(operate, instruments=[Coalescing()])
+        run_program(operate)
         return
+    run = _prepare_embedded(options.embedded)
+    run_program(functools.partial(run, operate, load=load, reloads=options.reload, ready_flag=controls.ready_flag))
+
+
+def _prepare_embedded(options: EmbeddedOptions) -> Callable[..., Awaitable[None]]:
+    """Return what runs an operator on an embedded API server. Raises ConfigError for manifests that cannot be read."""
     from trioperator.cli.embedded import run_embedded
     from trioperator.cli.manifests import load_manifests
 
-    server = options.embedded
-    run = functools.partial(run_embedded, operate, load_manifests(server.manifests), load=load, reloads=options.reload)
-    trio.run(functools.partial(run, port=server.port, controllers=server.controllers, ready_flag=controls.ready_flag))
+    return functools.partial(
+        run_embedded,
+        manifests=load_manifests(options.manifests),
+        port=options.port,
+        kubeconfig=options.kubeconfig,
+        controllers=options.controllers,
+    )

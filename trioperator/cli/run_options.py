@@ -30,11 +30,15 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the embedded API server: its port (0: any), the manifests to apply, the controllers to run."""
+    """Options of the embedded API server: its port (0: any), the manifests to apply, the controllers to run.
+
+    ``kubeconfig`` is the file to write and to keep.
+    """
 
     port: int = 0
     manifests: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
+    kubeconfig: str | None = None
 
 
 class CoordinationOptions(msgspec.Struct, frozen=True, kw_only=True):

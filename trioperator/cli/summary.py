@@ -53,7 +53,8 @@ def _describe_options(options: RunOptions) -> Iterator[tuple[str, str]]:
         yield "peering", "none"
     elif coordination.peering is not None:
         yield "peering", coordination.peering
-    yield "cluster", "embedded" if options.embedded is not None else "that of the login"
+    if options.embedded is not None:  # the log says which other one it is, as soon as that is known
+        yield "cluster", "embedded"
     for name in ("liveness", "health", "metrics", "live_view"):
         url = getattr(options, name)
         if url is not None:

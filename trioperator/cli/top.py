@@ -49,15 +49,19 @@ def top(
     cancel: Cancel = None,
     token: Token = None,
 ) -> None:
-    """Show what an operator does, as long as it is not interrupted; requeue or cancel one object."""
+    """Show what an operator is doing, until interrupted.
+
+    With --requeue or --cancel, do that to one object instead.
+    """
     import httpx
 
     base = url.rstrip("/").removesuffix("/debug")
-    with httpx.Client(base_url=f"{base}/debug/", timeout=10, trust_env=False) as client:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(base_url=f"{base}/debug/", headers=headers, timeout=10, trust_env=False) as client:
         try:
             for action, name in (("requeue", requeue), ("cancel", cancel)):
                 if name is not None:
-                    _act(client, action, name, token=token)
+                    _act(client, action, name)
             if requeue is None and cancel is None:
                 _show(client, interval=None if once else interval, tree=tree)
         except (httpx.HTTPError, ValueError) as error:
@@ -67,10 +71,10 @@ def top(
             raise typer.Exit(0) from None
 
 
-def _act(client: httpx.Client, action: str, name: str, *, token: str | None) -> None:
+def _act(client: httpx.Client, action: str, name: str) -> None:
     """Do something with an object. Exits with 1 if the operator refuses."""
     uid = _find_uid(_get(client), name)
-    response = client.post(action, params={"uid": uid}, headers={"Authorization": f"Bearer {token or ''}"})
+    response = client.post(action, params={"uid": uid})
     typer.echo(response.text.strip(), err=not response.is_success)
     if not response.is_success:
         raise typer.Exit(1)
@@ -86,6 +90,8 @@ def _find_uid(data: Mapping[str, Any], name: str) -> str:
 
 def _get(client: httpx.Client) -> Mapping[str, Any]:
     response = client.get("tasks")
+    if response.status_code == 401:
+        raise ValueError("the token is missing or wrong. Pass --token, or set TRIOPERATOR_TOP_TOKEN")
     response.raise_for_status()
     data: Mapping[str, Any] = response.json()
     return data
@@ -156,18 +162,19 @@ def _render_watches(data: Mapping[str, Any]) -> Any:
 def _render_table(
     title: str, columns: Mapping[str, Callable[[Mapping[str, Any]], str]], rows: Iterable[Mapping[str, Any]]
 ) -> Any:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     rows = list(rows)
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0))
     for name in columns:
         table.add_column(name, header_style="dim", overflow="ellipsis", no_wrap=True)
     for row in rows[:_MAX_ROWS]:
         table.add_row(*(Text(_printable(find(row))) for find in columns.values()))
     if len(rows) > _MAX_ROWS:
         table.add_row(Text(f"and {len(rows) - _MAX_ROWS} more", style="dim"))
-    return table
+    return Group(Text(title, style="bold"), table)  # the title of a table would be wrapped to its width
 
 
 def _printable(text: str) -> str:

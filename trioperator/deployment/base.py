@@ -42,6 +42,7 @@ FILES: Final = (
     "deployment.yaml",
     "poddisruptionbudget.yaml",
     "servicemonitor.yaml",
+    "metrics.yaml",
 )
 
 
@@ -89,7 +90,8 @@ def make_base(options: DeploymentOptions, parts: OperatorParts) -> dict[str, lis
     if options.replicas > 1:
         files["poddisruptionbudget.yaml"] = [make_disruption_budget(options)]
     if options.prometheus is not None:
-        files["servicemonitor.yaml"] = [make_metrics_service(options), make_service_monitor(options)]
+        monitor = [make_service_monitor(options)] if options.service_monitor else []
+        files["servicemonitor.yaml" if monitor else "metrics.yaml"] = [make_metrics_service(options), *monitor]
     present = {name: files[name] for name in FILES if files.get(name)}
     return {KUSTOMIZATION: [_make_kustomization(present)], **present}
 

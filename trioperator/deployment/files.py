@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import yaml
 
 from trioperator.errors import ConfigError
 
-__all__ = ["find_leftovers", "render", "write_files"]
+__all__ = ["describe_written", "find_leftovers", "render", "write_files"]
 
 # Plain strings of YAML 1.1 that are numbers in YAML 1.2, and so for Kubernetes: 1e3, 0o17.
 _NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+")
@@ -60,6 +60,12 @@ def write_files(directory: pathlib.Path, files: Mapping[str, str], *, force: boo
     except OSError as error:
         raise ConfigError(f"Cannot write to {directory}: {error.strerror}.") from None
     return different
+
+
+def describe_written(directory: pathlib.Path, written: Collection[str], *, count: int) -> str:
+    """Return which files of so many were written, in a sentence."""
+    names = f": {', '.join(written)}" if written else ""
+    return f"{len(written)} of {count} files in {directory} have changed{names}."
 
 
 def _is_same(path: pathlib.Path, text: str) -> bool:

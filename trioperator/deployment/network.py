@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trioperator.deployment.options import DeploymentOptions, make_object, make_selector
+from trioperator.deployment.options import METRICS_PORT, DeploymentOptions, make_object, make_selector
 from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["make_metrics_service", "make_network_policy", "make_service_monitor"]
@@ -30,15 +30,21 @@ def make_network_policy(options: DeploymentOptions, *, serves_webhooks: bool = F
 
 
 def make_metrics_service(options: DeploymentOptions) -> JsonObject:
-    """Return the Service of the metrics, those of standbys included."""
+    """Return the Service of the metrics, those of standbys included; without a ServiceMonitor, with annotations.
+
+    Prometheus is often configured to discover Services by these.
+    """
     spec = {
         "clusterIP": "None",
         "selector": make_selector(options),
         "publishNotReadyAddresses": True,
-        "ports": [{"name": "metrics", "port": 8080, "targetPort": "metrics"}],
+        "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
     }
     service = make_object(options, "v1", "Service", suffix=_METRICS, spec=spec)
     service["metadata"]["labels"] = _make_labels(options)
+    if not options.service_monitor:
+        found = {"scrape": "true", "port": str(METRICS_PORT), "path": "/metrics"}
+        service["metadata"]["annotations"] = {f"prometheus.io/{key}": value for key, value in found.items()}
     return service
 
 

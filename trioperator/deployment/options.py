@@ -36,7 +36,7 @@ class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name`` is that of the objects, and ``namespace`` the one that the pods are in. ``files`` and ``modules`` are those
     in the image, ``patterns`` the namespaces whose objects are handled (default: all). ``prometheus`` is the namespace
-    that may scrape metrics; None: there are no metrics.
+    that may scrape metrics; None: there are no metrics. Without ``service_monitor``, their Service has annotations.
     """
 
     name: str = "trioperator"
@@ -50,6 +50,7 @@ class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = False
     shards: int = 1
     prometheus: str | None = None
+    service_monitor: bool = True
     create_namespace: bool = True
 
     def __post_init__(self) -> None:

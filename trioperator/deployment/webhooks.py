@@ -118,7 +118,10 @@ def _add_conversion(options: DeploymentOptions, definition: JsonObject, *, manag
         address["service"]["port"] = WEBHOOK_PORT  # that of the server, which the operator writes
     else:
         converted["metadata"].setdefault("annotations", {}).update(_make_annotations(options))
-    converted["spec"]["conversion"] = build_conversion_strategy(address)
+    strategy = build_conversion_strategy(address)
+    # In place of the URL of an operator that was run elsewhere, which would stay beside the Service otherwise.
+    strategy["webhook"]["clientConfig"] = {"url": None, **strategy["webhook"]["clientConfig"]}
+    converted["spec"]["conversion"] = strategy
     return converted
 
 

@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,7 +30,16 @@ from trioperator.logs import get_logger
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["adapt", "capture_exit", "check_installed", "current_loop", "is_in_asyncio", "load", "open_loop"]
+__all__ = [
+    "adapt",
+    "capture_exit",
+    "check_installed",
+    "current_loop",
+    "is_in_asyncio",
+    "leaves_asyncio_alone",
+    "load",
+    "open_loop",
+]
 
 _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
 
@@ -100,6 +110,17 @@ def load() -> Any:
     """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used."""
     check_installed()
     return importlib.import_module("trio_asyncio")
+
+
+def leaves_asyncio_alone() -> bool:
+    """Return whether asyncio must stay as it is here, so that Trio is the guest of its loop.
+
+    That is in threads, beside programs that may use asyncio themselves, and where AnyIO has taken functions of asyncio
+    already that trio-asyncio would replace: as its pytest plugin does.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return True
+    return "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules
 
 
 def check_installed() -> None:

@@ -12,6 +12,8 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
+from trioperator.kopf.loggers import follow_loggers
+
 __all__ = ["Installation", "install"]
 
 _NAME: Final = "kopf"
@@ -24,6 +26,7 @@ class Installation:
         self._finder: _Finder | None = _Finder(modules)
         self._hidden = _take_out()
         sys.meta_path.insert(0, self._finder)
+        self._restore_loggers = follow_loggers()
 
     def uninstall(self) -> None:
         """Let ``import kopf`` mean again what it meant before. Modules that have imported ours keep it."""
@@ -31,6 +34,7 @@ class Installation:
             return
         sys.meta_path.remove(self._finder)
         self._finder = None
+        self._restore_loggers()
         _take_out()
         sys.modules.update(self._hidden)
 

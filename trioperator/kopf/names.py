@@ -121,7 +121,7 @@ def _own_names() -> dict[str, Any]:
     """Return the names of ``kopf`` that differ from those of trioperator."""
     return {
         **{name: getattr(storages, name) for name in storages.__all__ if name != "FINALIZER"},
-        **{name: getattr(running, name) for name in running.__all__},
+        **{name: getattr(running, name) for name in ("operator", "run", "run_tasks", "spawn_tasks")},
         "AiohttpSession": AiohttpSession,
         "OperatorSettings": OperatorSettings,
         "PatchFn": PatchFn,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
 from trioperator import app
-from trioperator.coalescing import Coalescing
-from trioperator.kopf.bridge import is_in_asyncio, load, open_loop
+from trioperator.clock import make_clock
+from trioperator.kopf.bridge import current_loop, is_in_asyncio, leaves_asyncio_alone, load, open_loop
 from trioperator.kopf.settings import OperatorSettings
 from trioperator.shutdown import unwrap_group
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["operator", "run", "run_tasks", "spawn_tasks"]
+__all__ = ["operator", "run", "run_tasks", "run_with_asyncio", "spawn_tasks"]
 
 # Options of Kopf's functions that make no sense here.
 _FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
@@ -34,15 +35,23 @@ async def operator(**options: Any) -> None:
             raise TypeError(f"The option {name}= does not exist here: the operator runs on Trio.")
     if options.get("settings") is None:
         options["settings"] = OperatorSettings()
-    try:
+    with _raising_one():
         await (_run_on_asyncio(options) if is_in_asyncio() else _run_on_trio(options))
+
+
+@contextlib.contextmanager
+def _raising_one() -> Iterator[None]:
+    """Raise what has failed without the exception groups of the loops' nurseries."""
+    try:
+        yield
     except BaseExceptionGroup as group:
         error = unwrap_group(group)
-        raise error from error.__cause__  # without the exception groups of the loops' nurseries
+        raise error from error.__cause__
 
 
 async def _run_on_trio(options: dict[str, Any]) -> None:
-    async with open_loop():
+    is_guest = current_loop.get(None) is not None
+    async with contextlib.nullcontext() if is_guest else open_loop():
         await app.operator(**options)
 
 
@@ -58,12 +67,27 @@ def run(**options: Any) -> None:
 
     *loop* is an asyncio loop to run it in, such as uvloop's: as if it awaited :func:`operator`.
     """
+    app.check_not_loading("run")
     loop = options.pop("loop", None)
     if loop is not None:
         _run_in_loop(loop, options)
         return
+    main = functools.partial(operator, **options)
+    if leaves_asyncio_alone():
+        run_with_asyncio(main)
+        return
     load()
-    trio.run(functools.partial(operator, **options), instruments=[Coalescing()])
+    trio.run(main, clock=make_clock())
+
+
+def run_with_asyncio(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a Trio function in a new loop of asyncio, which handlers use, too. Nothing of asyncio is changed by it."""
+    import asyncio
+
+    from trioperator.kopf.guest import run_as_guest
+
+    with _raising_one():
+        asyncio.run(run_as_guest(main))
 
 
 def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> None:

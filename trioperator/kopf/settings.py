@@ -81,8 +81,9 @@ class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
     _instead: ClassVar[str] = "the end of a daemon is noticed at once."
 
 
+@dataclasses.dataclass(kw_only=True, slots=True)
 class _AdmissionSettings(settings.AdmissionSettings):
-    __slots__ = ()
+    allow_unknown: bool = setting(True, BOOLEAN)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "server" and value is not None:
@@ -163,6 +164,8 @@ class OperatorSettings(settings.OperatorSettings):
     The finalizer, the annotations, the names in Kubernetes Events and ``posting.loggers`` are as in Kopf. Settings of
     Kopf's that have no meaning here are accepted with a warning.
     """
+
+    inherit_patches: ClassVar[bool] = True
 
     process: settings.ProcessSettings = _section("process", _ProcessSettings)
     posting: settings.PostingSettings = _section("posting", _PostingSettings)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from trioperator import testing
 from trioperator.cli import CLIControls
-from trioperator.kopf.bridge import load
 from trioperator.kopf.command import controls_for_kopf, kopf_environment
 from trioperator.kopf.imports import install
+from trioperator.kopf.running import run_with_asyncio
 
 __all__ = ["KopfRunner"]
 
@@ -17,14 +18,14 @@ __all__ = ["KopfRunner"]
 class KopfRunner(testing.KopfRunner):
     """Run Kopf's command in a thread while the block goes on; see ``trioperator.testing.KopfRunner``.
 
-    Its operators may use asyncio. ``import kopf`` means trioperator for as long as the command runs.
+    Its operators may use asyncio, in a loop of their thread: tests may, too. ``import kopf`` means trioperator for as
+    long as the command runs.
     """
 
     def _complete(self, controls: CLIControls) -> CLIControls:
-        return controls_for_kopf(controls)
+        return dataclasses.replace(controls_for_kopf(controls), run=run_with_asyncio)
 
     @contextlib.contextmanager
     def _prepared(self, args: Sequence[str]) -> Iterator[None]:
         with install(), kopf_environment(args):
-            load()
             yield

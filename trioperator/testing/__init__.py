@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .operator_runner import OperatorRunner, open_runner
     from .plans import FaultPlan, FaultRule
     from .records import Call, LogLine, Records, Write
+    from .rights import MissingRights
     from .transport import FaultyTransport
     from .waiting import eventually
 
@@ -28,6 +29,7 @@ __all__ = [
     "FaultyTransport",
     "KopfRunner",
     "LogLine",
+    "MissingRights",
     "OperatorRunner",
     "Records",
     "Write",
@@ -46,6 +48,7 @@ _HOMES = {
     "FaultyTransport": "transport",
     "KopfRunner": "kopf_runner",
     "LogLine": "records",
+    "MissingRights": "rights",
     "OperatorRunner": "operator_runner",
     "Records": "records",
     "Write": "records",

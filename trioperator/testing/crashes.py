@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
+from trioperator.clock import rewound_wall, wall_now
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.records import Write
 
@@ -48,9 +48,10 @@ async def crash_at_every_write(scenario: Scenario, *, ignore: Collection[str] = 
         async def test_crashes(autojump_clock):
             assert await crash_at_every_write(scenario) > 0
 
-    Each time, there is a new cluster. First, the operator does not crash: the objects at the end are what is expected.
-    Then it crashes at each of its writes, once before the server gets it, and once when the server has stored it,
-    before the response arrives. It starts again at once. Events, leases and peerings are no writes.
+    Each time, there is a new cluster, and the wall time begins anew. First, the operator does not crash: the objects
+    at the end are what is expected. Then it crashes at each of its writes, once before the server gets it, and once
+    when the server has stored it, before the response arrives. It starts again at once. Events, leases and peerings are
+    no writes.
 
     Uids, versions, times and *ignore*, which are names of fields at any depth, are not compared. Use virtual time.
 
@@ -60,14 +61,17 @@ async def crash_at_every_write(scenario: Scenario, *, ignore: Collection[str] = 
     clock = trio.lowlevel.current_clock()
     if math.isinf(getattr(clock, "autojump_threshold", math.inf)):
         raise RuntimeError("crash_at_every_write() needs virtual time: request the fixture autojump_clock.")
+    start = wall_now()
     expected = _Play(scenario, ignore)
-    await expected.run()
+    with rewound_wall(start):
+        await expected.run()
     crashes = 0
     for index, write in enumerate(expected.writes):
         for is_sent in (False, True):
             play = _Play(scenario, ignore, crash_at=index, is_sent=is_sent)
             try:
-                await play.run()
+                with rewound_wall(start):
+                    await play.run()
                 _compare(play.state, expected.state)
             except Exception as error:
                 when = "when the server had stored it" if is_sent else "before the server got it"

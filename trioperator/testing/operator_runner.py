@@ -14,17 +14,28 @@ from trioperator.apiserver import Cluster
 from trioperator.app import OperatorOptions, make_plan
 from trioperator.crds.definitions import collect_definitions
 from trioperator.handling.registry import OperatorRegistry
+from trioperator.kube.client import open_client
 from trioperator.kube.connection_info import ConnectionInfo
+from trioperator.kube.discovery import discover
 from trioperator.logs import bound_contextvars
+from trioperator.permissions import Requirements, list_permissions
 from trioperator.plan import Plan
 from trioperator.shutdown import unwrap_group
 from trioperator.supervisor import supervise
 from trioperator.testing.recording import Journal, OnWrite, RecordingInstruments, RecordingTransport, record_logs
 from trioperator.testing.records import Call, LogLine, Records, Write
+from trioperator.testing.rights import LearningTransport, MissingRights, find_missing_rights
 from trioperator.testing.sources import Source, fresh_registry, gather_handlers
-from trioperator.testing.verdict import Expectations, describe_stuck, describe_tasks, find_system_tasks
+from trioperator.testing.verdict import (
+    Expectations,
+    describe_stuck,
+    describe_tasks,
+    find_registrations,
+    find_system_tasks,
+    list_writes,
+)
 from trioperator.testing.waiting import eventually
-from trioperator.testing.webhooks import serve_in_virtual_time
+from trioperator.testing.webhooks import MemoryWebhooks
 
 __all__ = ["OperatorRunner", "open_runner", "open_unchecked_runner"]
 
@@ -71,9 +82,9 @@ async def open_unchecked_runner(cluster: Cluster, *, module: str | None = None) 
 class OperatorRunner:
     """An operator on a test's cluster, which the test starts and stops. The records go on over all of its starts.
 
-    - ``calls``: calls of handlers, as :class:`Call`, except those for webhooks: their results are the responses
+    - ``calls``: calls of handlers, as :class:`Call`
     - ``logs``: what was logged from INFO on, as :class:`LogLine`
-    - ``writes``: requests that change anything except Events, leases and peerings, as :class:`Write`
+    - ``writes``: requests that may change anything except Events, leases and peerings, as :class:`Write`
 
     ``on_write``, if set before a start, is called in place of sending each of these, with the function that sends it.
     """
@@ -84,6 +95,7 @@ class OperatorRunner:
         self._registry = registry
         self._nursery = nursery
         self._journal = Journal()
+        self._webhooks = MemoryWebhooks(cluster)
         self._expectations = Expectations()
         self._start: tuple[tuple[Source, ...], OperatorOptions] = ((), {})
         self._run: _Run | None = None
@@ -102,8 +114,13 @@ class OperatorRunner:
 
     @property
     def writes(self) -> Records[Write]:
-        """The requests that have changed anything, in order; none with a ``connection`` of the test's own."""
+        """The requests that may have changed anything, in order; none with a ``connection`` of the test's own."""
         return self._journal.writes
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the operator has been started."""
+        return self._run is not None
 
     @property
     def is_running(self) -> bool:
@@ -146,7 +163,8 @@ class OperatorRunner:
         plan = self._make_plan(sources, given)
         if "connection" not in given:
             await self._define_kinds(plan.registry)
-        run = self._run = _Run(plan, self._journal, name=given.get("name"), on_write=self.on_write)
+        run = self._run = _Run(plan, self._journal, name=given.get("name"))
+        run.record_writes(self.cluster, self.on_write)
         failures = len(self._journal.failures)
         try:
             await self._nursery.start(run.serve, name="operator")
@@ -180,33 +198,62 @@ class OperatorRunner:
     async def assert_converged(self, seconds: float = 3600) -> None:
         """Wait so many seconds, and raise AssertionError if the operator writes anything, or a handler fails in them.
 
-        They begin after a minute for what is due now. Use virtual time. Events, leases and peerings do not count.
+        They begin after a minute for what is due now. Use virtual time. Events, leases and peerings do not count, and
+        neither do requests that change nothing, such as a server-side apply of what is there.
         """
         await trio.sleep(_SETTLING)
         writes, failures = len(self.writes), len(self._journal.failures)
         await trio.sleep(seconds)
-        written = [*self.writes][writes:]
+        written = self._list_changes(since=writes)
         if written:
             raise AssertionError(
-                _list_writes(f"The operator has not converged. In {seconds:g} seconds it wrote", written)
+                list_writes(f"The operator has not converged. In {seconds:g} seconds it wrote", written)
             )
-        failed = self._journal.failures[failures:]
+        failed = [call for call in self._journal.failures[failures:] if call.failed]
         if failed:
             raise AssertionError(f"The operator has not converged: {failed[0]} has failed: {failed[0].error!r}.")
 
     async def assert_idempotent(self) -> None:
         """Restart the operator in order, and raise AssertionError if that writes anything within a minute.
 
-        Before that, there is a minute for what is due now. Use virtual time. Events, leases and peerings do not count.
+        Before that, there is a minute for what is due now. Use virtual time. Events, leases and peerings do not count,
+        and neither do requests that change nothing. Webhooks that are not persistent may be removed and put back.
         """
         await trio.sleep(_SETTLING)
+        registered = find_registrations(self.cluster)
         await self.stop()
         writes = len(self.writes)
         await self.start()
         await trio.sleep(_SETTLING)
-        written = [*self.writes][writes:]
+        same = registered & find_registrations(self.cluster)
+        kept = {path for path, _ in same}
+        written = [write for write in self._list_changes(since=writes) if write.path not in kept]
         if written:
-            raise AssertionError(_list_writes("The operator is not idempotent. After a restart it wrote", written))
+            raise AssertionError(list_writes("The operator is not idempotent. After a restart it wrote", written))
+
+    async def find_missing_rights(self) -> list[MissingRights]:
+        """Return what handlers have requested, and the role of ``trioperator rbac`` does not allow, by handlers.
+
+        Requests that the operator itself has sent are not looked at, and neither are those of clients that do not use
+        its transport. Raises ConfigError for a handler of a kind that does not exist.
+        """
+        plan = self._get_run().plan
+        info = ConnectionInfo(server="http://cluster")
+        async with open_client(lambda: info, settings=plan.settings, transport=self.cluster.transport()) as client:
+            resources = (await discover(client)).resources
+        requirements = Requirements(scope=plan.scope, scanning=not plan.settings.scanning.disabled)
+        handlers = tuple(plan.registry)
+        permissions = list_permissions(handlers, resources, requirements)
+        return find_missing_rights(self._journal.rights, handlers, permissions)
+
+    async def assert_rights(self) -> None:
+        """Raise AssertionError if handlers have requested what the role of ``trioperator rbac`` does not allow.
+
+        It says which ``rights=`` to declare, for what was requested since the test began.
+        """
+        if missing := await self.find_missing_rights():
+            listed = "\n".join(f"  {each}" for each in missing)
+            raise AssertionError(f"The generated role does not allow what handlers have requested. Declare:\n{listed}")
 
     async def finish(self) -> None:
         """End the test: wait for deletions, cancel the operator, and look for what it leaves behind."""
@@ -235,6 +282,10 @@ class OperatorRunner:
         """What :meth:`check` raises."""
         return [*self._expectations.find_problems(self._journal.failures), *self._problems]
 
+    def _list_changes(self, *, since: int) -> list[Write]:
+        """Return the writes, from the one with this index on, that have changed anything."""
+        return [write for write in [*self.writes][since:] if write.changed]
+
     def _get_run(self) -> _Run:
         if self._run is None:
             raise RuntimeError("The operator has not been started.")
@@ -256,24 +307,32 @@ class OperatorRunner:
             options["registry"] = gather_handlers(sources, self._registry)
         plan = make_plan(**options)
         if "connection" not in given:
-            plan.replace_webhook_server = functools.partial(serve_in_virtual_time, self.cluster)
+            plan.replace_webhook_server = self._webhooks.replace
         return plan
 
 
 class _Run:
     """One start of the operator."""
 
-    def __init__(self, plan: Plan, journal: Journal, *, name: str | None, on_write: OnWrite | None) -> None:
+    def __init__(self, plan: Plan, journal: Journal, *, name: str | None) -> None:
         self.plan = plan
         self.scope = trio.CancelScope()
         self.stop_flag = trio.Event()
         self.ended = trio.Event()
         self._name = name
+        self._journal = journal
         self._instruments: RecordingInstruments | None = None
         plan.instruments = functools.partial(self._make_instruments, journal)
         self.transport: RecordingTransport | None = None
+
+    def record_writes(self, cluster: Cluster, on_write: OnWrite | None) -> None:
+        """Record what is written by the transport of the plan, if it has one."""
+        plan, writes = self.plan, self._journal.writes
         if plan.transport is not None:
-            plan.transport = self.transport = RecordingTransport(plan.transport, journal.writes, on_write=on_write)
+            learning = LearningTransport(plan.transport, self._journal.rights)
+            plan.transport = self.transport = RecordingTransport(
+                learning, writes, revision=lambda: cluster.revision, on_write=on_write
+            )
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the operator until it ends."""
@@ -307,8 +366,3 @@ def _is_manual(clock: trio.abc.Clock) -> bool:
     """Return whether a mock clock moves only when the test moves it."""
     threshold = getattr(clock, "autojump_threshold", None)
     return threshold is not None and math.isinf(threshold) and not getattr(clock, "rate", 0)
-
-
-def _list_writes(text: str, writes: list[Write]) -> str:
-    lines = [f"  {write} {write.body.decode(errors='replace')[:500]}" for write in writes[:10]]
-    return "\n".join([f"{text} {len(writes)} times:", *lines])

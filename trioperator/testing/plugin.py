@@ -12,10 +12,10 @@ Threads of operators pause mock clocks in all tests, with no fixture (see :mod:`
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
     from trioperator.apiserver import Cluster
     from trioperator.testing.operator_runner import OperatorRunner
+    from trioperator.testing.rights import MissingRights
 
 __all__ = ["cluster", "deterministic", "pytest_configure", "pytest_runtest_call"]
 
 _RUNNERS: Final[pytest.StashKey[list[OperatorRunner]]] = pytest.StashKey()
+# By handlers, what is missing, as it was found in one test or the other.
+_RIGHTS: Final[pytest.StashKey[dict[str, MissingRights]]] = pytest.StashKey()
 
 
 class _PlainFinder(MetaPathFinder):
@@ -49,6 +52,23 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     finder = _PlainFinder()
     sys.meta_path.insert(0, finder)
     early_config.add_cleanup(lambda: sys.meta_path.remove(finder))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of the plugin."""
+    text = "show at the end which rights= handlers lack for what they have requested from the fixture `operator` on"
+    parser.getgroup("trioperator").addoption("--operator-rights", action="store_true", help=text)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Show which rights were missing, with --operator-rights."""
+    if config.getoption("--operator-rights"):
+        found = config.stash.get(_RIGHTS, {})
+        terminalreporter.section("rights of handlers")
+        for missing in found.values():
+            terminalreporter.write_line(str(missing))
+        if not found:
+            terminalreporter.write_line("The generated role allows all that handlers have requested.")
 
 
 def pytest_configure() -> None:
@@ -81,6 +101,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     problems = [problem for runner in item.stash.get(_RUNNERS, ()) for problem in runner.problems]
     if problems:
         pytest.fail("\n\n".join(problems), pytrace=False)
+
+
+def _add_rights(config: pytest.Config, missing: Iterable[MissingRights]) -> None:
+    """Add what one test has found to what the others have found."""
+    found = config.stash.setdefault(_RIGHTS, {})
+    for each in missing:
+        found[each.handler.id] = found[each.handler.id].merge(each) if each.handler.id in found else each
 
 
 def _add_problems(item: pytest.Item, error: BaseException) -> None:
@@ -145,3 +172,5 @@ else:
         async with open_unchecked_runner(cluster, module=request.module.__name__) as runner:
             request.node.stash.setdefault(_RUNNERS, []).append(runner)
             yield runner
+            if request.config.getoption("--operator-rights") and runner.has_started:
+                _add_rights(request.config, await runner.find_missing_rights())

@@ -8,6 +8,7 @@ import httpx
 
 from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator.kube.connection_pool import ConnectionPool, Origin
+from trioperator.kube.retry import is_repeatable
 from trioperator.kube.tls_config import build_ssl_context, read_tls_config
 from trioperator.kube.transport import Response, TransportError
 
@@ -27,7 +28,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
         origin = Origin(
             host=server.host, port=server.port, context=context, server_name=info.tls_server_name or server.host
         )
-        self._pool = ConnectionPool(origin, max_connections=max_connections)
+        self._pool = ConnectionPool(origin, max_connections=lambda: max_connections)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return a streaming response. Raises ``httpx.ConnectError`` or ``httpx.ReadError``."""
@@ -43,6 +44,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
                 body=body or None,
                 streaming=bool(request.extensions.get("streaming")),
                 connect_timeout=timeout.get("connect"),
+                repeatable=is_repeatable(request.method, request.headers.get("content-type"), body),
             )
         except TransportError as exc:
             kind = httpx.ReadError if exc.reached else httpx.ConnectError

@@ -9,14 +9,17 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import httpx
+import msgspec
 import trio
 
+from trioperator.handling.admission import AdmissionHandler
 from trioperator.handling.handler import Handler
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
 from trioperator.logs import Logger
 from trioperator.telemetry.instruments import CountingInvoker, Instruments
 from trioperator.testing.records import Call, LogLine, Records, Write
+from trioperator.testing.rights import UsedRight, handler_at_work
 
 __all__ = ["Journal", "OnWrite", "RecordingInstruments", "RecordingTransport", "record_logs"]
 
@@ -33,9 +36,10 @@ class Journal:
 
     def __init__(self) -> None:
         self.calls: Records[Call] = Records()
-        self.failures: list[Call] = []
+        self.failures: list[Call] = []  # and denials, which tests may expect
         self.logs: Records[LogLine] = Records()
         self.writes: Records[Write] = Records()
+        self.rights: dict[UsedRight, None] = {}  # of the requests of handlers, in order
 
 
 class RecordingInstruments(Instruments):
@@ -74,16 +78,19 @@ class _RecordingInvoker(CountingInvoker):
             kwargs=kwargs,
             retry=attempt.retry,
             started=trio.current_time(),
+            is_review=isinstance(handler, AdmissionHandler),
         )
         journal.calls.append(call)
+        token = handler_at_work.set(handler_at_work.get() or handler.id)
         try:
             outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
         finally:
+            handler_at_work.reset(token)
             call.ended = trio.current_time()
             ignored = self._ignored.pop(attempt, None)
         if not outcome.awaits_subhandlers:
             call.result, call.error, call.final = outcome.result, outcome.error or ignored, outcome.final
-            if call.failed:
+            if call.failed or call.denied:
                 journal.failures.append(call)
         return outcome
 
@@ -121,14 +128,21 @@ def record_logs(logs: Records[LogLine]) -> Iterator[None]:
 class RecordingTransport(httpx.AsyncBaseTransport):
     """Transport that records what is written, and can be cut off, so that nothing reaches the server any more.
 
-    *on_write* is called in place of sending each write, with the function that sends it.
+    *on_write* is called in place of sending each write, with the function that sends it. *revision* returns the newest
+    resource version of the cluster.
     """
 
     def __init__(
-        self, inner: httpx.AsyncBaseTransport, writes: Records[Write], *, on_write: OnWrite | None = None
+        self,
+        inner: httpx.AsyncBaseTransport,
+        writes: Records[Write],
+        *,
+        revision: Callable[[], int],
+        on_write: OnWrite | None = None,
     ) -> None:
         self._inner = inner
         self._writes = writes
+        self._revision = revision
         self._on_write = on_write
         self.is_cut = False
 
@@ -140,11 +154,37 @@ class RecordingTransport(httpx.AsyncBaseTransport):
         if request.method in _READS or _ROUTINE.search(request.url.path):
             return await self._inner.handle_async_request(request)
         body = await request.aread()
-        self._writes.append(Write(method=request.method, path=request.url.path, body=body, time=trio.current_time()))
-        if self._on_write is None:
-            return await self._inner.handle_async_request(request)
-        return await self._on_write(lambda: self._inner.handle_async_request(request))
+        write = Write(method=request.method, path=request.url.path, body=body, time=trio.current_time())
+        self._writes.append(write)
+
+        async def send() -> httpx.Response:
+            before = self._revision()
+            response = await self._inner.handle_async_request(request)
+            write.changed = not ("dryRun" in request.url.params or _is_unchanged(response, before))
+            return response
+
+        return await (send() if self._on_write is None else self._on_write(send))
 
     async def aclose(self) -> None:
         """Close the inner transport."""
         await self._inner.aclose()
+
+
+def _is_unchanged(response: httpx.Response, revision: int) -> bool:
+    """Return whether a successful response shows an object that is not newer than the revision."""
+    if not (response.is_success and isinstance(response.stream, httpx.ByteStream)):
+        return False
+    try:
+        found = msgspec.json.decode(b"".join(response.stream), type=_Versioned)
+    except msgspec.DecodeError:
+        return False
+    version = found.metadata.resourceVersion
+    return version.isdigit() and int(version) <= revision
+
+
+class _Metadata(msgspec.Struct):
+    resourceVersion: str = ""  # noqa: N815 -- the name in JSON
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from trioperator.errors import TemporaryError
+from trioperator.errors import AdmissionError, TemporaryError
 
 __all__ = ["Call", "LogLine", "Records", "Write"]
 
@@ -38,7 +38,7 @@ class Call:
 
     ``handler`` is the id of the handler, without the names of functions in which it is declared.
     ``kwargs`` are all arguments that the handler could have declared. Times are those of Trio's clock; ``ended`` is
-    None while the call is in progress.
+    None while the call is in progress. ``is_review`` tells that it is a webhook's.
     """
 
     handler: str
@@ -52,6 +52,7 @@ class Call:
     result: Any = None
     error: BaseException | None = None
     final: bool = False
+    is_review: bool = False
 
     @property
     def reason(self) -> str | None:
@@ -61,8 +62,15 @@ class Call:
 
     @property
     def failed(self) -> bool:
-        """Whether the call has failed; a TemporaryError of the handler's own is no failure."""
-        return self.error is not None and (self.final or not isinstance(self.error, TemporaryError))
+        """Whether the call has failed; a TemporaryError of the handler's own is no failure, and neither is a denial."""
+        if self.error is None or self.denied:
+            return False
+        return self.final or not isinstance(self.error, TemporaryError)
+
+    @property
+    def denied(self) -> bool:
+        """Whether the handler of a webhook has denied the write by an AdmissionError."""
+        return self.is_review and isinstance(self.error, AdmissionError)
 
     def __str__(self) -> str:
         where = "" if self.name is None else f" for {self.kind} {self.namespace or ''}{'/' * bool(self.namespace)}"
@@ -92,14 +100,18 @@ class LogLine:
         return self.message
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False, frozen=True)
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Write:
-    """One request of the operator that changes something: not those for Events, leases and peerings."""
+    """One request of the operator that may change something: not those for Events, leases and peerings.
+
+    ``changed`` is False if the server has responded that the object was like that before: it has kept its version.
+    """
 
     method: str
     path: str
     body: bytes
     time: float
+    changed: bool = True
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

@@ -136,13 +136,32 @@ def _of_module(name: str, registry: OperatorRegistry) -> Iterator[Handler]:
 
 
 def _of_import(key: str, load: Callable[[], object]) -> OperatorRegistry:
-    """Return the handlers that are declared while something is imported, which happens once."""
+    """Return the handlers that are declared while something is imported, which happens once.
+
+    It finds the kinds that were declared before, as modules that it imports may have been imported then.
+    """
     if key not in _imported:
-        before, own = get_default_registry(), OperatorRegistry()
-        set_default_registry(own)
+        before, found, own = get_default_registry(), OperatorRegistry(), OperatorRegistry()
+        known = tuple(_known_kinds(before))
+        for cls in known:
+            found.add_kind(cls)
+        set_default_registry(found)
         try:
             load()
         finally:
             set_default_registry(before)
+        for handler in found:
+            own.append(handler)
+        for cls in found.kinds():
+            if cls not in known:
+                own.add_kind(cls)
         _imported[key] = own
     return _imported[key]
+
+
+def _known_kinds(registry: OperatorRegistry) -> Iterator[type]:
+    """Yield the classes that were declared so far, in the test and before it."""
+    if isinstance(registry, _TestRegistry):
+        yield from registry.imported.kinds()
+    for each in (*_imported.values(), registry):
+        yield from each.kinds()

@@ -126,6 +126,7 @@ class _FaultyStream(httpx.AsyncByteStream):
         self._lines: list[bytes] = []
         self._rest = b""
         self._sent = 0
+        self._due: float | None = None
         self._has_ended = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -151,17 +152,28 @@ class _FaultyStream(httpx.AsyncByteStream):
                     self._has_ended = True
                     line = await self._next_line()
                     return line[: len(line) // 2]
-        line = await self._next_line()
         if fault.kind == "lag":
-            await _sleep(fault.after)
+            await self._lag()
+        line = await self._next_line()
         self._sent += 1
         return line * 2 if fault.kind == "duplicate" else line
 
+    async def _lag(self) -> None:
+        """Wait until the next line arrives. It is under way even when a reader gives up waiting, and is not lost."""
+        if self._due is None:
+            await self._fill()
+            self._due = trio.current_time() + self._fault.after
+        await trio.sleep_until(self._due)
+        self._due = None
+
     async def _next_line(self) -> bytes:
+        await self._fill()
+        return self._lines.pop(0)
+
+    async def _fill(self) -> None:
         while not self._lines:
             *lines, self._rest = (self._rest + await self._chunks.__anext__()).split(b"\n")
             self._lines.extend(line + b"\n" for line in lines)
-        return self._lines.pop(0)
 
     async def aclose(self) -> None:
         """Close the inner stream."""

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Iterator
+from typing import Final
 
+import msgspec
 import trio
 
 from trioperator.apiserver import Cluster
 from trioperator.handling.guard import trim
-from trioperator.testing.records import Call
+from trioperator.testing.records import Call, Write
 
-__all__ = ["Expectations", "describe_stuck", "describe_tasks", "find_system_tasks"]
+__all__ = [
+    "Expectations",
+    "describe_stuck",
+    "describe_tasks",
+    "find_registrations",
+    "find_system_tasks",
+    "list_writes",
+]
+
+# Kinds by which the API server finds webhooks, and their resources.
+_REGISTRATIONS: Final = {
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+}
 
 
 class Expectations:
@@ -30,7 +46,9 @@ class Expectations:
         """Yield which failures were not expected, with their tracebacks, and which expected ones are missing."""
         reported: set[str] = set()
         for call in failures:
-            if self._any or any(_fits(call, expected) for expected in self._expected) or str(call) in reported:
+            if call.denied or self._any or any(_fits(call, expected) for expected in self._expected):
+                continue
+            if str(call) in reported:
                 continue
             reported.add(str(call))
             assert call.error is not None
@@ -72,3 +90,21 @@ def describe_stuck(cluster: Cluster, finalizer: str) -> list[str]:
     if not stuck:
         return []
     return [f"These are being deleted, but still have the operator's finalizer {finalizer}: {', '.join(stuck)}."]
+
+
+def find_registrations(cluster: Cluster) -> set[tuple[str, bytes]]:
+    """Return the paths and contents of the objects by which the API server finds webhooks."""
+    found = set()
+    for obj in cluster.objects():
+        resource = _REGISTRATIONS.get(obj["kind"])
+        if resource is not None:
+            content = {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
+            path = f"/apis/{obj['apiVersion']}/{resource}/{obj['metadata']['name']}"
+            found.add((path, msgspec.json.encode(content, order="deterministic")))
+    return found
+
+
+def list_writes(text: str, writes: list[Write]) -> str:
+    """Return the text of an error, with the first of these writes."""
+    lines = [f"  {write} {write.body.decode(errors='replace')[:500]}" for write in writes[:10]]
+    return "\n".join([f"{text} {len(writes)} times:", *lines])

@@ -15,19 +15,27 @@ from trioperator.web.admission_app import AdmissionApp
 from trioperator.web.admission_server import WebhookServer
 from trioperator.web.http1 import Request
 
-__all__ = ["MemoryWebhookServer", "serve_in_virtual_time"]
+__all__ = ["MemoryWebhookServer", "MemoryWebhooks"]
 
 
-def serve_in_virtual_time(cluster: Cluster, server: Any) -> Any:
-    """Return the webhook server for an operator on the cluster: one in memory in place of a WebhookServer.
+class MemoryWebhooks:
+    """The webhooks of one operator on a cluster, at the same address in all of its starts."""
 
-    Others are returned as they are, and so are all while time is real.
-    """
-    if not (isinstance(server, WebhookServer) and isinstance(trio.lowlevel.current_clock(), MockClock)):
-        return server
-    host = f"operator{len(cluster.webhooks)}.webhooks.test"
-    made = cluster.webhooks[host] = MemoryWebhookServer(host)
-    return made
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._server: MemoryWebhookServer | None = None
+
+    def replace(self, server: Any) -> Any:
+        """Return the webhook server for a start of the operator: one in memory in place of a WebhookServer.
+
+        Others are returned as they are, and so are all while time is real.
+        """
+        if not (isinstance(server, WebhookServer) and isinstance(trio.lowlevel.current_clock(), MockClock)):
+            return server
+        if self._server is None:
+            host = f"operator{len(self._cluster.webhooks)}.webhooks.test"
+            self._server = self._cluster.webhooks[host] = MemoryWebhookServer(host)
+        return self._server
 
 
 class MemoryWebhookServer(httpx.AsyncBaseTransport):
@@ -39,12 +47,13 @@ class MemoryWebhookServer(httpx.AsyncBaseTransport):
 
     async def __call__(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
         """Serve reviews by *fn* until cancelled; yield the address."""
-        self._app = AdmissionApp(fn, "")
+        app = self._app = AdmissionApp(fn, "")
         try:
             yield {"url": f"https://{self._host}"}
             await trio.sleep_forever()
         finally:
-            self._app = None
+            if self._app is app:
+                self._app = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a review to the operator. Raises ConnectError while it does not run."""

@@ -1,0 +1,47 @@
+"""Kopf's loggers as parents of ours: operators set the levels, filters and handlers of ``kopf.objects`` by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from trioperator.handling.handler import Activity
+
+__all__ = ["follow_loggers"]
+
+# Names below "kopf" and "trioperator" of what is logged in the same words.
+_SHARED: Final = ("", ".objects", ".activities", *(f".activities.{activity}" for activity in Activity))
+
+
+def follow_loggers() -> Callable[[], None]:
+    """Let our loggers inherit levels and handlers from Kopf's, and pass their filters. Returns what undoes it."""
+    undo = [_follow(logging.getLogger(f"trioperator{name}"), logging.getLogger(f"kopf{name}")) for name in _SHARED]
+
+    def undo_all() -> None:
+        for each in undo:
+            each()
+
+    return undo_all
+
+
+def _follow(logger: logging.Logger, leader: logging.Logger) -> Callable[[], None]:
+    before = logger.parent
+    if before is leader:
+        return lambda: None
+
+    def pass_filters(record: logging.LogRecord) -> bool:
+        return not leader.disabled and bool(leader.filter(record))
+
+    def undo() -> None:
+        _set_parent(logger, before)
+        logger.removeFilter(pass_filters)
+
+    _set_parent(logger, leader)
+    logger.addFilter(pass_filters)
+    return undo
+
+
+def _set_parent(logger: logging.Logger, parent: logging.Logger | None) -> None:
+    logger.parent = parent
+    logger.setLevel(logger.level)  # forgets what is enabled, which is cached
