@@ -1,0 +1,184 @@
+"""What goes wrong around the operators of any life: each function is a deed, which plans name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from tests.lives.world import definition, make_fault
+from trioperator import clock
+from trioperator.apiserver import Cluster
+from trioperator.clock import wall_now
+from trioperator.errors import ApiError
+
+if TYPE_CHECKING:
+    from tests.lives.life import Life
+
+# -- operators ----------------------------------------------------------------------------------------------------
+
+
+async def stop(life: Life, name: str) -> None:
+    """Stop an operator in order."""
+    await life.operators[name].stop()
+
+
+async def crash(life: Life, name: str) -> None:
+    """Kill an operator."""
+    await life.operators[name].crash()
+
+
+async def start(life: Life, name: str, variant: str | None = None) -> None:
+    """Start an operator that has ended, with other handlers if another variant is given."""
+    await life.operators[name].start(variant)
+
+
+async def retire(life: Life, name: str) -> None:
+    """Stop an operator in order, for good."""
+    life.operators[name].is_retired = True
+    await life.operators[name].stop()
+
+
+# -- the network --------------------------------------------------------------------------------------------------
+
+
+async def fault(
+    life: Life, name: str, kind: str, number: float, seconds: float, times: int | None, selection: dict[str, Any]
+) -> None:
+    """Let requests of an operator (or of the client) fail for some seconds."""
+    now = trio.current_time()
+    until = min(life.end, now + seconds)
+    life.faults[name].add(make_fault(kind, number), since=now, until=until, times=times, **selection)
+
+
+async def slow(life: Life, resource: str, seconds: float, duration: float) -> None:
+    """Let responses about a resource (or all) be slow for a while."""
+    now = trio.current_time()
+    life.slow.append((now, now + duration, resource, seconds))
+
+
+async def freeze(life: Life, seconds: float) -> None:
+    """Suspend the process, and let another one take the lease meanwhile."""
+    trio.lowlevel.current_clock().jump(seconds)  # type: ignore[attr-defined]
+    if seconds > life.plan.options["lease"][0] and life.plan.together == "leader":
+        await _set_holder(life, "rival", 3600)
+
+
+# -- coordination -------------------------------------------------------------------------------------------------
+
+
+async def steal(life: Life, seconds: float) -> None:
+    """Take the lease against all rules for a while."""
+    if await life.cluster.find("leases", "trioperator", namespace="default") is None:
+        return
+    await _set_holder(life, "thief", 3600)
+    life.nursery.start_soon(_give_back, life, seconds)
+
+
+async def _give_back(life: Life, seconds: float) -> None:
+    await trio.sleep(seconds)
+    await release(life)
+
+
+async def release(life: Life) -> None:
+    """Let nobody else hold the lease."""
+    if life.leases.holder in {"thief", "rival"}:
+        await _set_holder(life, "", 1)
+
+
+async def _set_holder(life: Life, holder: str, seconds: int) -> None:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
+    await life.cluster.patch("leases", "trioperator", {"spec": spec}, "default")
+    await life.leases.look()
+
+
+async def boss(life: Life, seconds: float) -> None:
+    """Let somebody with a higher priority appear among the peers for a while."""
+    record = {"priority": 1000, "lifetime": int(seconds), "lastseen": wall_now().isoformat()}
+    await life.cluster.patch("clusterkopfpeerings", "default", {"status": {"boss": record}})
+    life.journal.changes += [trio.current_time(), trio.current_time() + seconds]
+    await life.peers.look()
+
+
+# -- the cluster --------------------------------------------------------------------------------------------------
+
+
+async def set_clock(life: Life, seconds: float) -> None:
+    """Set the wall clock forward or back."""
+    epoch = clock._epoch.get()
+    assert epoch is not None
+    clock._epoch.set(epoch + seconds)
+
+
+async def add_version(life: Life, kind: str, versions: int) -> None:
+    """Let a kind have more versions."""
+    await life.cluster.apply(definition(kind, versions=versions))
+
+
+async def forbid(life: Life, namespace: str, seconds: float) -> None:
+    """Take the rights to read in a namespace away for a while, or for good if that lasts longer than the trouble."""
+    now = trio.current_time()
+    if now + seconds > life.end:
+        life.forbidden.add(namespace)
+    for plan in life.faults.values():
+        plan.add(make_fault("status", 403), since=now, until=now + seconds, verb=["list", "watch"], namespace=namespace)
+
+
+async def delete_namespace(life: Life, namespace: str) -> None:
+    """Delete a namespace with all that is in it."""
+    life.journal.gone.add(f"note-{namespace}")
+    await life.cluster.delete("namespaces", namespace)
+
+
+async def compact(life: Life) -> None:
+    """Forget the history: watches and pages begin anew."""
+    life.cluster.compact()
+
+
+class Backup:
+    """What a cluster can be restored from: it passes for a data file."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        tables = cluster._state.store.tables
+        self.objects = {
+            (*name, key): stored.raw for name, table in tables.items() for key, stored in table.objects.items()
+        }
+        self.facts: dict[str, str] = {}
+        self.revision = cluster.revision
+
+    def observe(self, table: Any, change: Any) -> None:
+        """Ignore a change."""
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Keep a fact."""
+        self.facts[name] = value
+
+    async def flush(self) -> None:
+        """Do nothing."""
+        await trio.lowlevel.checkpoint()
+
+
+async def back_up(life: Life) -> None:
+    """Make a backup of the cluster."""
+    life.saved = Backup(life.cluster)
+
+
+async def restore(life: Life) -> None:
+    """Restore the cluster from the backup: it is as it was, and so are its versions."""
+    if life.saved is not None:
+        life.cluster = Cluster(clock=wall_now, seed=life.plan.seed, data=life.saved)
+        cut, life.cut = life.cut, trio.Event()
+        cut.set()
+        for part in life.parts:
+            await part.forget()
+
+
+async def touch(life: Life, times: int) -> None:
+    """Let the versions of the cluster grow by changes that concern nobody."""
+    for number in range(times):
+        try:
+            await life.cluster.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"n": f"{number}"}}}
+            )
+        except ApiError:
+            return

@@ -1,0 +1,132 @@
+"""The drawing of plans: what a seed stands for."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any, NamedTuple
+
+from tests.lives.parts import PARTS
+from tests.lives.plans import TROUBLE, PartPlan, Plan, Step
+from tests.lives.troubles import Troubles, draw_ambushes
+
+__all__ = ["draw"]
+
+
+class _Way(NamedTuple):
+    """A way in which operators live together, with the parts that they have and the troubles that they get into."""
+
+    weight: int
+    together: str
+    parts: list[str]
+    troubles: list[str]
+
+
+_WAYS = [
+    _Way(
+        12,
+        "alone",
+        ["changes", "changes", "background", "children", "children", "children", "waiting", "scripts", "places"],
+        ["writes", "reads", "watches", "restart", "thieves", "clock", "versions", "restore", "upgrades", "rights"],
+    ),
+    _Way(
+        4,
+        "leader",
+        ["changes", "changes", "background"],
+        ["lease", "lease", "slow leases", "slow leases", "late start", "watches", "restart", "retire", "retire"],
+    ),
+    _Way(3, "leader", ["tasks"], ["lease", "freeze", "slow", "restart"]),
+    _Way(1, "shards", ["changes", "background"], ["slow leases", "late start", "watches", "restart", "retire"]),
+    _Way(3, "peering", ["changes", "background", "background"], ["pauses", "slow peering", "late start", "restart"]),
+    _Way(1, "apart", ["children"], ["restart", "watches"]),
+]
+# The duration of leases, the deadline of renewals, and the period of retries.
+_LEASES = [(15, 10, 2), (15, 10, 2), (3, 2, 0.5), (2.5, 2.4, 0.3), (2.5, 2.4, 0.3)]
+_MOST_EDITS = 40
+
+
+def draw(seed: int) -> Plan:
+    """Return the plan of a life."""
+    rng = random.Random(f"life {seed}")
+    way = rng.choices(_WAYS, [way.weight for way in _WAYS])[0]
+    chosen = rng.sample(way.troubles, min(len(way.troubles), rng.choice([0, 1, 1, 2, 2, 3])))
+    names = list(dict.fromkeys(rng.choice(way.parts) for _ in range(rng.choice([1, 1, 2]))))
+    names, troubles = _fit(rng, names, frozenset(chosen))
+    parts = tuple(PartPlan(name=name, options=PARTS[name].draw(rng, troubles)) for name in names)
+    operators = _draw_operators(rng, way, troubles)
+    trouble = Troubles(rng, operators, names)
+    for kind in sorted(troubles):
+        for _ in range(1 if kind == "restore" else rng.choice([1, 2, 3])):
+            trouble.draw(kind)
+    return Plan(
+        seed=seed,
+        together=way.together,
+        replicas=len(operators),
+        parts=parts,
+        troubles=troubles,
+        options=_draw_options(rng, way, names, troubles),
+        steps=(*_draw_edits(rng, parts), *trouble.steps),
+        ambushes=tuple(draw_ambushes(rng, troubles, names)),
+    )
+
+
+def _fit(rng: random.Random, names: list[str], troubles: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """Return parts and troubles that go together."""
+    if troubles & {"lease", "pauses"} and rng.random() < 0.5:
+        troubles |= {"late start"}
+    if "tasks" in names:
+        troubles = (troubles | {"slow"}) - {"late start"}
+        names = ["tasks", *rng.choice([[], [], ["changes"]])]
+    if "upgrades" in troubles and rng.random() < 0.7:
+        names = ["changes"]
+    if "places" in names or "rights" in troubles:
+        names = ["places"]
+    if "scripts" in names:
+        troubles -= {"restore", "clock"}
+    return names, troubles
+
+
+def _draw_operators(rng: random.Random, way: _Way, troubles: frozenset[str]) -> list[str]:
+    numbers = {"alone": [1], "apart": [2], "shards": [2, 3]}.get(way.together, [1, 2])
+    number = rng.choice(numbers)
+    if troubles & {"retire", "slow leases"}:
+        number = max(2, number)
+    return [chr(ord("a") + index) for index in range(number)]
+
+
+def _draw_options(rng: random.Random, way: _Way, names: list[str], troubles: frozenset[str]) -> dict[str, Any]:
+    starts = [0, 3, 6] if way.together == "shards" else [0, rng.choice([0, 0.3, 1, 3, 10]), rng.choice([0, 1, 10])]
+    options: dict[str, Any] = {
+        "network": "connections" if "tasks" in names else "memory",
+        "client_network": rng.choice(["memory", "connections"]),
+        "starts": starts,
+        "thread_flag": rng.random() < 0.15,
+        "request_timeout": rng.choice([30, 300]),
+        "client_timeout": 30 if troubles & {"restore", "retire", "watches"} else rng.choice([None, 30]),
+        "write_delay": rng.choice([0.1, 0.1, 1]),
+        "lease": rng.choice(_LEASES),
+        "priorities": {"a": 0, "b": rng.choice([-1, 100, 666])},
+    }
+    if names == ["places"]:
+        options["namespaces"] = ["team-a", "team-b"]
+    if "upgrades" in troubles:
+        options["variants"] = [rng.choice(["full", "full", "plain", "event", "reconcile"])]
+    return options
+
+
+def _draw_edits(rng: random.Random, parts: tuple[PartPlan, ...]) -> list[Step]:
+    """Return what those do who change objects."""
+    numbers = itertools.count(1)
+    steps: list[Step] = []
+    for plan in parts:
+        part = PARTS[plan.name]
+        if not plan.options["early"]:
+            creation = f"{part.plural}.create"
+            steps += [
+                Step(at=round(rng.uniform(0, 8), 2), deed=creation, args=(name,)) for name in plan.options["objects"]
+            ]
+        at = 0.0
+        while (at := at + rng.choice([0, 0.01, 0.1, 1, 3, 10])) < TROUBLE and len(steps) < _MOST_EDITS:
+            deed, args = part.draw_deed(rng, plan.options, next(numbers))
+            steps.append(Step(at=round(at, 2), deed=deed, args=args))
+    return steps

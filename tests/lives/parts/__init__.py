@@ -1,0 +1,18 @@
+"""The parts of operators: each has a kind, its handlers, those who change its objects, and what must hold."""
+
+from __future__ import annotations
+
+from tests.lives.parts.background import Background
+from tests.lives.parts.base import Deeds, Part
+from tests.lives.parts.changes import Changes
+from tests.lives.parts.children import Children
+from tests.lives.parts.places import Places
+from tests.lives.parts.scripts import Scripts
+from tests.lives.parts.tasks import Tasks
+from tests.lives.parts.waiting import Waiting
+
+__all__ = ["PARTS", "Deeds", "Part"]
+
+PARTS: dict[str, type[Part]] = {
+    part.__name__.lower(): part for part in (Background, Changes, Children, Places, Scripts, Tasks, Waiting)
+}

@@ -1,0 +1,120 @@
+"""Objects with daemons that end by themselves and such that do not, and with timers, by intervals and by the clock."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+import trioperator
+from tests.lives.parts.base import Part
+from trioperator.clock import wall_now
+
+if TYPE_CHECKING:
+    from tests.lives.operators import Operator
+
+__all__ = ["Background"]
+
+# Seconds between the calls by the clock, and how late they may be.
+_PERIOD, _LATE = 600.0, 70.0
+
+
+class Background(Part):
+    """Gizmos."""
+
+    kind, plural = "Gizmo", "gizmos"
+    first = "g0"
+
+    def __init__(self, life: Any, options: dict[str, Any]) -> None:
+        super().__init__(life, options)
+        self.ticks: dict[str, list[tuple[float, int]]] = {}
+        self.passed: list[float] = []
+
+    @classmethod
+    def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
+        return {
+            "objects": {f"g{number}": {"serial": "0"} for number in range(rng.choice([1, 2]))},
+            "early": rng.random() < 0.7,
+            "interval": rng.choice([0.2, 1]) if troubles & {"lease", "slow leases"} else rng.choice([3, 5]),
+            "cron": "clock" in troubles or rng.random() < 0.2,
+        }
+
+    @classmethod
+    def draw_deed(cls, rng: random.Random, options: dict[str, Any], number: int) -> tuple[str, tuple[Any, ...]]:
+        name = rng.choice(sorted(options["objects"]))
+        deed = rng.choice(["edit", "create", "create", "delete"])
+        return f"gizmos.{deed}", (name, {"serial": str(number)}) if deed == "edit" else (name,)
+
+    def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
+        who = operator.name
+
+        @trioperator.daemon("gizmos", id="once", registry=registry)
+        async def once(meta: Any, stopped: Any, **_: Any) -> None:
+            with self.life.call(who, "once", meta) as call:
+                await trio.sleep(self.life.random.choice([0, 0.1, 2]))
+                call.seen = bool(stopped)  # whether it was to end anyway
+
+        @trioperator.daemon("gizmos", id="endless", registry=registry, cancellation_timeout=2)
+        async def endless(meta: Any, stopped: Any, **_: Any) -> None:
+            with self.life.call(who, "endless", meta):
+                await stopped.wait()
+
+        @trioperator.timer("gizmos", id="tick", registry=registry, interval=self.options["interval"])
+        async def tick(meta: Any, status: Any, patch: Any, retry: int, **_: Any) -> None:
+            with self.life.call(who, "tick", meta):
+                ticks = self.ticks.setdefault(meta["uid"], [])
+                history = status.get("history", [])
+                history.append(len(ticks))
+                del history[:-3]
+                patch.status["history"] = history
+                ticks.append((trio.current_time(), len(ticks)))
+
+        if self.options["cron"]:
+
+            @trioperator.timer("gizmos", id="cron", registry=registry, cron="*/10 * * * *")
+            async def cron(meta: Any, **_: Any) -> None:
+                with self.life.call(who, "cron", meta):
+                    await trio.lowlevel.checkpoint()
+
+    async def accompany(self) -> None:
+        """Note when the wall clock passes a time at which timers are due."""
+        before = latest = wall_now().timestamp()
+        while self.options["cron"]:
+            await trio.sleep(5)
+            now = wall_now().timestamp()
+            if 4 < now - before < 6 and now // _PERIOD > latest // _PERIOD:
+                self.passed.append(trio.current_time())
+            before, latest = now, max(now, latest)
+
+    async def check(self) -> None:
+        now, journal = trio.current_time(), self.life.journal
+        for call in journal.calls:
+            same = (call.operator, call.run, call.uid)
+            if call.handler == "once" and call.succeeded and not call.seen:
+                done = [
+                    c
+                    for c in journal.of("once", call.name)
+                    if c.succeeded and not c.seen and (c.operator, c.run, c.uid) == same
+                ]
+                if len(done) > 1 and not self.life.has("restore"):
+                    self.find("daemon again", f"the daemon of {call.name} has ended, and is called again")
+        for each in await self.objects():
+            meta = each["metadata"]
+            running = [call for call in journal.running if call.handler == "endless" and call.uid == meta["uid"]]
+            if len(running) != 1:
+                self.find("daemons", f"{len(running)} daemons of {meta['name']} are running")
+            ticks = self.ticks.get(meta["uid"], [])
+            if not ticks or now - ticks[-1][0] > 60:
+                self.find("no ticks", f"the timer of {meta['name']} is not called")
+            old = [number for time, number in ticks if now - time > 1]
+            stored = ((each.get("status") or {}).get("history") or [-1])[-1]
+            if old and stored < old[-1]:
+                self.find(
+                    "lost write", f"the history of {meta['name']} ends with {stored}, and the timer set {old[-1]}"
+                )
+            for passed in self.passed:
+                calls = [call for call in journal.of("cron", meta["name"]) if -10 < call.started - passed < _LATE]
+                created = min((call.started for call in journal.of("endless", meta["name"])), default=now)
+                if not calls and passed + _LATE < now and created < passed and not self.life.has("restart"):
+                    self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")

@@ -1,0 +1,131 @@
+"""Objects whose changes are handled: statuses that are written in place, patches in between, deletions."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+import trioperator
+from tests.lives.parts.base import Part
+
+if TYPE_CHECKING:
+    from tests.lives.operators import Operator
+
+__all__ = ["Changes"]
+
+on = trioperator.on
+
+
+class Changes(Part):
+    """Widgets."""
+
+    kind, plural = "Widget", "widgets"
+    first = "w0"
+
+    def __init__(self, life: Any, options: dict[str, Any]) -> None:
+        super().__init__(life, options)
+        self.degraded: dict[str, float] = {}
+
+    @classmethod
+    def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
+        return {
+            "objects": {f"w{number}": {"serial": "0"} for number in range(rng.choice([1, 2, 4]))},
+            "early": rng.random() < 0.5,
+            "deleting": rng.random() < 0.5,
+            "storing": rng.random() < 0.5,
+            "on_change": rng.choice(["finish", "cancel"]),
+        }
+
+    @classmethod
+    def draw_deed(cls, rng: random.Random, options: dict[str, Any], number: int) -> tuple[str, tuple[Any, ...]]:
+        name = rng.choice(sorted(options["objects"]))
+        deed = rng.choice(["edit", "edit", "edit", "create", "degrade", "delete"])
+        return f"widgets.{deed}", (name, {"serial": str(number)}) if deed == "edit" else (name,)
+
+    async def degrade(self, name: str) -> None:
+        """Let another component write the status."""
+        await self.life.cluster.patch("widgets", name, {"status": {"phase": "Degraded"}}, subresource="status")
+        self.degraded[name] = trio.current_time()
+
+    def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
+        variant = operator.variant or ("full" if self.options["deleting"] else "plain")
+        if variant == "event":
+            on.event("widgets", id="event", registry=registry)(_ignore)
+        elif variant == "reconcile":
+            on.reconcile("widgets", id="reconcile", registry=registry)(_have_no_children)
+        else:
+            self._declare_changes(registry, operator.name)
+        if variant == "full":
+            self._declare_deletion(registry, operator.name)
+
+    def _declare_changes(self, registry: trioperator.OperatorRegistry, who: str) -> None:
+        group = "changes of widgets"
+
+        @on.create("widgets", id="made", registry=registry, backoff=3)
+        async def made(meta: Any, retry: int, **_: Any) -> None:
+            with self.life.call(who, "made", meta, group=group):
+                await self.work(retry)
+
+        @on.create("widgets", id="change", registry=registry, backoff=3, on_change=self.options["on_change"])
+        @on.update("widgets", id="change", registry=registry, backoff=3, on_change=self.options["on_change"])
+        async def change(spec: Any, meta: Any, status: Any, patch: Any, retry: int, **_: Any) -> None:
+            with self.life.call(who, "change", meta, group=group, seen=spec["serial"]):
+                await self.work(retry)
+                if self.options["storing"]:
+                    patch.status["phase"] = "Working"
+                    await patch.store()
+                    await self.work(retry)
+                conditions = status.get("conditions", [])
+                conditions.append({"type": "Seen", "serial": spec["serial"]})
+                del conditions[:-3]
+                patch.status["conditions"] = conditions
+                patch.status["phase"] = "Ready"
+
+    def _declare_deletion(self, registry: trioperator.OperatorRegistry, who: str) -> None:
+        @on.delete("widgets", id="remove", registry=registry, backoff=3)
+        async def remove(meta: Any, retry: int, **_: Any) -> None:
+            with self.life.call(who, "remove", meta, group="changes of widgets"):
+                await self.work(retry)
+
+    async def settle(self) -> None:
+        """Change all objects once more, as a restored cluster may have lost what handlers have seen."""
+        if self.life.has("restore"):
+            for each in await self.objects():
+                await self.edit(each["metadata"]["name"], {"serial": "after all"})
+
+    async def check(self) -> None:
+        if {operator.variant for operator in self.life.operators.values()} & {"event", "reconcile"}:
+            return
+        for each in await self.objects():
+            self._check_object(each["metadata"]["name"], each["spec"]["serial"], each.get("status") or {})
+        if self.life.plan.together != "peering" and not self.life.has(
+            "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses"
+        ):
+            made = [call.uid for call in self.life.journal.calls if call.handler == "made" and call.succeeded]
+            for call in self.life.journal.calls:
+                if call.handler == "made" and made.count(call.uid) > 1:
+                    self.find("handled twice", f"the creation of {call.name} is handled {made.count(call.uid)} times")
+
+    def _check_object(self, name: str, serial: str, status: dict[str, Any]) -> None:
+        calls = [call for call in self.life.journal.of("change", name) if call.succeeded]
+        if not calls or calls[-1].seen != serial:
+            seen = calls[-1].seen if calls else "nothing"
+            self.find("not handled", f"widget {name} has the serial {serial}, and the handler has last seen {seen}")
+            return
+        last = (status.get("conditions") or [{}])[-1].get("serial")
+        if last != serial:
+            self.find("lost write", f"the condition of {name} is for {last}, and the handler has set it for {serial}")
+        if status.get("phase") != "Ready" and self.degraded.get(name, 0) < (calls[-1].ended or 0):
+            self.find(
+                "lost write", f"the phase of {name} is {status.get('phase')}, and the handler has set Ready later"
+            )
+
+
+async def _ignore(**_: Any) -> None:
+    pass
+
+
+async def _have_no_children(**_: Any) -> list[Any]:
+    return []

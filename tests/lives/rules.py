@@ -1,0 +1,104 @@
+"""Who may act: as the Lease and the peering object in the cluster say, whatever operators believe."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from tests.lives.journal import Call
+from trioperator.clock import wall_now
+
+if TYPE_CHECKING:
+    from tests.lives.life import Life
+
+__all__ = ["Leases", "Peers"]
+
+# Seconds in which an operator has noticed a peer that outranks it.
+_NOTICE = 8.0
+
+
+class Leases:
+    """The holder of the leader's Lease."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self.holder: str | None = None
+        self.since = 0.0
+
+    async def look(self) -> None:
+        """See who holds the Lease."""
+        if self._life.plan.together != "leader":
+            return
+        lease = await self._life.cluster.find("leases", "trioperator", namespace="default")
+        holder = None if lease is None else lease["spec"].get("holderIdentity")
+        if holder != self.holder:
+            self.holder, self.since = holder, trio.current_time()
+
+    def check(self, operator: str, what: str, kind: str) -> None:
+        """Make sure that an operator that does something holds the Lease, or cannot know yet that it was stolen."""
+        if self.holder in {None, "", operator} or self._life.plan.together != "leader":
+            return
+        now = _now()
+        patience = self._life.plan.options["lease"][1] + 1 if self.holder == "thief" else 0.0
+        if now - self.since > patience:
+            self._life.journal.find(kind, f"{operator}: {what}, and {self.holder} has the lease since {self.since:.3f}")
+
+
+class Peers:
+    """The records of the peering object."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self.records: dict[str, dict[str, Any]] = {}
+        self.since: dict[str, float] = {}
+        self._latest: list[Call] = []
+
+    async def look(self) -> None:
+        """See who is alive."""
+        if self._life.plan.together != "peering":
+            return
+        found = await self._life.cluster.find("clusterkopfpeerings", "default")
+        records = {} if found is None else found.get("status") or {}
+        for identity in records:
+            if not self._is_alive(identity):
+                self.since[identity] = trio.current_time()
+        self.records = records
+
+    def check(self, call: Call) -> None:
+        """Make sure that nobody outranks the operator, and that it does not take turns with another one."""
+        if self._life.plan.together != "peering":
+            return
+        priority = self._life.operators[call.operator].priority
+        now = _now()
+        for identity, record in self.records.items():
+            if identity == call.operator or record is None or now - self.since[identity] < _NOTICE:
+                continue
+            if self._is_alive(identity) and record["priority"] >= priority:
+                text = f"{call.handler} of {call.name} is called by {call.operator}, which {identity} outranks"
+                self._life.journal.find("acts while paused", text)
+        self._check_turns(call)
+
+    def _is_alive(self, identity: str) -> bool:
+        """Return whether the record of an operator has not expired, and will not within a second."""
+        record = self.records.get(identity)
+        if record is None:
+            return False
+        seen = datetime.datetime.fromisoformat(record["lastseen"])
+        seen = seen if seen.tzinfo else seen.replace(tzinfo=datetime.UTC)
+        return (seen + datetime.timedelta(seconds=record["lifetime"] - 1)) > wall_now()
+
+    def _check_turns(self, call: Call) -> None:
+        """Find operators that act by turns, each with a new call, though none of them has come or gone."""
+        recent = [each for each in self._latest if call.started - each.started < 45]
+        changes = [change for change in self._life.journal.changes if call.started - change < 75]
+        self._latest = [*recent, call]
+        turns = [each.operator for each in self._latest]
+        distinct = [one for one, before in zip(turns, [None, *turns], strict=False) if one != before]
+        if len(distinct) > 3 and not changes:
+            self._life.journal.find("two are active", f"operators act by turns: {', '.join(distinct)} for {call.name}")
+
+
+def _now() -> float:
+    return trio.current_time() if trio.lowlevel.in_trio_run() else trio.from_thread.run_sync(trio.current_time)

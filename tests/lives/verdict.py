@@ -1,0 +1,48 @@
+"""The verdict at the end of a life, beside those of its parts: calls that hang, broken promises, lost leaders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from tests.lives.life import Life
+
+__all__ = ["judge"]
+
+# Seconds that no call of a handler lasts, daemons aside, when all is quiet.
+_LONGEST = 120.0
+
+
+async def judge(life: Life) -> None:
+    """Note in the journal what should not be when all has settled."""
+    now = trio.current_time()
+    for call in life.journal.running:
+        if not call.handler.startswith("endless") and now - call.started > _LONGEST:
+            life.journal.find("hang", f"{call.handler} of {call.name} has been running since {call.started:.3f}")
+    all_are_slow = any(step.deed == "slow" and not step.args[0] for step in life.plan.steps)
+    if not all_are_slow and not life.has("lease", "slow leases", "restart", "freeze"):
+        lost = [text for _, _, text in life.journal.messages if "leadership is lost" in text]
+        if lost:
+            life.journal.find("lost leadership", f"{len(lost)} times, though the lease could be renewed")
+    if life.plan.together == "alone" and not life.has("restart"):
+        _check_promises(life)
+
+
+def _check_promises(life: Life) -> None:
+    """Find what was to be tried again, and was not."""
+    operator = life.operators["a"]
+    for promise in life.journal.promises:
+        end = promise.made + promise.seconds + 10
+        if promise.made < operator.started or end > trio.current_time():
+            continue
+        calls = [call for call in life.journal.calls if call.name == promise.name]
+        later = life.journal.calls[promise.calls :]
+        began = [call for call in later if call.name == promise.name and call.started <= end]
+        busy = [call for call in calls if call.started <= promise.made and (call.ended or end) > promise.made]
+        said = [text for time, _, text in life.journal.messages if promise.made < time <= end]
+        if any(text.startswith(f"{promise.name}: ") for text in said):
+            continue
+        if calls and not began and not busy and promise.name not in life.journal.gone:
+            life.journal.find("broken promise", f"{promise.name}: {promise.text}; and nobody was called by {end:.3f}")

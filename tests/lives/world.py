@@ -1,0 +1,90 @@
+"""What lives around operators: kinds, definitions and manifests, and faults by their names."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from trioperator.testing import Fault
+
+__all__ = ["GROUP", "KINDS", "configmap", "definition", "make_fault", "manifest", "peering_definition"]
+
+GROUP = "lives.example.com"
+# Plural names and scopes by kind.
+KINDS = {
+    "Widget": ("widgets", "Namespaced"),
+    "Gizmo": ("gizmos", "Namespaced"),
+    "App": ("apps", "Namespaced"),
+    "Dash": ("dashes", "Namespaced"),
+    "Tenant": ("tenants", "Cluster"),
+    "Wait": ("waits", "Namespaced"),
+    "Task": ("tasks", "Namespaced"),
+    "Note": ("notes", "Namespaced"),
+}
+_ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def definition(kind: str, *, versions: int = 1) -> dict[str, Any]:
+    """Return the definition of a kind, with so many versions."""
+    plural, scope = KINDS[kind]
+    return _definition(GROUP, kind, plural, scope, versions=versions)
+
+
+def peering_definition() -> dict[str, Any]:
+    """Return the definition of the peering objects of clusters."""
+    return _definition("kopf.dev", "ClusterKopfPeering", "clusterkopfpeerings", "Cluster", status=False)
+
+
+def _definition(
+    group: str, kind: str, plural: str, scope: str, *, versions: int = 1, status: bool = True
+) -> dict[str, Any]:
+    version: dict[str, Any] = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _ANYTHING}}
+    if status:
+        version["subresources"] = {"status": {}}
+    others = [{**copy.deepcopy(version), "name": f"v{number}", "storage": False} for number in range(2, versions + 1)]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [version, *others],
+        },
+    }
+
+
+def manifest(kind: str, name: str, spec: dict[str, Any], *, namespace: str | None = "default") -> dict[str, Any]:
+    """Return an object."""
+    meta = (
+        {"name": name} if namespace is None or KINDS[kind][1] == "Cluster" else {"name": name, "namespace": namespace}
+    )
+    return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def configmap(name: str, data: dict[str, str], *, kind: str = "ConfigMap", **meta: Any) -> dict[str, Any]:
+    """Return a ConfigMap, or a Secret."""
+    content = {"data": data} if kind == "ConfigMap" else {"stringData": data}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, **meta}, **content}
+
+
+def make_fault(name: str, number: float) -> Fault:
+    """Return a fault by its name; the number is a code, or the seconds or lines that it is about."""
+    match name:
+        case "status":
+            return Fault.status(int(number))
+        case "before":
+            return Fault.delay(before=number)
+        case "after":
+            return Fault.delay(after=number)
+        case "lag":
+            return Fault.lag(number)
+        case "error_event":
+            return Fault.error_event(410, lines=int(number))
+        case "close" | "break_off" | "half_line":
+            made: Fault = getattr(Fault, name)(lines=int(number))
+            return made
+        case _:
+            fault: Fault = getattr(Fault, name)()
+            return fault
