@@ -17,7 +17,7 @@ async def create_fn(
     pod["metadata"] = {"name": name}  # so a retry cannot create a second Pod
 
     try:
-        pod = await client.create(pod)  # in the namespace of its owner, with its labels
+        pod = await client.create(pod)  # in the namespace of its owner
     except trioperator.ConflictError:
         logger.info("The child Pod already exists, from an earlier attempt.")
 

@@ -14,6 +14,7 @@ import trioperator
         "ingresses.networking.k8s.io",
         "horizontalpodautoscalers.autoscaling",
     ],
+    condition="Applied",
 )
 def web_app(name: str, spec: trioperator.Spec, children: Any, patch: trioperator.Patch) -> Iterator[dict[str, Any]]:
     labels = {"app": name}

@@ -1,0 +1,1 @@
+"""An operator of databases: see README.md for which feature is where."""
