@@ -61,6 +61,8 @@ def types(session: nox.Session) -> None:
         name = "_".join(example.relative_to(HERE).parts).replace("-", "_")
         shutil.copyfile(example, root / "examples" / name)
     session.run("mypy", *map(str, sorted((root / "examples").glob("*.py"))))
+    with session.chdir("examples/21-everything"):  # a package, with its own configuration
+        session.run("mypy")
     shutil.rmtree(root / "new-operator", ignore_errors=True)
     with session.chdir(root):
         session.run("trioperator", "new", "new-operator")
@@ -96,12 +98,13 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
-    libraries = ["aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube"]
+    libraries = ["aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube", "pykube-ng"]
     install_for_tests(session, *libraries, "fastapi", "quart-trio")
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
         "tests/client/test_connection.py",
+        "tests/client/test_library_logins.py",
         "tests/kits",
         "tests/kopf",
         "tests/test_embedding.py",
@@ -164,6 +167,19 @@ def lock(session: nox.Session) -> None:
 
 
 @nox.session
+def audit(session: nox.Session) -> None:
+    """Has anything that the image installs a known vulnerability? Not part of a plain ``nox``: asks a public database.
+
+    It also writes what the image installs to build/sbom.json, as a CycloneDX bill of materials.
+    """
+    session.install("pip-audit>=2.10", "cyclonedx-bom>=7")
+    (HERE / "build").mkdir(exist_ok=True)
+    bill = ["--output-reproducible", "--output-file=build/sbom.json"]
+    session.run("cyclonedx-py", "requirements", *bill, "deploy/requirements.txt")
+    session.run("pip-audit", "--strict", "--disable-pip", "--require-hashes", "--requirement=deploy/requirements.txt")
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Does the embedded API server withstand random attacks? `nox -s fuzz -- --seconds 600 --seed 1`"""
     session.install("-e", ".[test]")
@@ -190,7 +206,10 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Does it hold? An operator amid all kinds of faults, killed again and again; its ports under attack; elections."""
+    """Does it hold? An operator amid faults, killed again and again; its ports under attack; elections; lives.
+
+    ``TRIOPERATOR_SECONDS=28800 nox -s soak`` lives for a night; otherwise, the last hour is for lives.
+    """
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.soak", *session.posargs)
     if not session.posargs:
@@ -198,3 +217,4 @@ def soak(session: nox.Session) -> None:
         seeds = {"TRIOPERATOR_SEEDS": "300"}
         session.run("python", "-m", "pytest", "tests/coordination", "-k", "whatever_happens", env=seeds)
         session.run("python", "-m", "pytest", "tests/runtime/test_chaos.py", env={"TRIOPERATOR_SEEDS": "60"})
+        session.run("python", "-m", "tests.lives", "--seconds", os.environ.get("TRIOPERATOR_SECONDS", "3600"))

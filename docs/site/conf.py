@@ -26,7 +26,16 @@ version = release = trioperator.__version__
 
 # The source directory is the repository, so that pages link to each other as they do there.
 root_doc = "docs/README"
-include_patterns = ["docs/**.md", "examples/**.md", "deploy/**.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"]
+include_patterns = [
+    "docs/**.md",
+    "examples/**.md",
+    "deploy/**.md",
+    "tests/lives/README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "LICENSE",
+]
 exclude_patterns = ["docs/site/navigation.md"]
 source_suffix = {".md": "markdown"}
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
