@@ -41,6 +41,18 @@ async def test_a_kind_that_does_not_exist_yet_is_found_when_it_does(client: Clie
     assert await client.list("widgets.example.com") == []
 
 
+async def test_a_kind_is_found_although_only_others_of_its_group_have_the_preferred_version(
+    client: Client, cluster: Cluster
+) -> None:
+    names = {"kind": "Gadget", "plural": "gadgets", "singular": "gadget"}
+    newer = [{**version, "name": "v2"} for version in CRD["spec"]["versions"]]
+    spec = {**CRD["spec"], "names": names, "versions": newer}
+    await cluster.apply(CRD)
+    await cluster.apply({**CRD, "metadata": {"name": "gadgets.example.com"}, "spec": spec})
+    assert await client.list("widgets.example.com") == []
+    assert await client.list("gadgets.example.com") == []
+
+
 async def test_a_name_of_several_kinds_is_an_error(client: Client, cluster: Cluster) -> None:
     other = {**CRD, "metadata": {"name": "widgets.example.org"}, "spec": {**CRD["spec"], "group": "example.org"}}
     await cluster.apply(CRD)

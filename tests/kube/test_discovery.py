@@ -168,6 +168,25 @@ async def test_plain_discovery_requests_each_group_version() -> None:
     assert not found["kexes.v1.kopf.dev"].preferred
 
 
+async def test_a_kind_that_the_preferred_version_of_its_group_does_not_have_is_preferred_in_the_next_one() -> None:
+    kinds = group("kopf.dev", v2=[resource("kexes", "Kex")], v1=[resource("kexes", "Kex"), resource("exes", "Ex")])
+    kinds["versions"].append({"version": "v1beta1", "resources": [resource("exes", "Ex")]})
+    found = await find(answers({"/api": aggregated(), "/apis": aggregated(kinds)}))
+    assert {name for name, each in found.items() if each.preferred} == {"kexes.v2.kopf.dev", "exes.v1.kopf.dev"}
+
+
+async def test_plain_discovery_prefers_what_the_preferred_version_does_not_have() -> None:
+    found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": ok({"resources": [plain("others", "Other")]})}))
+    assert found["kexes.v1.kopf.dev"].preferred
+
+
+async def test_no_other_version_is_preferred_while_one_of_the_group_is_not_available(
+    autojump_clock: MockClock,
+) -> None:
+    found = await find(answers(PLAIN | {"/apis/kopf.dev/v2": status(503)}))
+    assert not found["kexes.v1.kopf.dev"].preferred
+
+
 @pytest.mark.parametrize(
     ("groups", "asked"),
     [

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.kube.discovery_documents import GroupVersion, parse_group_version, parse_root
+from trioperator.kube.discovery_documents import Group, GroupVersion, parse_group_version, parse_root
 
 
 def aggregated(*groups: Any) -> bytes:
@@ -32,18 +32,19 @@ def test_a_group_version_knows_the_path_of_its_document(group_version: GroupVers
 
 def test_the_first_version_of_an_aggregated_group_is_preferred() -> None:
     data = aggregated({"metadata": {"name": "g.dev"}, "versions": [version("v2", "kexes"), version("v1", "kexes")]})
-    resources, missing = parse_root(data, "/apis", None)
-    assert [(each.group, each.version, each.preferred) for each in resources] == [
+    (group,) = parse_root(data, "/apis", None)
+    assert [(each.group, each.version, each.preferred) for each in group.resources] == [
         ("g.dev", "v2", True),
         ("g.dev", "v1", False),
     ]
-    assert missing == []
+    assert (group.name, group.versions, group.missing) == ("g.dev", ["v2", "v1"], [])
 
 
 def test_a_stale_version_must_be_requested_and_keeps_what_the_aggregator_remembers() -> None:
     data = aggregated({"metadata": {"name": "g.dev"}, "versions": [version("v1", "kexes", freshness="Stale")]})
-    resources, (missing,) = parse_root(data, "/apis", None)
-    assert resources == []
+    (group,) = parse_root(data, "/apis", None)
+    (missing,) = group.missing
+    assert group.resources == []
     assert (missing.path, [each.plural for each in missing.stale]) == ("/apis/g.dev/v1", ["kexes"])
 
 
@@ -52,15 +53,22 @@ def test_only_the_wanted_groups_are_parsed() -> None:
         {"metadata": {"name": "g.dev"}, "versions": [version("v1", "kexes")]},
         {"metadata": {"name": "h.dev"}, "versions": [version("v1", "pods")]},
     )
-    resources, _ = parse_root(data, "/apis", frozenset({"h.dev"}))
-    assert [each.plural for each in resources] == ["pods"]
+    (group,) = parse_root(data, "/apis", frozenset({"h.dev"}))
+    assert [each.plural for each in group.resources] == ["pods"]
 
 
 def test_the_versions_of_a_plain_root_must_be_requested() -> None:
-    assert parse_root(b'{"versions": ["v1"]}', "/api", None) == ([], [GroupVersion("", "v1", True)])
+    assert parse_root(b'{"versions": ["v1"]}', "/api", None) == [Group("", ["v1"], [], [GroupVersion("", "v1", True)])]
     groups = {"groups": [{"name": "g.dev", "versions": [{"version": "v1"}, {"version": "v2"}]}]}
-    _, missing = parse_root(json.dumps(groups).encode(), "/apis", None)
-    assert missing == [GroupVersion("g.dev", "v1", True), GroupVersion("g.dev", "v2", False)]
+    (group,) = parse_root(json.dumps(groups).encode(), "/apis", None)
+    assert group.missing == [GroupVersion("g.dev", "v1", True), GroupVersion("g.dev", "v2", False)]
+
+
+def test_the_versions_of_a_plain_group_begin_with_the_preferred_one() -> None:
+    versions = [{"version": "v3"}, {"version": "v2"}, {"version": "v1"}]
+    groups = {"groups": [{"name": "g.dev", "versions": versions, "preferredVersion": {"version": "v2"}}]}
+    (group,) = parse_root(json.dumps(groups).encode(), "/apis", None)
+    assert group.versions == ["v2", "v3", "v1"]
 
 
 def test_subresources_belong_to_their_resource() -> None:

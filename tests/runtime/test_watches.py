@@ -492,3 +492,23 @@ async def test_a_group_that_cannot_be_discovered_at_the_start_is_served_when_it_
         asked = [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"]
         await settle(1000)
         assert [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"] == asked
+
+
+async def test_a_kind_without_the_preferred_version_is_served_when_its_group_is_known(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen = watch(bench, "example.com", "widgets")
+    versions = [{"version": "v2"}, {"version": "v1"}]
+    groups = {"kind": "APIGroupList", "groups": [{"name": "example.com", "versions": versions}]}
+    plan = FaultPlan()
+    plan.add(Fault.status(503), path="^/apis/example.com/v2$", until=trio.current_time() + 100)
+    plan.add(Fault.answer(200, msgspec.json.encode({"resources": []})), path="^/apis/example.com/v2$")
+    plan.add(Fault.answer(200, msgspec.json.encode(groups)), path="^/apis$")
+    bench.settings.scanning.disabled = True
+    bench.settings.networking.error_backoffs = ()
+    await bench.cluster.create(widget())
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(90)
+        assert not seen
+        await settle(500)
+        assert seen == ["widgets.v1.example.com w"]

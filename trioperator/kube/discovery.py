@@ -5,7 +5,8 @@ A group whose server is unavailable (an aggregated API that is down) is skipped 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -44,6 +45,7 @@ async def discover(client: Client, groups: frozenset[str] | None = None) -> Disc
     """
     found: list[Resource] = []
     missing: list[GroupVersion] = []
+    versions: dict[str, list[str]] = {}
     for root in ("/api", "/apis"):
         wanted = groups is None or ("" in groups if root == "/api" else bool(groups - {""}))
         if not wanted:
@@ -53,14 +55,31 @@ async def discover(client: Client, groups: frozenset[str] | None = None) -> Disc
         except NotFoundError:
             continue
         try:
-            resources, separate = parse_root(data, root, groups)
+            parsed = parse_root(data, root, groups)
         except DECODE_ERRORS as exc:
             raise ConnectionLostError(f"GET {root}: the response is not a list of API groups: {exc}") from exc
-        found += resources
-        missing += separate
+        for group in parsed:
+            found += group.resources
+            missing += group.missing
+            versions[group.name] = group.versions
     broken: set[str] = set()
     found += await _request_each(client, missing, broken)
-    return Discovery(frozenset(found), frozenset(broken))
+    complete = {group: names for group, names in versions.items() if group not in broken}
+    return Discovery(frozenset(_prefer(found, complete)), frozenset(broken))
+
+
+def _prefer(resources: Collection[Resource], versions: Mapping[str, Sequence[str]]) -> Iterator[Resource]:
+    """Yield the resources, each preferred in the best version that serves it: the group's preferred one may not.
+
+    *versions* are those of each group in order. Groups with a version that is not available are not among them, as that
+    one may serve the resource.
+    """
+    served = set(resources)
+    for resource in resources:
+        group, plural = resource.group, resource.plural
+        best = next((name for name in versions.get(group, ()) if Resource(group, name, plural) in served), None)
+        is_preferred = resource.preferred if best is None else resource.version == best
+        yield resource if is_preferred is resource.preferred else dataclasses.replace(resource, preferred=is_preferred)
 
 
 async def _request_each(client: Client, versions: list[GroupVersion], broken: set[str]) -> list[Resource]:

@@ -11,7 +11,7 @@ from trioperator.kube.deep_json import DECODE_ERRORS
 from trioperator.logs import get_logger
 from trioperator.model.resource import Resource
 
-__all__ = ["AGGREGATED", "GroupVersion", "parse_group_version", "parse_root"]
+__all__ = ["AGGREGATED", "Group", "GroupVersion", "parse_group_version", "parse_root"]
 
 _logger = get_logger(__name__)
 
@@ -114,28 +114,34 @@ class GroupVersion(msgspec.Struct, frozen=True):
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
-def parse_root(data: bytes, root: str, groups: frozenset[str] | None) -> tuple[list[Resource], list[GroupVersion]]:
+class Group(msgspec.Struct, frozen=True):
+    """An API group: its versions, the preferred one first, and the resources of those that are described with it.
+
+    ``missing`` are the versions whose resources must be requested separately.
+    """
+
+    name: str
+    versions: list[str]
+    resources: list[Resource]
+    missing: list[GroupVersion]
+
+
+def parse_root(data: bytes, root: str, groups: frozenset[str] | None) -> list[Group]:
     """Parse the list of API groups at *root* (``/api`` or ``/apis``), restricted to *groups* unless that is None.
 
-    Return the resources that it describes, and the group versions that must be requested separately. Raises
-    ``msgspec.DecodeError``, UnicodeDecodeError, or RecursionError if it is nested too deeply.
+    Raises ``msgspec.DecodeError``, UnicodeDecodeError, or RecursionError if it is nested too deeply.
     """
     parsed = _decode_root(data)
     if parsed.versions is not None and root == "/api":
-        versions = parsed.versions
-        return [], [GroupVersion("", version, version == versions[0]) for version in versions]
-    resources: list[Resource] = []
-    missing: list[GroupVersion] = []
+        return [_make_plain_group("", parsed.versions)]
+    found: list[Group] = []
     parse = _parse_aggregated_group if parsed.kind == "APIGroupDiscoveryList" else _parse_plain_group
     for raw in (parsed.items if parsed.kind == "APIGroupDiscoveryList" else parsed.groups) or ():
         try:
-            found, separate = parse(raw, groups)
+            found += parse(raw, groups)
         except DECODE_ERRORS as exc:
             _logger.warning("Discovering resources: skipping an invalid API group: %s", exc)
-            continue
-        resources += found
-        missing += separate
-    return resources, missing
+    return found
 
 
 def parse_group_version(data: bytes, version: GroupVersion) -> list[Resource]:
@@ -159,32 +165,34 @@ def parse_group_version(data: bytes, version: GroupVersion) -> list[Resource]:
     return _parse_resources(plain, version, parse)
 
 
-def _parse_aggregated_group(
-    raw: msgspec.Raw, groups: frozenset[str] | None
-) -> tuple[list[Resource], list[GroupVersion]]:
+def _parse_aggregated_group(raw: msgspec.Raw, groups: frozenset[str] | None) -> list[Group]:
     parsed = _decode_aggregated_group(raw)
-    group = parsed.metadata.name or ""
-    found: list[Resource] = []
-    missing: list[GroupVersion] = []
-    if groups is not None and group not in groups:
-        return found, missing
-    for index, each in enumerate(parsed.versions or ()):
-        version = GroupVersion(group, each.version, index == 0)  # in order of preference
+    name = parsed.metadata.name or ""
+    if groups is not None and name not in groups:
+        return []
+    versions = parsed.versions or []
+    group = Group(name, [each.version for each in versions], [], [])
+    for each in versions:  # in order of preference
+        version = GroupVersion(name, each.version, each is versions[0])
         resources = _parse_resources(each.resources, version, _parse_aggregated_resource)
         if each.freshness == "Stale":
-            missing.append(msgspec.structs.replace(version, stale=tuple(resources)))
+            group.missing.append(msgspec.structs.replace(version, stale=tuple(resources)))
         else:
-            found += resources
-    return found, missing
+            group.resources.extend(resources)
+    return [group]
 
 
-def _parse_plain_group(raw: msgspec.Raw, groups: frozenset[str] | None) -> tuple[list[Resource], list[GroupVersion]]:
+def _parse_plain_group(raw: msgspec.Raw, groups: frozenset[str] | None) -> list[Group]:
     parsed = _decode_plain_group(raw)
     if groups is not None and parsed.name not in groups:
-        return [], []
-    versions = [version.version for version in parsed.versions or ()]
-    preferred = parsed.preferred.version if parsed.preferred is not None else (versions or [""])[0]
-    return [], [GroupVersion(parsed.name, version, version == preferred) for version in versions]
+        return []
+    preferred = [] if parsed.preferred is None else [parsed.preferred.version]
+    versions = dict.fromkeys((*preferred, *(each.version for each in parsed.versions or ())))
+    return [_make_plain_group(parsed.name, list(versions))]
+
+
+def _make_plain_group(name: str, versions: list[str]) -> Group:
+    return Group(name, versions, [], [GroupVersion(name, version, version == versions[0]) for version in versions])
 
 
 def _parse_resources(

@@ -204,8 +204,9 @@ class WatchManager:
                 self._logger.debug("Discovering %s is put off: %s", ", ".join(sorted(groups)), error)
                 continue
             groups = discovery.broken
-            if discovery.resources - self._discovered:
-                self._discovered |= discovery.resources
+            before = {(resource, resource.preferred) for resource in self._discovered}
+            self._discovered = discovery.resources | (self._discovered - discovery.resources)
+            if {(resource, resource.preferred) for resource in self._discovered} != before:
                 self._changed.set()
             if not groups:
                 return
