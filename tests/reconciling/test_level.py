@@ -13,6 +13,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.reconciling.conftest import config_map, names_of, requests_of
 from tests.runtime.conftest import Bench, settle, widget
+from tests.runtime.test_succession import serve
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -384,3 +385,48 @@ async def test_nothing_is_called_on_standby(bench: Bench, autojump_clock: MockCl
         assert calls.take() == 0
         await settle(30)
         assert calls.take() == 1, "the other has not renewed its lease"
+
+
+async def test_children_are_watched_after_their_owner_has_got_another_version_during_a_call(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], resync=10_000, registry=bench.registry)
+    async def reconcile(name: str) -> Any:
+        await trio.sleep(5)
+        return config_map(name)
+
+    async with bench.running():
+        await bench.cluster.create(widget("w"))
+        await settle(1)
+        await serve(bench, "v1", "v2")
+        await settle(30)
+        await bench.cluster.delete("configmaps", "w")
+        await settle(30)
+        assert await names_of(bench.cluster) == ["w"]
+
+
+@pytest.mark.parametrize("manager", ["", "ours"])
+async def test_handlers_of_several_versions_of_a_kind_keep_each_others_children(
+    manager: str, bench: Bench, autojump_clock: MockClock
+) -> None:
+    if manager:
+        bench.settings.persistence.field_manager = manager
+
+    def declare(version: str) -> None:
+        @on.reconcile(
+            "example.com", version, "widgets", owns=["configmaps"], registry=bench.registry, id=f"handle-{version}"
+        )
+        async def handle() -> Any:
+            return config_map(version)
+
+    declare("v1")
+    declare("v2")
+    await serve(bench, "v1", "v2")
+    async with bench.running():
+        await bench.cluster.create(widget("w"))
+        await settle(10)
+        for name in ("v1", "v2"):
+            await bench.cluster.delete("configmaps", name)
+            await settle(30)
+            assert await names_of(bench.cluster) == ["v1", "v2"]
+        assert not [request for request in requests_of(bench) if request.startswith("delete")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -47,6 +47,8 @@ _SPREAD: Final = 0.1
 _MAX_DENIAL: Final = 30.0
 _FORBIDDEN: Final = "Forbidden"
 
+_Key = TypeVar("_Key")
+
 
 class Level:
     """Calls reconcile handlers for objects, and makes the children what they return.
@@ -64,7 +66,7 @@ class Level:
         self._causes = causes
         self._patcher = patcher
         self._schedules: dict[ObjectState, ObjectSchedule] = {}
-        self._uids: dict[str, ObjectState] = {}
+        self._uids: dict[str, set[ObjectState]] = {}  # several if an object is watched in several versions
         self._names: dict[Target, set[ObjectState]] = {}
         self._triggered: set[ObjectState] = set()
         self._waiting: set[ObjectState] = set()  # for the lists of related kinds
@@ -98,11 +100,8 @@ class Level:
         """Forget an object that is gone, is being deleted, or is not handled any more."""
         if self._schedules.pop(state, None) is None:
             return
-        self._uids.pop(state.uid, None)
-        target = Target(state.namespace or "", state.name)
-        self._names[target].discard(state)
-        if not self._names[target]:
-            del self._names[target]
+        _discard(self._uids, state.uid, state)
+        _discard(self._names, Target(state.namespace or "", state.name), state)
         for states in (self._triggered, self._waiting, self._blocked):
             states.discard(state)
 
@@ -141,7 +140,7 @@ class Level:
         schedule = self._schedules.get(state)
         if schedule is None:
             schedule = self._schedules[state] = ObjectSchedule()
-            self._uids[state.uid] = state
+            self._uids.setdefault(state.uid, set()).add(state)
             self._names.setdefault(Target(state.namespace or "", state.name), set()).add(state)
         return schedule
 
@@ -306,11 +305,11 @@ class Level:
 
     def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None:
         """Call handlers for an object by its uid, as a child in a namespace has changed."""
-        state = self._uids.get(uid)
-        if state is None or (state.namespace and state.namespace != namespace):
-            return  # an object of another namespace is no child, whatever it says
-        if self._schedules[state].trigger(handlers):
-            self._requeue(state)
+        for state in self._uids.get(uid, ()):
+            if state.namespace and state.namespace != namespace:
+                continue  # an object of another namespace is no child, whatever it says
+            if self._schedules[state].trigger(handlers):
+                self._requeue(state)
 
     def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None:
         """Call handlers for an object by its name, as a mapper has named it."""
@@ -333,3 +332,10 @@ class Level:
     def _requeue(self, state: ObjectState) -> None:
         self._triggered.add(state)
         state.requeue()
+
+
+def _discard(states: dict[_Key, set[ObjectState]], key: _Key, state: ObjectState) -> None:
+    """Take a state out of those with a key, and the key with the last one."""
+    states[key].discard(state)
+    if not states[key]:
+        del states[key]

@@ -131,12 +131,14 @@ class Pruner:
             return False
         if record.claim is None:
             return any(record.uid in (own.unclaimed or ()) for own in owners)
-        return self._is_of_former_handler(record.claim)
+        return self._is_of_former_handler(record.claim, kind)
 
-    def _is_of_former_handler(self, claim: str) -> bool:
+    def _is_of_former_handler(self, claim: str, kind: RelatedKind) -> bool:
         """Check whether a claim is of a handler that this operator has had, before it was renamed or removed."""
         manager = self._client.settings.persistence.field_manager
-        return is_named(manager) and claim.startswith(f"{manager}/")
+        if not (is_named(manager) and claim.startswith(f"{manager}/")):
+            return False
+        return all(self._claim_of(handler) != claim for handler in kind.owners)  # one may be for another version
 
     def _claim_of(self, handler: ReconcileHandler) -> str:
         return claim_of(handler, self._client.settings.persistence.field_manager)
