@@ -79,3 +79,5 @@ def test_selectors_without_which_more_would_be_handled_are_refused(name: str) ->
     watching: Any = OperatorSettings().watching
     with pytest.raises(ConfigError, match=rf"settings\.watching\.{name} does not exist here"):
         getattr(watching, name)["pods"] = "a=b"
+    with pytest.raises(ConfigError, match=rf"settings\.watching\.{name} does not exist here"):
+        setattr(watching, name, {"pods": "a=b"})

@@ -94,6 +94,18 @@ class _AdmissionSettings(settings.AdmissionSettings):
         settings.AdmissionSettings.__setattr__(self, name, value)
 
 
+def _refused(name: str) -> property:
+    """Return a setting that raises ConfigError when it is read or assigned: more objects would be handled without it."""
+
+    def refuse(section: Section, *_: object) -> NoReturn:
+        raise ConfigError(
+            f"{section._path}.{name} does not exist here, and without it other objects would be handled, too: use"
+            " filters of handlers (labels=, field=, when=), and the option --shards for shards."
+        )
+
+    return property(refuse, refuse)
+
+
 class _WatchingSettings(_Tolerant, settings.WatchingSettings):
     __slots__ = ()
     _without_effect: ClassVar[Mapping[str, Any]] = {"initial_streaming": False}
@@ -109,26 +121,9 @@ class _WatchingSettings(_Tolerant, settings.WatchingSettings):
         if value:  # Kopf lists all objects at once without one
             self.page_size = value
 
-    @property
-    def label_selectors(self) -> NoReturn:
-        """Raise ConfigError: without its selectors, an operator would handle more than it shall."""
-        self._refuse("label_selectors")
-
-    @property
-    def field_selectors(self) -> NoReturn:
-        """Raise ConfigError."""
-        self._refuse("field_selectors")
-
-    @property
-    def shard_selectors(self) -> NoReturn:
-        """Raise ConfigError."""
-        self._refuse("shard_selectors")
-
-    def _refuse(self, name: str) -> NoReturn:
-        raise ConfigError(
-            f"{self._path}.{name} does not exist here, and without it other objects would be handled, too: use filters"
-            " of handlers (labels=, field=, when=), and the option --shards for shards."
-        )
+    label_selectors = _refused("label_selectors")
+    field_selectors = _refused("field_selectors")
+    shard_selectors = _refused("shard_selectors")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
