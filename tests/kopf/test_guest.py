@@ -114,6 +114,40 @@ async def check():
     else:
         raise AssertionError("It has started.")
 """,
+    "tasks": """
+async def check():
+    global cluster
+    @kopf.on.startup()
+    async def start(**_):
+        await current_loop.get().start(create)
+    other = asyncio.create_task(asyncio.sleep(1000))
+    tasks = await kopf.spawn_tasks(**options())
+    running = asyncio.create_task(kopf.run_tasks(tasks, ignored=[other]))
+    await until(lambda: {"loop", "waiting"} <= set(seen))
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled() and all(task.cancelled() for task in tasks), tasks
+    assert seen[-1] == "cleaned" and not other.done(), seen
+    seen.clear()
+    cluster = Cluster(seed=0)
+    stop = asyncio.Event()
+    tasks = await kopf.spawn_tasks(stop_flag=stop, **options())
+    stop.set()
+    await kopf.run_tasks(tasks)
+    assert seen[-1] == "cleaned", seen
+    cluster = Cluster(seed=0)
+    @kopf.on.startup()
+    async def fail(**_):
+        raise kopf.PermanentError("no way")
+    tasks = await kopf.spawn_tasks(**options())
+    try:
+        await kopf.run_tasks(tasks)
+    except trioperator.ActivityError as error:
+        assert "no way" in repr(error), error
+    else:
+        raise AssertionError("It has started.")
+    other.cancel()
+""",
     "server": """
 async def check():
     fns = []
@@ -184,6 +218,10 @@ def test_an_operator_runs_in_the_loop_that_awaits_it_and_takes_its_flags(tmp_pat
 
 def test_cancellation_and_errors_pass_between_the_loops(tmp_path: pathlib.Path) -> None:
     run_program(tmp_path, CHECKS["cancellation"])
+
+
+def test_an_operator_runs_as_tasks_that_are_spawned_and_run(tmp_path: pathlib.Path) -> None:
+    run_program(tmp_path, CHECKS["tasks"])
 
 
 def test_run_takes_the_asyncio_loop_that_handlers_run_in(tmp_path: pathlib.Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from trioperator.kopf.loggers import follow_loggers
+from trioperator.kopf.private_modules import find_module, warn_of_import
 
 __all__ = ["Installation", "install"]
 
@@ -78,19 +79,19 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name in self._modules:
-            return importlib.machinery.ModuleSpec(name, self, is_package=name == _NAME)
-        if name.startswith(f"{_NAME}."):
-            known = ", ".join(sorted(self._modules))
-            raise ModuleNotFoundError(
-                f"No module named {name!r} here: this is trioperator in the place of Kopf, which has only Kopf's public"
-                f" modules ({known}). Use the names of these.",
-                name=name,
-            )
-        return None
+        if name != _NAME and not name.startswith(f"{_NAME}."):
+            return None
+        is_package = name == _NAME or hasattr(self._find(name), "__path__")
+        return importlib.machinery.ModuleSpec(name, self, is_package=is_package)
+
+    def _find(self, name: str) -> types.ModuleType:
+        """Return a module. Raises ModuleNotFoundError, which names the replacement, for one that there is not."""
+        return self._modules.get(name) or find_module(name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return self._modules[spec.name]
+        return self._find(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Execute nothing: the module is complete."""
+        """Execute nothing, as the module is complete; but warn of one that is private to Kopf."""
+        if module.__name__ not in self._modules:
+            warn_of_import(module.__name__)

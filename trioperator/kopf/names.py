@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import trioperator
 from trioperator import on
@@ -13,13 +14,23 @@ from trioperator.handling import subhandlers
 from trioperator.kopf import running, storages
 from trioperator.kopf.bridge import adapt, current_loop, is_in_asyncio
 from trioperator.kopf.settings import OperatorSettings
-from trioperator.model.jsontypes import RawBody
 
-__all__ = ["AiohttpSession", "PatchFn", "execute", "login_via_async_client", "make_modules"]
-
-PatchFn = Callable[[RawBody], None]
+__all__ = ["AiohttpSession", "PatchFn", "RawBody", "execute", "login_via_async_client", "make_modules"]
 
 _VERSION: Final = (1, 45, 2)
+
+
+class RawBody(TypedDict, total=False):
+    """Object as the API server has sent it, which can be made by its name: ``RawBody(metadata={…})``."""
+
+    apiVersion: str
+    kind: str
+    metadata: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
+PatchFn = Callable[[Mapping[str, Any]], None]
 
 
 class AiohttpSession:
@@ -106,6 +117,8 @@ def make_modules() -> Mapping[str, types.ModuleType]:
 
 def _find(name: str) -> Any:
     """Return a name of ``kopf`` that only some operators need, or that is the same as in trioperator."""
+    if name in _PRIVATE_PACKAGES:
+        return importlib.import_module(f"kopf.{name}")
     if not name.startswith("Webhook"):
         return getattr(trioperator, name)
     from trioperator.kopf import servers
@@ -114,6 +127,7 @@ def _find(name: str) -> Any:
 
 
 _TOP_LEVEL: Final = ("daemon", "index", "register", "subhandler", "timer")
+_PRIVATE_PACKAGES: Final = frozenset({"_cogs", "_core", "_kits"})
 _HIDDEN: Final = frozenset({"__version__", "__version_tuple__", "__commit_id__"})
 
 
@@ -125,6 +139,7 @@ def _own_names() -> dict[str, Any]:
         "AiohttpSession": AiohttpSession,
         "OperatorSettings": OperatorSettings,
         "PatchFn": PatchFn,
+        "RawBody": RawBody,
         "execute": execute,
         "login_via_async_client": login_via_async_client,
         "__version__": ".".join(map(str, _VERSION)),
@@ -144,8 +159,6 @@ def _fill_lazily(module: types.ModuleType, **homes: str) -> None:
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-        import importlib
-
         return getattr(importlib.import_module(homes[name]), name)
 
     module.__all__ = sorted(homes)  # type: ignore[attr-defined]

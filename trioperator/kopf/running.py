@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -97,18 +97,32 @@ def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> No
         loop.run_until_complete(operator(**options))
 
 
-def spawn_tasks(*_: object, **__: object) -> NoReturn:
-    """Raise RuntimeError: an operator has no asyncio tasks of its own."""
-    _refuse("spawn_tasks")
+async def spawn_tasks(**options: Any) -> Collection[asyncio.Task[None]]:
+    """Start an operator in the current asyncio loop, and return its tasks, for :func:`run_tasks`.
+
+    Options and errors of the task are those of :func:`operator`. It is one task here, where Kopf has several; to cancel
+    it stops the operator. Raises RuntimeError outside of asyncio.
+    """
+    if not is_in_asyncio():
+        raise RuntimeError("kopf.spawn_tasks() works in asyncio only: await kopf.operator() in a nursery of Trio.")
+    import asyncio
+
+    return [asyncio.get_running_loop().create_task(operator(**options), name="operator")]
 
 
-def run_tasks(*_: object, **__: object) -> NoReturn:
-    """Raise RuntimeError: an operator has no asyncio tasks of its own."""
-    _refuse("run_tasks")
+async def run_tasks(root_tasks: Collection[asyncio.Task[None]], *, ignored: Collection[object] = ()) -> None:
+    """Wait until one of the tasks of :func:`spawn_tasks` ends, or the current one is cancelled; then stop the others.
 
+    Raises the error of a task that has failed. Other tasks of the loop go on, whether they are *ignored* or not.
+    """
+    import asyncio
 
-def _refuse(name: str) -> NoReturn:
-    raise RuntimeError(
-        f"kopf.{name}() does not work here, as the operator's tasks are Trio's: await kopf.operator(), or call"
-        " kopf.run()."
-    )
+    try:
+        await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in root_tasks:
+            task.cancel()
+        await asyncio.wait(root_tasks)
+    for task in root_tasks:
+        if not task.cancelled():
+            task.result()

@@ -95,7 +95,7 @@ class _AdmissionSettings(settings.AdmissionSettings):
 
 
 def _refused(name: str) -> property:
-    """Return a setting that raises ConfigError when it is read or assigned: more objects would be handled without it."""
+    """Return a setting that is refused by a ConfigError: without it, more objects would be handled."""
 
     def refuse(section: Section, *_: object) -> NoReturn:
         raise ConfigError(
