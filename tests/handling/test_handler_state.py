@@ -69,13 +69,15 @@ _STATES = st.builds(
     success=st.booleans(),
     failure=st.booleans(),
     message=st.none() | st.text(),
+    attempted=st.none() | _TIMES,
 )
+_LATER = datetime.datetime(2200, 1, 1, tzinfo=UTC)
 
 
 @given(_STATES)
 def test_a_record_round_trips(state: HandlerState) -> None:
-    assert HandlerState.from_record(state.to_record(), now=after(1)) == state
-    assert HandlerState.from_record(json.loads(json.dumps(state.to_record())), now=after(1)) == state
+    assert HandlerState.from_record(state.to_record(), now=_LATER) == state
+    assert HandlerState.from_record(json.loads(json.dumps(state.to_record())), now=_LATER) == state
 
 
 @given(_STATES)
@@ -85,7 +87,7 @@ def test_a_stored_record_round_trips(state: HandlerState) -> None:
     storage.store(key="fn/spec.field", record=state.to_record(), body=Body({}), patch=patch)
     record = storage.fetch(key="fn/spec.field", body=Body(apply_merge({}, patch)))
     assert record is not None
-    assert HandlerState.from_record(record, now=after(1)) == state
+    assert HandlerState.from_record(record, now=_LATER) == state
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,35 @@ def test_a_stored_record_round_trips(state: HandlerState) -> None:
 )
 def test_invalid_fields_of_a_record_count_as_absent(record: Any, expected: HandlerState) -> None:
     assert HandlerState.from_record(record, now=NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("started", "attempted", "delayed", "due"),
+    [
+        (-50, -30, 70, 70),  # as it should be
+        (3550, 3570, 3670, 100),  # set back by an hour, or more: it has waited for 30 s, which nobody knows
+        (-550, 3050, 3150, 100),  # set back since the last attempt, and not to before the first one
+        (3550, None, 3670, 120),  # a record of Kopf's
+        (-50, None, 3670, 3670),
+    ],
+)
+def test_a_handler_is_due_after_its_delay_at_the_latest_though_the_clock_was_set_back(
+    started: float, attempted: float | None, delayed: float, due: float
+) -> None:
+    last = None if attempted is None else after(attempted)
+    record = HandlerState(started=after(started), attempted=last, delayed=after(delayed)).to_record()
+    state = HandlerState.from_record(record, now=NOW)
+    assert state.seconds_until_due(NOW) == due
+    assert max(state.started, state.attempted or state.started) <= NOW
+    if last is not None and state.attempted is not None:
+        assert state.attempted - state.started == last - after(started)
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_a_record_with_times_at_the_ends_of_the_calendar_is_read(time: str) -> None:
+    late = {"started": time, "attempted": time, "delayed": NOW.isoformat()}
+    assert HandlerState.from_record(late, now=NOW).is_due(NOW)  # type: ignore[arg-type]
+    assert HandlerState.from_record({**late, "delayed": time}, now=NOW).is_due(NOW)  # type: ignore[typeddict-item]
 
 
 # ---------------------------------------------------------------------------------------------- outcomes
@@ -131,7 +162,9 @@ def test_a_failure_finishes_a_handler_with_its_message() -> None:
 
 def test_a_retried_handler_is_due_after_the_delay() -> None:
     state = apply_outcome(FRESH, Outcome(final=False, error=TemporaryError("wait"), delay=10), now=after(3))
-    assert state == HandlerState(started=NOW, purpose="create", delayed=after(13), retries=1, message="wait")
+    assert state == HandlerState(
+        started=NOW, purpose="create", delayed=after(13), attempted=after(3), retries=1, message="wait"
+    )
     assert not state.finished
     assert not state.is_due(after(12.9))
     assert state.is_due(after(13))

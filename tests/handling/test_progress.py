@@ -33,6 +33,7 @@ RECORD: ProgressRecord = {
     "message": "Not ready",
     "subrefs": ["p/x", "p/y"],
 }
+FIELDS = (*RECORD, "attempted")
 TEXT = (
     '{"started":"2026-01-02T03:04:05.678901+00:00","delayed":"2026-01-02T03:05:05.678901+00:00","purpose":"create",'
     '"retries":1,"success":false,"failure":false,"message":"Not ready","subrefs":["p/x","p/y"]}'
@@ -60,6 +61,7 @@ records = st.fixed_dictionaries(
         "failure": st.booleans(),
         "message": st.none() | st.text(st.characters(codec="utf-8"), max_size=50),
         "subrefs": st.none() | st.lists(st.text("ab/", max_size=5), max_size=3),
+        "attempted": st.none() | st.just("2026-01-02T03:04:05.678901+00:00"),
     },
 )
 
@@ -209,7 +211,7 @@ class TestAnnotations:
         patch = Patch()
         storage = AnnotationsProgressStorage(prefix=KOPF, verbose=True)
         storage.store(key="fn", record={"retries": 1}, body=Body({}), patch=patch)
-        assert json.loads(patch.meta.annotations[f"{KOPF}/fn"]) == dict.fromkeys(RECORD) | {"retries": 1}
+        assert json.loads(patch.meta.annotations[f"{KOPF}/fn"]) == dict.fromkeys(FIELDS) | {"retries": 1}
 
     def test_records_written_by_kopf_are_read(self) -> None:
         body = Body(body_with({f"{KOPF}/fn": TEXT}))
@@ -284,7 +286,7 @@ class TestStatus:
     def test_records_are_nested_and_include_empty_fields_to_remove_older_ones(self) -> None:
         patch = Patch()
         StatusProgressStorage(name="kopf").store(key="a/b", record={"retries": 1}, body=Body({}), patch=patch)
-        assert patch == {"status": {"kopf": {"progress": {"a/b": dict.fromkeys(RECORD) | {"retries": 1}}}}}
+        assert patch == {"status": {"kopf": {"progress": {"a/b": dict.fromkeys(FIELDS) | {"retries": 1}}}}}
 
     def test_the_fields_are_configurable(self) -> None:
         patch = Patch()

@@ -34,7 +34,8 @@ MAX_ID: Final = 1024
 class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of one handler with a cause. Its times are steady in memory, and wall times in stored records.
 
-    ``retries`` is the number of attempts made. ``delayed`` is when the next attempt is due, None if it is due now.
+    ``retries`` is the number of attempts made. ``delayed`` is when the next attempt is due, None if it is due now;
+    ``attempted`` is when the last one ended, if another one follows.
     ``subrefs`` are the ids of all sub-handlers, nested ones included.
     """
 
@@ -47,6 +48,7 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
     failure: bool = False
     message: str | None = None
     subrefs: tuple[str, ...] = ()
+    attempted: datetime.datetime | None = None
 
     @property
     def finished(self) -> bool:
@@ -62,7 +64,7 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
         return 0.0 if self.delayed is None else max(0.0, (self.delayed - now).total_seconds())
 
     def to_record(self) -> ProgressRecord:
-        """Return the record to be stored, in Kopf's format."""
+        """Return the record to be stored, in Kopf's format, with ``attempted`` in addition."""
         return {
             "started": _format_time(self.started),
             "stopped": _format_time(self.stopped),
@@ -73,15 +75,21 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
             "failure": self.failure,
             "message": self.message,
             "subrefs": list(self.subrefs) or None,
+            "attempted": _format_time(self.attempted),
         }
 
     @classmethod
     def from_record(cls, record: ProgressRecord, *, now: datetime.datetime) -> HandlerState:
-        """Parse a stored record. Invalid fields count as absent, and so do sub-handlers beyond the limits."""
+        """Parse a stored record. Invalid fields count as absent, and so do sub-handlers beyond the limits.
+
+        If what has happened seems to lie in the future, the wall clock was set back since. All times are moved back by
+        as much, so that the next attempt is never due later than after its full delay from *now*.
+        """
         retries, purpose, message = record.get("retries"), record.get("purpose"), record.get("message")
         subrefs = itertools.islice(record.get("subrefs") or (), MAX_SUBREFS)
-        return cls(
-            started=_parse_time(record.get("started")) or now,
+        started, attempted = _parse_time(record.get("started")) or now, _parse_time(record.get("attempted"))
+        found = cls(
+            started=started,
             stopped=_parse_time(record.get("stopped")),
             delayed=_parse_time(record.get("delayed")),
             purpose=purpose if isinstance(purpose, str) else None,
@@ -90,13 +98,15 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
             failure=record.get("failure") is True,
             message=message if isinstance(message, str) else None,
             subrefs=tuple(sorted({ref for ref in subrefs if isinstance(ref, str) and len(ref) <= MAX_ID})),
+            attempted=attempted,
         )
+        return found.shift(min(0.0, (now - max(started, attempted or started)).total_seconds()))
 
     def shift(self, seconds: float) -> HandlerState:
         """Return the state with all times moved by so many seconds: by those between two clocks."""
         if not seconds:
             return self
-        times = {"started": self.started, "stopped": self.stopped, "delayed": self.delayed}
+        times = {name: getattr(self, name) for name in ("started", "stopped", "delayed", "attempted")}
         moved = {name: add_seconds(time, seconds) for name, time in times.items() if time is not None}
         return msgspec.structs.replace(self, **moved)
 
@@ -116,6 +126,7 @@ def apply_outcome(state: HandlerState, outcome: Outcome, *, now: datetime.dateti
         retries=state.retries + (not outcome.awaits_subhandlers),
         stopped=now if outcome.final else None,
         delayed=None if outcome.final else add_seconds(now, outcome.delay),
+        attempted=None if outcome.final else now,
         success=outcome.succeeded,
         failure=outcome.final and not outcome.succeeded,
         message=message,
@@ -160,11 +171,12 @@ def build_result_patch(result: Any, *, handler_id: str) -> dict[str, Any]:
 
 
 def add_seconds(moment: datetime.datetime, seconds: float) -> datetime.datetime:
-    """Return *moment* plus *seconds*, or the last representable time if that overflows. *moment* must be aware."""
+    """Return *moment* plus *seconds*, or the end of the calendar that this exceeds. *moment* must be aware."""
     try:
         return moment + datetime.timedelta(seconds=seconds)
     except OverflowError:
-        return datetime.datetime.max.replace(tzinfo=moment.tzinfo)
+        limit = datetime.datetime.max if seconds > 0 else datetime.datetime.min
+        return limit.replace(tzinfo=moment.tzinfo)
 
 
 def _format_time(moment: datetime.datetime | None) -> str | None:

@@ -26,15 +26,20 @@ __all__ = [
 PREFIX = "trioperator.dev"
 
 # The order in which the fields of a record are written.
-_FIELDS = ("started", "stopped", "delayed", "purpose", "retries", "success", "failure", "message", "subrefs")
-
+_FIELDS = (
+    *("started", "stopped", "delayed", "purpose", "retries", "success", "failure", "message", "subrefs"),
+    "attempted",
+)
 
 # What has the same prefix as a rule without being a record.
 _LAST_HANDLED = "last-handled-configuration"
 
 
 class ProgressRecord(TypedDict, total=False):
-    """Stored progress of one handler. Times are ISO 8601 strings; ``subrefs`` are the ids of sub-handlers."""
+    """Stored progress of one handler. Times are ISO 8601 strings; ``subrefs`` are the ids of sub-handlers.
+
+    Kopf's records are without ``attempted``, the end of the last attempt.
+    """
 
     started: str | None
     stopped: str | None
@@ -45,6 +50,7 @@ class ProgressRecord(TypedDict, total=False):
     failure: bool | None
     message: str | None
     subrefs: Collection[str] | None
+    attempted: str | None
 
 
 class ProgressStorage(abc.ABC):

@@ -100,3 +100,24 @@ async def test_what_is_stored_is_wall_time(bench: Bench, autojump_clock: MockClo
     async with bench.running():
         await settle(200)
     assert [round(after - before) for before, after in itertools.pairwise(calls)] == [100, 100, 100]
+
+
+async def test_a_retry_is_not_late_when_the_clock_is_set_back_between_two_runs(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[float, int]] = []
+
+    @on.create("widgets", registry=bench.registry, timeout=250)
+    async def create(retry: int, runtime: datetime.timedelta, **_: Any) -> None:
+        calls.append((trio.current_time(), round(runtime.total_seconds())))
+        raise trioperator.TemporaryError("not yet", delay=100)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(150)
+    set_clock(-HOUR)
+    clock._steady_epoch.set(clock._steady_epoch.get() - HOUR)  # as of a process that begins now
+    async with bench.running():
+        restarted = trio.current_time()
+        await settle(300)
+    assert [(round(at - restarted), runtime) for at, runtime in calls[2:]] == [(100, 200)]
