@@ -1,10 +1,30 @@
-"""Names of Kopf that do not exist here: what to say to those who use them."""
+"""Names and settings of Kopf that do not exist here: what to say to those who use them."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-__all__ = ["explain_missing"]
+__all__ = ["REFUSED_SETTINGS", "SETTINGS_WITHOUT_EFFECT", "explain_missing"]
+
+#: Settings of Kopf's that have no meaning here, by sections: their defaults, and what there is for their purpose.
+SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
+    "process": ({"ultimate_exiting_timeout": 600.0}, "settings.process.grace limits how long stopping takes."),
+    "posting": ({"worker_limit": None, "idle_timeout": 1.0}, "events are posted by one task."),
+    "peering": ({"clusterwide": False, "namespaced": True}, "peering is cluster-wide if the operator is."),
+    "watching": ({"initial_streaming": False}, "objects are listed in pages."),
+    "queueing": (
+        {"idle_timeout": 5.0, "exit_timeout": 2.0, "batch_window": 0.1, "_batch_window": 0.1},
+        "objects that are not handled occupy no workers, and events are not batched by time.",
+    ),
+    "background": (
+        {"instant_exit_timeout": None, "instant_exit_zero_time_cycles": 10},
+        "the end of a daemon is noticed at once.",
+    ),
+}
+#: Settings of Kopf's that are refused, as an operator would handle more than it shall without them: their section is
+#: ``watching``.
+REFUSED_SETTINGS: Final = ("label_selectors", "field_selectors", "shard_selectors")
 
 _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
 _MISSING: Final = {

@@ -98,4 +98,4 @@ def test_failures_have_the_exit_codes_of_the_command(tmp_path: pathlib.Path) -> 
         command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2, done.stderr
-    assert "No module named 'kopf._core.nothing' here" in done.stderr
+    assert "The module kopf._core.nothing does not exist here" in done.stderr

@@ -37,7 +37,10 @@ from kopf.testing import KopfRunner
 def test_modules_that_are_private_to_kopf_are_explained() -> None:
     with (
         install(),
-        pytest.raises(ModuleNotFoundError, match=r"'kopf\._core\.nothing' here.*use the public names of kopf, ") as e,
+        pytest.raises(
+            ModuleNotFoundError,
+            match=r"module kopf\._core\.nothing does not exist here.*use the public names of kopf, ",
+        ) as e,
     ):
         importlib.import_module("kopf._core.nothing")
     assert e.value.name == "kopf._core.nothing"

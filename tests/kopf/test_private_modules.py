@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.processes.conftest import ROOT, environment
+from trioperator._kopf_modules import FORMER, PUBLIC
 from trioperator.kopf import install
-from trioperator.kopf.private_modules import _FORMER, _PUBLIC
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def kopf() -> Iterator[Any]:
         yield importlib.import_module("kopf")
 
 
-@pytest.mark.parametrize("path", [*_PUBLIC, *_FORMER])
+@pytest.mark.parametrize("path", [*PUBLIC, *FORMER])
 def test_a_module_has_the_public_names_that_kopf_has_there(path: str, kopf: Any) -> None:
     with pytest.warns(DeprecationWarning, match=rf"kopf\.{path} is private to Kopf: import its names from kopf"):
         module = importlib.import_module(f"kopf.{path}")
-    for name in _PUBLIC[_FORMER.get(path, path)].split():
+    for name in PUBLIC[FORMER.get(path, path)].split():
         assert getattr(module, name) is getattr(kopf, name)
 
 
@@ -98,6 +98,6 @@ print([f"{module}.{name}" for module in names for name in names[module].split()
 """
     env = environment(tmp_path_factory.getbasetemp(), PYTHONWARNINGS="ignore")
     done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(dict(_PUBLIC)), cwd=ROOT, env=env, capture_output=True, text=True
+        [sys.executable, "-c", code], input=json.dumps(dict(PUBLIC)), cwd=ROOT, env=env, capture_output=True, text=True
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from trioperator.checking.asyncio_calls import find_asyncio_calls
+from trioperator.checking.differences import Difference, Effect
 from trioperator.checking.event_loop import find_event_loop_problems
 from trioperator.checking.handlers import find_handler_problems
 from trioperator.checking.kinds import find_kind_problems, find_misspelled_kinds
+from trioperator.checking.kopf_differences import find_kopf_differences
 from trioperator.checking.kopf_names import find_kopf_annotations, find_kopf_problems
 from trioperator.checking.listing import HandlerSummary, list_handlers
 from trioperator.checking.problems import Problem, problem_of
@@ -13,6 +15,8 @@ from trioperator.checking.reconciling import find_reconcile_problems
 from trioperator.checking.sources import Source
 
 __all__ = [
+    "Difference",
+    "Effect",
     "HandlerSummary",
     "Problem",
     "Source",
@@ -21,6 +25,7 @@ __all__ = [
     "find_handler_problems",
     "find_kind_problems",
     "find_kopf_annotations",
+    "find_kopf_differences",
     "find_kopf_problems",
     "find_misspelled_kinds",
     "find_reconcile_problems",

@@ -11,7 +11,7 @@ from trioperator.checking.sources import Source
 from trioperator.handling.asyncio_advice import find_replacement
 from trioperator.handling.handler import Handler
 
-__all__ = ["find_asyncio_calls"]
+__all__ = ["describe_replacement", "find_asyncio_calls"]
 
 _THREAD: Final = "a sync library in a sync handler, which runs in a thread"
 # Libraries that work on asyncio only.
@@ -44,14 +44,14 @@ def find_asyncio_calls(handlers: Iterable[Handler], sources: Iterable[Source]) -
         found: set[tuple[int, str]] = set()
         for node in walk_names(part.source, part.function.body):
             name = part.source.resolve(node)
-            text = _advise(name) if name else None
+            text = describe_replacement(name) if name else None
             if name and text and (node.lineno, name) not in found:
                 found.add((node.lineno, name))
                 message = f"{part} uses {name}, and operators run on Trio: use {text} instead."
                 yield Problem(check="asyncio", message=message, file=part.source.path, line=node.lineno)
 
 
-def _advise(name: str) -> str | None:
+def describe_replacement(name: str) -> str | None:
     """Return what replaces a dotted name on Trio; None if it works there, or says nothing."""
     package, _, rest = name.partition(".")
     if package == "asyncio":

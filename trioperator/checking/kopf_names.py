@@ -14,7 +14,15 @@ from trioperator.checking.sources import Function, Source
 from trioperator.model.similar_names import suggest
 from trioperator.settings import OperatorSettings
 
-__all__ = ["find_kopf_annotations", "find_kopf_problems"]
+__all__ = [
+    "check_setting",
+    "find_kopf_annotations",
+    "find_kopf_problems",
+    "find_settings",
+    "find_strings",
+    "has_own_settings",
+    "is_kopf",
+]
 
 _PACKAGE: Final = "trioperator"
 _OWN_KOPF: Final = (
@@ -31,7 +39,7 @@ def find_kopf_problems(source: Source) -> Iterator[Problem]:
     """Yield imports of Kopf itself, names that this package does not have, and settings that do not exist."""
     for node in ast.walk(source.tree):
         message = None
-        if isinstance(node, ast.Import) and any(_is_kopf(alias.name) for alias in node.names):
+        if isinstance(node, ast.Import) and any(is_kopf(alias.name) for alias in node.names):
             message = f"The file {_OWN_KOPF}"
         elif isinstance(node, ast.ImportFrom):
             message = _check_import(node)
@@ -39,31 +47,31 @@ def find_kopf_problems(source: Source) -> Iterator[Problem]:
             message = _check_name(source.resolve(node) or "")
         if message:
             yield Problem(check="names", message=message, file=source.path, line=getattr(node, "lineno", 0))
-    for attribute in _find_settings(source.tree, ours=not _has_own_settings(source)):
-        if message := _check_setting(attribute):
+    for attribute in find_settings(source.tree, ours=not has_own_settings(source)):
+        if message := check_setting(attribute):
             yield Problem(check="names", message=message, file=source.path, line=attribute.lineno)
 
 
 def find_kopf_annotations(sources: Sequence[Source]) -> Iterator[Problem]:
     """Yield names of Kopf's annotations and finalizer, unless the operator is configured to use Kopf's prefix."""
-    found = [(source, line, text) for source in sources for line, text in _find_strings(source.tree)]
+    found = [(source, node, text) for source in sources for node, text in find_strings(source.tree)]
     if any(text == _KOPF_PREFIX for _, _, text in found):
         return
-    for source, line, text in found:
+    for source, node, text in found:
         if f"{_KOPF_PREFIX}/" in text:
             message = f"{text!r} names {_FOREIGN_ANNOTATION}"
-            yield Problem(check="names", message=message, file=source.path, line=line)
+            yield Problem(check="names", message=message, file=source.path, line=node.lineno)
 
 
-def _find_strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the strings of a file with their lines, but not its docstrings."""
+def find_strings(tree: ast.AST) -> Iterator[tuple[ast.Constant, str]]:
+    """Yield the strings of a file, but not its docstrings."""
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            yield node.lineno, node.value
+            yield node, node.value
 
 
-def _has_own_settings(source: Source) -> bool:
+def has_own_settings(source: Source) -> bool:
     """Return whether the file has a global variable ``settings`` that is none of an operator."""
     made = source.names.get("settings")
     assigned = any(
@@ -75,7 +83,7 @@ def _has_own_settings(source: Source) -> bool:
     return (assigned or made is not None) and not (made or "").endswith(".OperatorSettings")
 
 
-def _find_settings(node: ast.AST, *, ours: bool) -> Iterator[ast.Attribute]:
+def find_settings(node: ast.AST, *, ours: bool) -> Iterator[ast.Attribute]:
     """Yield the attributes of sections of ``settings``, where that name is the settings of the operator.
 
     Where the file has other settings of that name, these are arguments of handlers, or annotated so.
@@ -84,7 +92,7 @@ def _find_settings(node: ast.AST, *, ours: bool) -> Iterator[ast.Attribute]:
         if isinstance(child, ast.Attribute) and ours:
             yield child
         is_ours = _takes_settings(child, ours=ours) if isinstance(child, Function) else ours
-        yield from _find_settings(child, ours=is_ours)
+        yield from find_settings(child, ours=is_ours)
 
 
 def _takes_settings(function: Function, *, ours: bool) -> bool:
@@ -98,14 +106,15 @@ def _takes_settings(function: Function, *, ours: bool) -> bool:
     return ours
 
 
-def _is_kopf(module: str) -> bool:
+def is_kopf(module: str) -> bool:
+    """Return whether a dotted name is that of Kopf, or of something in it."""
     return module == "kopf" or module.startswith("kopf.")
 
 
 def _check_import(node: ast.ImportFrom) -> str | None:
     if node.level or node.module is None:
         return None
-    if _is_kopf(node.module):
+    if is_kopf(node.module):
         return f"The file {_OWN_KOPF}"
     messages = (_check_name(f"{node.module}.{alias.name}") for alias in node.names if alias.name != "*")
     return next(filter(None, messages), None)
@@ -125,7 +134,7 @@ def _check_name(name: str) -> str | None:
     return f"{module} has no attribute {suggest([attribute], [each for each in known if each[:1] != '_'])}."
 
 
-def _check_setting(node: ast.Attribute) -> str | None:
+def check_setting(node: ast.Attribute) -> str | None:
     """Return what is wrong with an expression ``settings.section.name``."""
     section = node.value
     if not (isinstance(section, ast.Attribute) and isinstance(section.value, ast.Name)):

@@ -16,13 +16,13 @@ from trioperator.cli.options import declare_option
 from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
-    from trioperator.checking import HandlerSummary, Problem, Source
+    from trioperator.checking import Difference, HandlerSummary, Problem, Source
     from trioperator.cli.loading import LoadingError
     from trioperator.handling.registry import OperatorRegistry
 
 __all__ = ["check"]
 
-T = TypeVar("T", "HandlerSummary", "Problem")
+T = TypeVar("T", "Difference", "HandlerSummary", "Problem")
 
 
 class OutputFormat(enum.StrEnum):
@@ -50,6 +50,14 @@ Manifests: TypeAlias = Annotated[
         help="Check that all kinds are built in, or defined in a file, a directory or stdin (-); repeatable.",
     ),
 ]
+Kopf: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--kopf",
+        env="KOPF",
+        help="Say by line what differs from Kopf for an operator that was written for it. Nothing is imported.",
+    ),
+]
 Format: TypeAlias = Annotated[OutputFormat, _option("--format", env="FORMAT", help="Format of the output.")]
 
 
@@ -58,11 +66,13 @@ def check(
     files: Files = None,
     modules: Modules = None,
     manifests: Manifests = None,
+    kopf: Kopf = False,
     format: Format = OutputFormat.TEXT,
 ) -> None:
     """Find mistakes in handlers without running them.
 
-    All mistakes in the files and modules are reported at once. The exit code is 1 if there are any.
+    All mistakes in the files and modules are reported at once. The exit code is 1 if there are any. With --kopf, it is
+    1 if anything has to be changed before the operator runs with `python -m trioperator.kopf`.
     """
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
@@ -74,12 +84,26 @@ def check(
     if controls.registry is not None:
         set_default_registry(controls.registry)
     try:
+        if kopf:
+            raise typer.Exit(_report_migration(tuple(files or ()), tuple(modules or ()), format))
         handlers, problems = _examine(tuple(files or ()), tuple(modules or ()), manifests)
+    except typer.Exit:
+        raise
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
     show = _print_json if format is OutputFormat.JSON else _print_text
     show(handlers, problems)
     raise typer.Exit(1 if problems else 0)
+
+
+def _report_migration(files: Sequence[str], modules: Sequence[str], format: OutputFormat) -> int:
+    """Print what differs from Kopf, and return the exit code. Raises ConfigError."""
+    from trioperator.checking import Effect
+    from trioperator.cli.migration import examine_migration, print_differences, print_differences_as_json
+
+    differences = [_relate(difference) for difference in examine_migration(files, modules)]
+    (print_differences_as_json if format is OutputFormat.JSON else print_differences)(differences)
+    return 1 if any(each.effect is Effect.FAILS for each in differences) else 0
 
 
 def _examine(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from trioperator import settings
+from trioperator._kopf_names import SETTINGS_WITHOUT_EFFECT
 from trioperator.errors import ConfigError
 from trioperator.kopf.storages import FINALIZER, AnnotationsDiffBaseStorage, SmartProgressStorage
 from trioperator.logs import get_logger
@@ -54,31 +55,22 @@ class _Tolerant(Section):
 
 class _ProcessSettings(_Tolerant, settings.ProcessSettings):
     __slots__ = ()
-    _without_effect: ClassVar[Mapping[str, Any]] = {"ultimate_exiting_timeout": 600.0}
-    _instead: ClassVar[str] = "settings.process.grace limits how long stopping takes."
+    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["process"]
 
 
 class _PeeringSettings(_Tolerant, settings.PeeringSettings):
     __slots__ = ()
-    _without_effect: ClassVar[Mapping[str, Any]] = {"clusterwide": False, "namespaced": True}
-    _instead: ClassVar[str] = "peering is cluster-wide if the operator is."
+    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["peering"]
 
 
 class _QueueingSettings(_Tolerant, settings.QueueingSettings):
     __slots__ = ()
-    _without_effect: ClassVar[Mapping[str, Any]] = {
-        "idle_timeout": 5.0,
-        "exit_timeout": 2.0,
-        "batch_window": 0.1,
-        "_batch_window": 0.1,
-    }
-    _instead: ClassVar[str] = "objects that are not handled occupy no workers, and events are not batched by time."
+    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["queueing"]
 
 
 class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
     __slots__ = ()
-    _without_effect: ClassVar[Mapping[str, Any]] = {"instant_exit_timeout": None, "instant_exit_zero_time_cycles": 10}
-    _instead: ClassVar[str] = "the end of a daemon is noticed at once."
+    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["background"]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -108,8 +100,7 @@ def _refused(name: str) -> property:
 
 class _WatchingSettings(_Tolerant, settings.WatchingSettings):
     __slots__ = ()
-    _without_effect: ClassVar[Mapping[str, Any]] = {"initial_streaming": False}
-    _instead: ClassVar[str] = "objects are listed in pages."
+    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["watching"]
 
     @property
     def chunk_size(self) -> int | None:
@@ -128,8 +119,7 @@ class _WatchingSettings(_Tolerant, settings.WatchingSettings):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class _PostingSettings(_Tolerant, settings.PostingSettings):
-    _without_effect: ClassVar[Mapping[str, Any]] = {"worker_limit": None, "idle_timeout": 1.0}
-    _instead: ClassVar[str] = "events are posted by one task."
+    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["posting"]
 
     loggers: bool = setting(False, BOOLEAN)
     reporting_component: str = setting("kopf", QUALIFIED_NAME)
