@@ -6,10 +6,18 @@ import pytest
 
 from trioperator.handling.registry import KindHandlers
 from trioperator.model.resource import Resource
-from trioperator.runtime.kind import Kind
+from trioperator.runtime.kind import Kind, Memory
 
 
 @pytest.mark.parametrize(("subresources", "expected"), [(["status", "scale"], True), (["scale"], False), ([], False)])
 def test_the_status_is_a_subresource_if_the_server_says_so(subresources: list[str], expected: bool) -> None:
     resource = Resource("example.com", "v1", "widgets", subresources=frozenset(subresources))
     assert Kind(resource, KindHandlers()).has_status is expected
+
+
+def test_what_two_versions_remember_of_an_object_is_joined() -> None:
+    own = Memory("memo", initial=True, deletion_handled=True)
+    other = Memory("other", initial=False, ended=frozenset("d"))
+    for joined, memo in ((own.join(other), "memo"), (other.join(own), "other")):
+        assert (joined.memo, joined.initial, joined.ended) == (memo, False, frozenset("d"))
+        assert joined.deletion_handled

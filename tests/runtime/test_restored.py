@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,14 @@ from trioperator.apiserver.store.data_file import DataFile
 from trioperator.clock import wall_now
 
 on = trioperator.on
+
+
+def with_versions(*names: str) -> dict[str, Any]:
+    """Return the definition of widgets with these versions; the first one is that which is stored."""
+    crd = copy.deepcopy(CRD)
+    (version,) = crd["spec"]["versions"]
+    crd["spec"]["versions"] = [{**version, "name": name, "storage": name == names[0]} for name in names]
+    return crd
 
 
 class Switch(httpx.AsyncBaseTransport):
@@ -204,3 +213,44 @@ async def test_a_handler_that_waits_for_what_was_wanted_after_the_backup_is_inte
         await it.restore(outage=60)
         await settle(100)
         assert calls == [1, 2, "interrupted"]
+
+
+@pytest.mark.parametrize("outage", [60, 0])
+async def test_an_object_is_handled_on_though_its_kind_goes_back_to_another_version(
+    autojump_clock: MockClock, outage: float
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.create("widgets", registry=registry)
+    @on.update("widgets", registry=registry)
+    async def handle(spec: Any, **_: Any) -> None:
+        calls.append(spec["size"])
+
+    @on.resume("widgets", registry=registry)
+    async def resume(spec: Any, **_: Any) -> None:
+        calls.append(f"resume {spec['size']}")
+
+    @on.delete("widgets", registry=registry)
+    async def delete(**_: Any) -> None:
+        calls.append("delete")
+
+    async with running(registry, client_timeout=20 if outage else None) as it:
+        await it.old.create(widget(size=1))
+        await settle(10)
+        it.back_up()
+        await it.old.apply(with_versions("v1", "v2"))
+        await settle(10)
+        for size in range(2, 20):
+            await it.old.patch("widgets", "w", {"spec": {"size": size}})
+        await settle(10)
+        calls.clear()
+        new = await it.restore(outage=outage)
+        await trio.sleep(1000)
+        await new.patch("widgets", "w", {"spec": {"size": 100}})
+        await settle(10)
+        assert calls == ["resume 1", 100]
+        await new.delete("widgets", "w")
+        await settle(10)
+        assert calls[2:] == ["delete"]
+        assert await new.find("widgets", "w") is None

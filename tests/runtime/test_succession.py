@@ -315,3 +315,89 @@ async def test_a_list_of_another_version_that_is_late_does_not_bring_back_what_w
         await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
         await settle(60)
     assert calls == ["create w", "update w"]
+
+
+async def test_a_list_of_another_version_that_is_late_does_not_bring_back_what_was_deleted_meanwhile(
+    bench: Bench, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    calls, plan = list[str](), FaultPlan()
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        calls.append("create")
+        await trio.sleep(10)
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        calls.append("delete")
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w", size=1))
+        await settle(5)
+        plan.add(Fault.delay(after=20), verb="list", resource="widgets")
+        plan.add(Fault.lag(5), verb="watch", resource="widgets")
+        await serve(bench, "v1", "v2")
+        await settle(10)
+        await bench.cluster.delete("widgets", "w")
+        await settle(60)
+    assert calls == ["create", "delete"]
+    assert "could not be handled" not in caplog.text
+
+
+@pytest.mark.parametrize("lag", [0, 5])
+async def test_delete_handlers_that_were_called_in_another_version_are_not_called_again(
+    lag: float, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls, plan = list[str](), FaultPlan()
+
+    @on.delete("widgets", registry=bench.registry)
+    async def first(**_: Any) -> None:
+        calls.append("first")
+        await trio.sleep(10)
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def second(**_: Any) -> None:
+        calls.append("second")
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w", size=1))
+        await settle(5)
+        await bench.cluster.delete("widgets", "w")
+        await settle(5)
+        plan.add(Fault.lag(lag), verb="watch", resource="widgets")
+        await serve(bench, "v1", "v2")
+        await settle(60)
+        assert await bench.cluster.find("widgets", "w") is None
+    assert sorted(calls) == ["first", "second"]
+
+
+async def test_delete_handlers_that_were_called_before_a_pause_are_not_called_again(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls = list[str]()
+    await bench.cluster.apply(peering_crd())
+    await bench.cluster.create(peering())
+
+    @on.delete("widgets", registry=bench.registry)
+    async def first(**_: Any) -> None:
+        calls.append("first")
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def second(**_: Any) -> None:
+        calls.append("second")
+
+    async with bench.running():
+        body = widget("w", size=1)
+        body["metadata"]["finalizers"] = ["example.com/others"]
+        await bench.cluster.create(body)
+        await settle(5)
+        await bench.cluster.delete("widgets", "w")
+        await settle(5)
+        await announce(10)(bench.cluster)
+        await settle(5)
+        await withdraw(bench.cluster)
+        await settle(60)
+        await bench.cluster.patch("widgets", "w", {"metadata": {"finalizers": None}})
+        await settle(60)
+        assert await bench.cluster.find("widgets", "w") is None
+    assert sorted(calls) == ["first", "second"]

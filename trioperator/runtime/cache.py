@@ -29,6 +29,7 @@ from trioperator.runtime.workqueue import Lane
 __all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
 
 _OLD, _NEW = (Memory(memo=None, initial=initial) for initial in (True, False))
+_DELETION_HANDLED = Memory(memo=None, initial=True, deletion_handled=True)
 
 
 class ObjectState:
@@ -46,6 +47,7 @@ class ObjectState:
         "events",
         "expected",
         "gone",
+        "known_elsewhere",
         "last_object",
         "name",
         "namespace",
@@ -63,6 +65,7 @@ class ObjectState:
         self.name = obj.name
         self.version: int = -1
         self.seen_version: int = -1
+        self.known_elsewhere: int = -1  # the newest version that was known in another version of the kind
         self.expected: tuple[str, float] | None = None  # an own write's opaque version, and how long to wait for it
         self.events: collections.deque[WatchEvent] | None = None
         self.body: Mapping[str, Any] | None = None
@@ -99,12 +102,22 @@ class ObjectState:
     @property
     def comparable_version(self) -> int:
         """The newest known version, if it can be compared with those in other caches; -1 if not."""
-        return -1 if self.cache.versions.are_opaque else self.version
+        return -1 if self.cache.versions.are_opaque else max(self.version, self.known_elsewhere)
 
     def catch_up(self, version: int) -> None:
-        """Pass over states that are older than what was written in another version of the kind."""
-        is_watched = not self.cache.retired  # so that this very state is still to come
-        self.version = max(self.version, version - is_watched)
+        """Note which version is known in another version of the kind: an older state has to be read again."""
+        self.known_elsewhere = max(self.known_elsewhere, version)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a newer state was known in another version of the kind. Its watch event may never come."""
+        return self.version < self.known_elsewhere
+
+    def caught_up(self, *, is_restored: bool) -> None:
+        """Note that the object was read again. If etcd *is_restored*, nothing has been done for it since the backup."""
+        self.known_elsewhere = -1
+        if is_restored:
+            self._forget_handling()
 
     @property
     def ref(self) -> ObjectRef:
@@ -145,8 +158,11 @@ class ObjectState:
     def rewind(self) -> None:
         """Take the next state as it is, as after a start: etcd was restored, so that it may be older."""
         self.events = self.expected = None
-        self.version = self.seen_version = -1
-        self._memory = msgspec.structs.replace(self._memory, initial=True)
+        self.version = self.seen_version = self.known_elsewhere = -1
+        self._forget_handling()
+
+    def _forget_handling(self) -> None:
+        self._memory = msgspec.structs.replace(self._memory, initial=True, deletion_handled=False)
 
     def take_events(self) -> Collection[WatchEvent]:
         """Take all pending watch events, in order."""
@@ -181,6 +197,15 @@ class ObjectState:
         """Record that the object has been handled since the operator started."""
         if self._memory.initial:
             self.inherit(_NEW)
+
+    @property
+    def deletion_handled(self) -> bool:
+        """Whether all delete handlers have ended, and the finalizer is removed."""
+        return self._memory.deletion_handled
+
+    def mark_deletion_handled(self) -> None:
+        """Record that all delete handlers have ended, and the finalizer is removed."""
+        self.inherit(_DELETION_HANDLED)
 
     def has_newer(self) -> bool:
         """Check whether a watch event with a newer state is pending."""

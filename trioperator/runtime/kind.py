@@ -40,13 +40,16 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     """What an operator remembers of an object while it is paused: its memo, and whether it was handled before.
 
     ``ended`` are the keys of its daemons and timers that have ended by themselves: they are not run again.
+    ``deletion_handled`` is whether all delete handlers have ended: they are not called again when it is gone.
     """
 
     memo: Any
     initial: bool
     ended: frozenset[Hashable] = frozenset()
+    deletion_handled: bool = False
 
     def join(self, other: Memory) -> Memory:
         """Return what both together remember; the own memo comes first."""
         memo = other.memo if self.memo is None else self.memo
-        return Memory(memo, self.initial and other.initial, self.ended | other.ended)
+        deletion_handled = self.deletion_handled or other.deletion_handled
+        return Memory(memo, self.initial and other.initial, self.ended | other.ended, deletion_handled)

@@ -76,7 +76,6 @@ class Reconciler:
         self._index_wait = IndexWait(timeout=executor.settings.persistence.consistency_timeout)
         self._failures: dict[ObjectState, tuple[int, float]] = {}  # how many in a row, and when to try again
         self.takeover = takeover
-        self._finalized: set[ObjectState] = set()  # their delete handlers have ended, and the finalizer is removed
 
     async def reconcile(self, state: ObjectState) -> Result:
         """Do what there is to do for an object now, and return when there will be more.
@@ -97,6 +96,8 @@ class Reconciler:
                 result = await self._save_last(state)
             elif state in self._failures and self._failures[state][1] > trio.current_time():
                 return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted anew
+            elif self._is_outdated(state):
+                result = await self._catch_up(state)
             elif state.body is not None and (until := self._index_wait.find(state)) is not None:
                 result = RequeueAt(until)
             else:
@@ -180,10 +181,31 @@ class Reconciler:
         self._progress.forget(state)
         self._daemons.forget(state)
         self._level.forget(state)
-        self._finalized.discard(state)
         self.takeover.forget(state)
         self._failures.pop(state, None)
         self._index_wait.forget(state)
+
+    def _is_outdated(self, state: ObjectState) -> bool:
+        """Check whether the newest state is older than what is known to have been done in another version of the kind.
+
+        What is newer is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.
+        """
+        if state.body is None or not state.cache.kind.handlers.needs_state:
+            return False
+        return state.is_behind or (state.deletion_handled and has_finalizer(state.body, self._finalizer))
+
+    async def _catch_up(self, state: ObjectState) -> Result:
+        """Read an object again whose state is outdated."""
+        self._patcher.touch(state)
+        try:
+            await self._patcher.look(state)
+        except NotFoundError as error:
+            if not error.details:  # its kind is not served just now
+                raise
+            state.release()
+            return DONE
+        state.caught_up(is_restored=self._is_outdated(state))
+        return self._next(state)
 
     async def _save_last(self, state: ObjectState) -> Result:
         """Store what is not stored yet, and leave everything else to the next operator."""
@@ -308,7 +330,7 @@ class Reconciler:
         logger.debug("Removing the finalizer, thus allowing the actual deletion.")
         await self._patcher.store(state, records, logger, lambda body: remove_finalizer(body, self._finalizer))
         if state.body is not None and is_deleting(state.body):
-            self._finalized.add(state)
+            state.mark_deletion_handled()
             self._release(state)
 
     async def _settle(self, state: ObjectState, change: Change) -> Result:
@@ -424,7 +446,7 @@ class Reconciler:
         """Call the optional delete handlers of an object that is gone, if they were not called before."""
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
         handlers, logger = state.cache.kind.handlers, state.make_logger()
-        is_handled = state in self._finalized or self.takeover.was_gone(state)
+        is_handled = state.deletion_handled or self.takeover.was_gone(state)
         if handlers.optional_deletes and not is_handled and state.body is not None:
             cause = self._causes.make_deletion_cause(state)
             selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
