@@ -257,6 +257,29 @@ async def test_a_daemon_that_has_ended_by_itself_is_not_run_again_after_pauses(
     assert sorted(calls) == ["daemon of a", "timer of a"]
 
 
+@pytest.mark.parametrize("name", ["peer with a higher priority", "peer of a replica with shards"])
+async def test_a_daemon_that_ends_during_a_pause_without_having_seen_the_flag_is_not_run_again(
+    name: str, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    cause, calls = CAUSES[name], list[str]()
+    operator = Operator(cluster, **cause.settings)
+
+    @trioperator.daemon("widgets", registry=operator.bench.registry)
+    async def once(**_: Any) -> None:
+        calls.append("once")
+        await trio.sleep(7)
+
+    async with operator.bench.running():
+        await settle(1)
+        await cluster.create(widget("a"))
+        await settle(5)
+        await cause.begin(cluster)
+        await settle(cause.notice + 5)
+        await cause.end(cluster)
+        await settle(20)
+    assert calls == ["once"]
+
+
 @pytest.mark.parametrize("moment", [0.0, 0.1, 2.0])
 @pytest.mark.parametrize("is_paused", [False, True])
 async def test_shards_that_are_lost_while_they_are_drained_are_given_up_at_once(

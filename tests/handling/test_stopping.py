@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -129,3 +131,26 @@ def test_a_stopper_has_the_reasons_that_were_added() -> None:
     stopper.stop(EXITING)
     assert stopper.has(EXITING)
     assert not stopper.has(DELETED)
+
+
+@pytest.mark.parametrize("ask", [bool, DaemonStopped.is_set, lambda stopped: stopped.reason])
+def test_a_flag_is_noticed_by_whoever_asks_while_it_is_set(ask: Callable[[DaemonStopped], object]) -> None:
+    stopper = Stopper(is_async=True)
+    ask(stopper.stopped)
+    stopper.stop(EXITING)
+    assert not stopper.is_noticed
+    ask(stopper.stopped)
+    assert stopper.is_noticed
+
+
+async def test_a_flag_is_noticed_by_whoever_waits_for_it(autojump_clock: MockClock) -> None:
+    patient, hasty, blocking = (Stopper(is_async=is_async) for is_async in (True, True, False))
+    await hasty.stopped.wait(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(patient.stopped.wait)
+        wait = functools.partial(run_in_thread, blocking.stopped.wait, limiter=trio.CapacityLimiter(1))
+        nursery.start_soon(wait)
+        await trio.sleep(5)
+        for stopper in (patient, hasty, blocking):
+            stopper.stop(EXITING)
+    assert (patient.is_noticed, hasty.is_noticed, blocking.is_noticed) == (True, False, True)

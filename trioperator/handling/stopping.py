@@ -49,19 +49,22 @@ class DaemonStopped(abc.ABC):
     for at most 5 seconds, and return the flag itself: ``while not stopped.wait(5): ...`` is a loop with pauses.
     """
 
-    __slots__ = ("_event", "_reason")
+    __slots__ = ("_event", "_is_noticed", "_reason")
 
     def __init__(self) -> None:
         self._event = trio.Event()
         self._reason: DaemonStoppingReason | None = None
+        self._is_noticed = False  # whoever asks while the flag is set knows that it is
 
     def is_set(self) -> bool:
         """Return whether the flag is set."""
-        return self._reason is not None
+        return self.reason is not None
 
     @property
     def reason(self) -> DaemonStoppingReason | None:
         """Why to stop; None while the flag is not set."""
+        if self._reason is not None:
+            self._is_noticed = True
         return self._reason
 
     @abc.abstractmethod
@@ -69,7 +72,7 @@ class DaemonStopped(abc.ABC):
         """Wait until the flag is set, for at most *timeout* seconds, and return the flag."""
 
     def __bool__(self) -> bool:
-        return self._reason is not None
+        return self.is_set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._reason}>"
@@ -90,6 +93,7 @@ class AsyncDaemonStopped(DaemonStopped):
     async def wait(self, timeout: float | None = None) -> AsyncDaemonStopped:
         """Wait until the flag is set, for at most *timeout* seconds, and return the flag."""
         await self._wait(timeout)
+        self.is_set()
         return self
 
 
@@ -114,6 +118,7 @@ class SyncDaemonStopped(DaemonStopped):
                 pass
             except RuntimeError:  # a thread that the function itself has started
                 self._wait_elsewhere(timeout)
+        self.is_set()
         return self
 
     def _wait_elsewhere(self, timeout: float | None) -> None:
@@ -135,6 +140,11 @@ class Stopper:
     def is_set(self) -> bool:
         """Whether the flag is set."""
         return self.stopped._reason is not None
+
+    @property
+    def is_noticed(self) -> bool:
+        """Whether the function has asked for the flag since it was set, so that this may be why it ends."""
+        return self.stopped._is_noticed
 
     def has(self, reason: DaemonStoppingReason) -> bool:
         """Return whether this reason was added."""

@@ -50,10 +50,9 @@ class Background(Part):
         who = operator.name
 
         @trioperator.daemon("gizmos", id="once", registry=registry)
-        async def once(meta: Any, stopped: Any, **_: Any) -> None:
-            with self.life.call(who, "once", meta) as call:
+        async def once(meta: Any, **_: Any) -> None:
+            with self.life.call(who, "once", meta):
                 await trio.sleep(self.life.random.choice([0, 0.1, 2]))
-                call.seen = bool(stopped)  # whether it was to end anyway
 
         @trioperator.daemon("gizmos", id="endless", registry=registry, cancellation_timeout=2)
         async def endless(meta: Any, stopped: Any, **_: Any) -> None:
@@ -91,12 +90,8 @@ class Background(Part):
         now, journal = trio.current_time(), self.life.journal
         for call in journal.calls:
             same = (call.operator, call.run, call.uid)
-            if call.handler == "once" and call.succeeded and not call.seen:
-                done = [
-                    c
-                    for c in journal.of("once", call.name)
-                    if c.succeeded and not c.seen and (c.operator, c.run, c.uid) == same
-                ]
+            if call.handler == "once" and call.succeeded:
+                done = [c for c in journal.of("once", call.name) if c.succeeded and (c.operator, c.run, c.uid) == same]
                 if len(done) > 1 and not self.life.has("restore"):
                     self.find("daemon again", f"the daemon of {call.name} has ended, and is called again")
         for each in await self.objects():

@@ -627,6 +627,84 @@ async def test_a_daemon_follows_its_object_into_another_version_and_is_never_dou
     assert notes[2:4] == ["ends", "example.com/v2"]
 
 
+async def serve_in_version_2(bench: Bench) -> None:
+    crd = await bench.cluster.get("customresourcedefinitions", "widgets.example.com")
+    [version] = crd["spec"]["versions"]
+    versions = [{**version, "name": "v2"}, {**version, "storage": False}]
+    await bench.cluster.patch("customresourcedefinitions", "widgets.example.com", {"spec": {"versions": versions}})
+
+
+async def test_a_daemon_that_ends_without_having_seen_the_flag_is_not_run_again_in_another_version(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def once(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        calls.append("async")
+        assert not stopped
+        await trio.sleep(10)
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    def once_in_thread(**_: Any) -> None:
+        calls.append("sync")
+        trio.from_thread.run(trio.sleep, 10)
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def fail(**_: Any) -> None:
+        calls.append("fails")
+        await trio.sleep(10)
+        raise trioperator.PermanentError("never again")
+
+    @trioperator.timer("widgets", registry=bench.registry)
+    async def failing_timer(**_: Any) -> None:
+        calls.append("timer fails")
+        await trio.sleep(10)
+        raise trioperator.PermanentError("never again")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(5)
+        await serve_in_version_2(bench)
+        await settle(60)
+    assert sorted(calls) == ["async", "fails", "sync", "timer fails"]
+
+
+async def test_a_daemon_that_has_seen_the_flag_or_was_cancelled_or_interrupted_is_run_in_another_version(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def look(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        calls.append("looks")
+        while not stopped:  # noqa: ASYNC110 -- as in Kopf's documentation
+            await trio.sleep(1)
+
+    @trioperator.daemon("widgets", registry=bench.registry, cancellation_timeout=5)
+    async def endure(**_: Any) -> None:
+        calls.append("endures")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def retry(**_: Any) -> None:
+        calls.append("retries")
+        raise trioperator.TemporaryError("not yet", delay=20)
+
+    @trioperator.timer("widgets", registry=bench.registry, interval=100)
+    async def tick(**_: Any) -> None:
+        calls.append("ticks")
+        await trio.sleep(10)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(5)
+        await serve_in_version_2(bench)
+        await settle(15)
+    assert sorted(calls) == sorted(["looks", "endures", "retries", "ticks"] * 2)
+
+
 # ------------------------------------------------------------------------------------------- the operator stops
 
 

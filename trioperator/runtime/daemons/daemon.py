@@ -25,7 +25,8 @@ class Daemon:
     """One daemon or timer of one object, from its spawning to its end.
 
     ``stopper`` tells it to stop; ``scope`` cancels it, or ``interruption`` what its thread waits for; ``ended`` is set
-    when it has ended, which may be after it was ``abandoned``. ``renewals`` counts how often a timer whose rhythm
+    when it has ended, which may be after it was ``abandoned``. ``is_finished`` is whether it has ended on its own, and
+    has nothing to do for its object any more. ``renewals`` counts how often a timer whose rhythm
     depends on the object has to look at it again.
     """
 
@@ -40,6 +41,7 @@ class Daemon:
         "ended",
         "handler",
         "interruption",
+        "is_finished",
         "key",
         "renewals",
         "scope",
@@ -59,6 +61,7 @@ class Daemon:
         self.interruption = None if handler.is_async else Interruption()
         self.ended = trio.Event()
         self.abandoned = False
+        self.is_finished = False
         self._alarm: Alarm | None = None
         self._changed = Pulse()
         self._queueing: trio.CancelScope | None = None
@@ -105,6 +108,10 @@ class Daemon:
         """Let the object be deleted although the daemon has not ended."""
         self.abandoned = True
         self.stop(DaemonStoppingReason.DAEMON_ABANDONED)
+
+    def finish(self) -> None:
+        """Note that it has nothing more to do, unless it ends on request: it was cancelled, or has seen the flag."""
+        self.is_finished = not (self.stopper.is_noticed or self.stopper.has(DaemonStoppingReason.DAEMON_CANCELLED))
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:

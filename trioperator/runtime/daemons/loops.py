@@ -139,6 +139,8 @@ class DaemonLoops:
         while True:
             outcome = await self._attempt_when_possible(daemon, attempt)
             if outcome is None or outcome.final:
+                if outcome is not None and (outcome.error is not None or isinstance(daemon.handler, DaemonHandler)):
+                    daemon.finish()
                 return outcome
             if await self._wait(daemon, trio.current_time() + outcome.delay) is None:
                 return None

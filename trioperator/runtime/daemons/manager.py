@@ -220,7 +220,7 @@ class DaemonManager:
     def _end(self, daemon: Daemon) -> None:
         """Note that a daemon has ended, and requeue its object."""
         daemons, state = daemon.daemons, daemon.state
-        stopped = daemon.stopper.is_set
+        stopped = daemon.stopper.is_set and not daemon.is_finished
         daemon.stop(DaemonStoppingReason.DONE)
         daemon.ended.set()
         del self._running[state.uid, daemon.key]
