@@ -24,7 +24,7 @@ SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
 }
 #: Settings of Kopf's that are refused, as an operator would handle more than it shall without them: their section is
 #: ``watching``.
-REFUSED_SETTINGS: Final = ("label_selectors", "field_selectors", "shard_selectors")
+REFUSED_SETTINGS: Final = ("shard_selectors",)
 
 _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
 _MISSING: Final = {

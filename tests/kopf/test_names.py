@@ -60,7 +60,7 @@ def test_all_settings_of_kopf_exist_or_are_refused_with_a_reason(public: dict[st
                 getattr(getattr(settings, section), name)
             except trioperator.ConfigError:  # see test_settings.py
                 refused.append(name)
-    assert refused == ["field_selectors", "label_selectors", "shard_selectors"]
+    assert refused == ["shard_selectors"]
 
 
 def test_names_without_a_difference_are_the_same_objects() -> None:

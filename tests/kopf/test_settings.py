@@ -9,6 +9,7 @@ import pytest
 
 from trioperator.errors import ConfigError
 from trioperator.kopf.settings import OperatorSettings
+from trioperator.model.resource import Selector
 from trioperator.settings import OperatorSettings as NativeSettings
 
 
@@ -74,10 +75,16 @@ def test_the_chunk_size_is_that_of_pages() -> None:
     assert settings.watching.page_size == 7
 
 
-@pytest.mark.parametrize("name", ["label_selectors", "field_selectors", "shard_selectors"])
-def test_selectors_without_which_more_would_be_handled_are_refused(name: str) -> None:
+def test_shards_without_which_more_would_be_handled_are_refused() -> None:
     watching: Any = OperatorSettings().watching
-    with pytest.raises(ConfigError, match=rf"settings\.watching\.{name} does not exist here"):
-        getattr(watching, name)["pods"] = "a=b"
-    with pytest.raises(ConfigError, match=rf"settings\.watching\.{name} does not exist here"):
-        setattr(watching, name, {"pods": "a=b"})
+    with pytest.raises(ConfigError, match=r"settings\.watching\.shard_selectors does not exist here"):
+        watching.shard_selectors["pods"] = "a=b"
+    with pytest.raises(ConfigError, match=r"settings\.watching\.shard_selectors does not exist here"):
+        watching.shard_selectors = {"pods": "a=b"}
+
+
+@pytest.mark.parametrize("name", ["label_selectors", "field_selectors"])
+def test_selectors_are_those_of_trioperator(name: str) -> None:
+    watching: Any = OperatorSettings().watching
+    getattr(watching, name)["", "v1", "pods"] = "a=b"
+    assert dict(getattr(watching, name)) == {Selector.parse("", "v1", "pods"): "a=b"}

@@ -512,3 +512,70 @@ async def test_a_kind_without_the_preferred_version_is_served_when_its_group_is_
         assert not seen
         await settle(500)
         assert seen == ["widgets.v1.example.com w"]
+
+
+def labelled(name: str, **labels: str) -> dict[str, Any]:
+    """Return a widget with labels."""
+    made = widget(name)
+    made["metadata"]["labels"] = labels
+    return made
+
+
+async def test_only_objects_that_the_settings_select_are_sent(bench: Bench, autojump_clock: MockClock) -> None:
+    await bench.cluster.apply(labelled("before", tier="gold"))
+    await bench.cluster.apply(labelled("foreign", tier="silver"))
+    bench.settings.watching.label_selectors["example.com", "widgets"] = "tier=gold"
+    bench.settings.watching.field_selectors["widgets"] = "metadata.name!=hidden"
+    seen = watch(bench, "widgets")
+    others = watch(bench, "gadgets")
+    async with bench.running():
+        await bench.cluster.apply(labelled("after", tier="gold"))
+        await bench.cluster.apply(labelled("hidden", tier="gold"))
+        await bench.cluster.apply(labelled("late", tier="silver"))
+        await bench.cluster.apply(widget("g", kind="Gadget"))
+        await settle(1)
+    assert seen == ["widgets.v1.example.com before", "widgets.v1.example.com after"]
+    assert others == ["gadgets.v1.example.com g"]
+
+
+async def test_an_object_that_leaves_the_selection_is_gone_and_no_delete_handler_is_called(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.settings.watching.label_selectors["widgets"] = "tier=gold"
+    seen, called = watch(bench, "widgets"), []
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    def deleted(name: str, **_: Any) -> None:
+        called.append(name)
+
+    @trioperator.daemon("widgets", finalizer=False, registry=bench.registry)
+    async def daemon(name: str, stopped: Any, **_: Any) -> None:
+        called.append(f"{name} started")
+        await stopped.wait()
+        called.append(f"{name} stopped")
+
+    await bench.cluster.apply(labelled("w", tier="gold"))
+    async with bench.running():
+        await settle(20)
+        await bench.cluster.apply(labelled("w", tier="silver"))
+        await settle(1)
+        assert called == ["w started", "w stopped"]
+        await bench.cluster.apply(labelled("w", tier="gold"))
+        await settle(20)
+        assert called == ["w started", "w stopped", "w started"]
+    assert seen[-2:] == ["widgets.v1.example.com w DELETED", "widgets.v1.example.com w"]
+    assert "w" not in called
+
+
+async def test_related_objects_are_selected_too(bench: Bench, autojump_clock: MockClock) -> None:
+    bench.settings.watching.label_selectors["gadgets"] = "tier=gold"
+
+    @on.reconcile("widgets", owns=["gadgets"], registry=bench.registry)
+    def reconcile(**_: Any) -> list[Any]:
+        return []
+
+    async with bench.running():
+        await settle(1)
+    lists = [request for request in bench.cluster.requests if request.path.endswith("/gadgets")]
+    assert lists
+    assert {dict(request.query)["labelSelector"] for request in lists} == {"tier=gold"}

@@ -57,6 +57,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "reconnect_backoff": 0.1,
         "inactivity_timeout": None,
         "page_size": 500,
+        "label_selectors": {},
+        "field_selectors": {},
     },
     "queueing": {
         "worker_limit": 256,

@@ -154,7 +154,7 @@ def _find_settings(source: Source) -> Findings:
                 node, "settings", Effect.DIFFERS, f"{name} has no effect, and does not exist natively: {instead}"
             )
         elif section == "watching" and node.attr in REFUSED_SETTINGS:
-            text = f"{name} raises a ConfigError, as other objects would be handled, too: use filters of handlers."
+            text = f"{name} raises a ConfigError, as other objects would be handled, too: use the option --shards."
             yield Finding(node, "settings", Effect.FAILS, text)
         elif name == "settings.watching.chunk_size":
             yield Finding(node, "settings", Effect.NATIVE, f"{name} is settings.watching.page_size.")

@@ -92,7 +92,7 @@ def _refused(name: str) -> property:
     def refuse(section: Section, *_: object) -> NoReturn:
         raise ConfigError(
             f"{section._path}.{name} does not exist here, and without it other objects would be handled, too: use"
-            " filters of handlers (labels=, field=, when=), and the option --shards for shards."
+            " the option --shards."
         )
 
     return property(refuse, refuse)
@@ -112,8 +112,6 @@ class _WatchingSettings(_Tolerant, settings.WatchingSettings):
         if value:  # Kopf lists all objects at once without one
             self.page_size = value
 
-    label_selectors = _refused("label_selectors")
-    field_selectors = _refused("field_selectors")
     shard_selectors = _refused("shard_selectors")
 
 

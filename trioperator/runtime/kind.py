@@ -15,11 +15,15 @@ __all__ = ["Kind", "Memory"]
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
-    """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored."""
+    """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.
+
+    Where it is ``selected``, by selectors in the settings, objects are also gone when these do not match any more.
+    """
 
     resource: Resource
     handlers: KindHandlers
     digested_fields: tuple[FieldPath, ...] = ()
+    selected: bool = False
 
     @property
     def has_status(self) -> bool:

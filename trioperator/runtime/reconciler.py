@@ -446,7 +446,7 @@ class Reconciler:
         """Call the optional delete handlers of an object that is gone, if they were not called before."""
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
         handlers, logger = state.cache.kind.handlers, state.make_logger()
-        is_handled = state.deletion_handled or self.takeover.was_gone(state)
+        is_handled = state.deletion_handled or self.takeover.was_gone(state) or _may_have_left(state)
         if handlers.optional_deletes and not is_handled and state.body is not None:
             cause = self._causes.make_deletion_cause(state)
             selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
@@ -460,6 +460,12 @@ class Reconciler:
         if handlers.changes:
             logger.debug("Deleted, really deleted, and we are notified.")
         return DONE
+
+
+def _may_have_left(state: ObjectState) -> bool:
+    """Check whether an object that is gone may exist still, without matching the selectors of the settings any more."""
+    is_deleted = bool(((state.body or {}).get("metadata") or {}).get("deletionTimestamp"))
+    return state.cache.kind.selected and not is_deleted
 
 
 def _find_nursery() -> trio.Nursery:

@@ -22,7 +22,7 @@ from trioperator.runtime.kind import Kind
 from trioperator.runtime.view import RelatedKind
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Key", "Matcher", "Target", "find_targets", "name_of"]
+__all__ = ["Key", "Matcher", "Target", "find_selection", "find_targets", "name_of"]
 
 _logger = get_logger("trioperator.runtime.watches")
 
@@ -92,7 +92,8 @@ class Matcher:
 
     def _make_kind(self, resource: Resource, handlers: Iterable[ResourceHandler]) -> Kind:
         fields = self._settings.persistence.digested_fields.get(name_of(resource), ())
-        return Kind(resource, KindHandlers.of(handlers), tuple(parse_field(field) for field in fields))
+        selected = bool(find_selection(self._settings, resource))
+        return Kind(resource, KindHandlers.of(handlers), tuple(map(parse_field, fields)), selected)
 
 
 def find_targets(
@@ -117,6 +118,18 @@ def _share(kind: Kind | None, readers: Collection[RelatedKind]) -> Iterator[tupl
         yield (), Target(kind, tuple(readers))
     else:
         yield from ((reader.labels, Target(related=(reader,))) for reader in readers)
+
+
+def find_selection(
+    settings: OperatorSettings, resource: Resource, labels: Iterable[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """Return the parameters of lists and watches of a kind: what the settings select, among objects with *labels*."""
+    watching = settings.watching
+    wanted = {
+        "labelSelector": [f"{name}={value}" for name, value in labels] + watching.label_selectors.collect(resource),
+        "fieldSelector": watching.field_selectors.collect(resource),
+    }
+    return {name: ",".join(selectors) for name, selectors in wanted.items() if selectors}
 
 
 def name_of(resource: Resource) -> str:

@@ -32,7 +32,7 @@ from trioperator.runtime.index_gate import IndexGate
 from trioperator.runtime.readiness import NO_HANDLERS, describe_pattern, describe_unmatched, describe_unwatched
 from trioperator.runtime.reflector import Observer, Reflector
 from trioperator.runtime.scope import ObservedItems, Scope
-from trioperator.runtime.targets import Key, Matcher, Target, find_targets, name_of
+from trioperator.runtime.targets import Key, Matcher, Target, find_selection, find_targets, name_of
 from trioperator.runtime.view import RelatedKind, Stage, View
 from trioperator.settings import OperatorSettings
 
@@ -403,12 +403,11 @@ class WatchManager:
 
     def _select_client(self, key: Key, target: Target) -> Client:
         """Return a client whose lists and watches are of what is read: only the metadata, if nobody reads more."""
-        labels = ",".join(f"{name}={value}" for name, value in key.labels)
+        selection = find_selection(self._settings, key.resource, key.labels)
         is_whole = target.kind is not None or any(kind.needs_bodies for kind in target.related)
-        if is_whole and not labels:
+        if is_whole and not selection:
             return self._client
-        forms = (None, None) if is_whole else _METADATA
-        return self._client.selecting({"labelSelector": labels} if labels else {}, forms=forms)
+        return self._client.selecting(selection, forms=(None, None) if is_whole else _METADATA)
 
     async def _serve_watch(self, watch: _Watch) -> None:
         with watch.scope:

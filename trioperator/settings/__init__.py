@@ -28,12 +28,14 @@ from trioperator.settings.rules import (
     OWNER_LABELS,
     PROGRESS_STORAGE,
     SECONDS,
+    SELECTORS,
     TEXT,
     TIMEOUT,
     Rule,
     Section,
     setting,
 )
+from trioperator.settings.selectors import SelectorMapping
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -87,6 +89,8 @@ class WatchingSettings(Section):
     - ``inactivity_timeout`` (default None: until the watch should have ended): how long a watch may be silent before it
       is restarted
     - ``page_size`` (default 500): objects in one page of a list
+    - ``label_selectors`` (default: none): labels of the objects that the API server sends, by their kinds
+    - ``field_selectors`` (default: none): fields of the objects that the API server sends, by their kinds
     """
 
     _path: ClassVar[str] = "settings.watching"
@@ -111,6 +115,13 @@ class WatchingSettings(Section):
     page_size: int = setting(500, COUNT)
     """Number of objects in one page of a list; default: 500. If the server forgets the list before its last page (HTTP
     410), the list is requested as a whole. A page above 32 MiB is requested again, with fewer objects."""
+
+    label_selectors: SelectorMapping = setting({}, SELECTORS)
+    """Label selectors of the list and watch requests, by the kinds that they are for, in the syntax of the API server:
+    ``label_selectors["pods"] = "app=web"``. All that are for a kind have to match."""
+
+    field_selectors: SelectorMapping = setting({}, SELECTORS)
+    """Field selectors, likewise: ``field_selectors["pods"] = "status.phase!=Succeeded"``."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

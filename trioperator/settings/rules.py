@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
 from trioperator.errors import ConfigError
 from trioperator.model.fields import FieldPath, parse_field
+from trioperator.settings.selectors import SelectorMapping
 
 __all__ = [
     "BOOLEAN",
@@ -26,6 +27,7 @@ __all__ = [
     "PROGRESS_STORAGE",
     "QUALIFIED_NAME",
     "SECONDS",
+    "SELECTORS",
     "TEXT",
     "TIMEOUT",
     "WEBHOOK_SERVER",
@@ -154,6 +156,11 @@ OWNER_LABELS = Rule(
     "a collection of names of labels such as ['team'], without those of Kubernetes ('*.kubernetes.io/', '*.k8s.io/')",
     _are_owner_labels,
     frozenset,
+)
+SELECTORS = Rule(
+    "a mapping of kinds to selectors, such as {'pods': 'app=web'}",
+    lambda value: isinstance(value, Mapping),
+    SelectorMapping,
 )
 WEBHOOK_SERVER = Rule(
     "a webhook server such as WebhookServer(), or an async generator function",
