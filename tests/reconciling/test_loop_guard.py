@@ -45,3 +45,16 @@ def test_what_is_not_kept_is_forgotten() -> None:
     guard.done("b", 0)
     guard.keep(["b"])
     assert (guard.count("a"), guard.count("b")) == (0, 1)
+
+
+def test_what_was_done_long_ago_is_forgotten_but_not_what_is_not_done_any_more() -> None:
+    guard = LoopGuard(free=0, backoff=BACKOFF, limit=2)
+    guard.done("loop", 0)
+    guard.done("loop", 1)
+    keys = [f"config-{number}" for number in range(10_000)]
+    for number, key in enumerate(keys):
+        guard.done(key, number * 10)
+        guard.report(key)
+    assert sum(guard.count(key) for key in keys) < 100
+    assert guard.count(keys[-1]) == 1
+    assert guard.next("loop") == math.inf

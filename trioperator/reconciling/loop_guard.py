@@ -12,6 +12,8 @@ __all__ = ["LoopGuard"]
 
 # Seconds after which what is done again is no loop.
 _CALM: Final = 60.0
+# What is calm is forgotten when there are so many keys, and whenever there are twice as many.
+_MANY: Final = 64
 
 
 class LoopGuard:
@@ -43,8 +45,10 @@ class LoopGuard:
     def done(self, key: Hashable, now: float) -> None:
         """Note that it is done; for the first time, if the last time was long ago."""
         count = 0 if now > self.next(key) + _CALM else self.count(key)
-        self._times = self._times or {}
-        self._times[key] = count + 1, now
+        times = self._times = self._times or {}
+        times[key] = count + 1, now
+        if len(times) >= _MANY and len(times).bit_count() == 1:  # a power of two
+            self.keep({each for each in times if now <= self.next(each) + _CALM})
 
     def report(self, key: Hashable) -> bool:
         """Check whether nobody has been told since it was done last; note that it is reported now."""
