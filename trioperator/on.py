@@ -603,7 +603,8 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     - ``idle``: seconds for which the object must be unchanged before a call
     - ``cron``: cron expression such as ``"*/5 * * * *"`` or ``"@hourly"``, in place of the three options above;
       or a sync function of the keyword arguments that returns one, or None for no calls
-    - ``timezone``: time zone of ``cron``, as a name or a tzinfo; default: UTC
+    - ``timezone``: time zone of ``cron``, as a name or a tzinfo, or a sync function of the keyword arguments that
+      returns it; default: UTC
     - ``initial_delay``: seconds before the first call, or a sync function of the keyword arguments; default: 0
     - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for a running call; default: True
     - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value

@@ -132,7 +132,7 @@ def callbacks(handler: ResourceHandler) -> Iterator[tuple[str, Callback]]:
     if isinstance(handler, SpawningHandler):
         wanted.append(("initial_delay", handler.initial_delay))
     if isinstance(handler, TimerHandler):
-        wanted += [("interval", handler.interval_of), ("cron", handler.cron_of)]
+        wanted += [("interval", handler.interval_of), ("cron", handler.cron_of), ("timezone", handler.timezone_of)]
     for option, value in wanted:
         yield from ((option, fn) for fn in _parts(value))
 

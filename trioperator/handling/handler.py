@@ -326,7 +326,7 @@ class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
 
     ``interval`` is in seconds from the end of a call to the next one, or with ``sharp`` from start to start. ``idle``
     is for how long the object must be unchanged. ``schedule`` replaces both. ``interval_of`` and ``cron_of`` are
-    functions of the object in place of these, the latter with a ``timezone``.
+    functions of the object in place of these, the latter with a ``timezone``; ``timezone_of`` is one for that.
     """
 
     interval: float | None = None
@@ -336,6 +336,7 @@ class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     interval_of: Callable[..., float | None] | None = None
     cron_of: Callable[..., str | None] | None = None
     timezone: datetime.tzinfo | None = None
+    timezone_of: Callable[..., str | datetime.tzinfo | None] | None = None
 
     def __str__(self) -> str:
         return f"Timer {self.id!r}"
@@ -343,7 +344,7 @@ class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     @property
     def is_variable(self) -> bool:
         """Whether it depends on the object when it is due."""
-        return self.interval_of is not None or self.cron_of is not None
+        return any(fn is not None for fn in (self.interval_of, self.cron_of, self.timezone_of))
 
     @property
     def is_routine(self) -> bool:

@@ -181,14 +181,15 @@ class TimerOptions(SpawningOptions, total=False):
 
     ``interval`` is the time from the end of a call to the next one, with ``sharp=True`` from start to start. ``idle``
     is for how long the object must be unchanged before a call. ``cron`` is a cron expression in place of these, in the
-    time zone ``timezone`` (default: UTC). ``interval`` and ``cron`` can be functions, which return None for no calls.
+    time zone ``timezone`` (default: UTC). ``interval``, ``cron`` and ``timezone`` can be functions; None from the
+    first two is for no calls.
     """
 
     interval: float | Callable[..., float | None] | None
     sharp: bool | None
     idle: float | None
     cron: str | Callable[..., str | None] | None
-    timezone: str | datetime.tzinfo | None
+    timezone: str | datetime.tzinfo | Callable[..., str | datetime.tzinfo | None] | None
 
 
 class ReconcileOptions(ChangeOptions, total=False):
@@ -413,7 +414,7 @@ def parse_durations(name: str, options: Mapping[str, Any], *keys: str) -> dict[s
 
 def parse_timer_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Validate and return the options that say when a timer is due."""
-    for key in ("interval", "cron"):
+    for key in ("interval", "cron", "timezone"):
         check_not_async(name, key, options.get(key))
     is_function = callable(options.get("interval"))
     times = parse_durations(name, options, *(("idle",) if is_function else ("interval", "idle")))
@@ -431,8 +432,9 @@ def parse_timer_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _parse_cron(name: str, cron: Any, timezone: Any) -> dict[str, Any]:
+    zone = {"timezone_of": timezone} if callable(timezone) else {"timezone": parse_timezone(timezone)}
     if callable(cron):
-        return {"cron_of": cron, "timezone": parse_timezone(timezone)}
+        return {"cron_of": cron, **zone}
     if not isinstance(cron, str):
         raise TypeError(f"{name} has cron={cron!r}: it must be a string such as '*/5 * * * *', or a function.")
-    return {"schedule": parse_schedule(cron, timezone)}
+    return {"schedule": parse_schedule(cron, zone.get("timezone")), **zone}

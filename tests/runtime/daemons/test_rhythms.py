@@ -102,6 +102,32 @@ async def test_a_cron_expression_depends_on_the_object_and_follows_its_changes(
     assert len(times) == 1
 
 
+@pytest.mark.parametrize("cron", ["0 12 * * *", lambda **_: "0 12 * * *"])
+async def test_a_time_zone_depends_on_the_object(
+    cron: Any, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    times: list[str] = []
+
+    @trioperator.timer("widgets", cron=cron, timezone=lambda spec, **_: spec.get("zone"), registry=bench.registry)
+    async def tick(**_: Any) -> None:
+        times.append(f"{wall_now():%H:%M}")
+
+    async with bench.running():
+        await bench.cluster.create(widget(zone="Asia/Tokyo"))
+        await settle(86400)
+        await change(bench, zone="Asia/Kolkata")
+        await settle(86400)
+        await change(bench, zone=None)
+        await settle(86400)
+        assert {*times} == {"03:00", "06:30", "12:00"}
+        times.clear()
+        await change(bench, zone="Mars/Base")
+        await settle(3600)
+    assert not times
+    assert "The function timezone= of Timer 'test_a_time_zone" in caplog.text
+    assert "Unknown time zone 'Mars/Base'" in caplog.text
+
+
 async def test_other_changes_of_the_object_do_not_move_what_is_due(
     bench: Bench, autojump_clock: MockClock, ticks: Ticks
 ) -> None:

@@ -53,6 +53,28 @@ async def test_a_schedule_follows_the_wall_clock_when_that_is_set(
 
 
 @pytest.mark.parametrize("cron", SCHEDULES)
+async def test_a_schedule_begins_anew_when_a_clock_that_was_years_ahead_is_set_right(
+    cron: Any, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[datetime.datetime] = []
+
+    @trioperator.timer("widgets", cron=cron, registry=bench.registry)
+    async def at_midnight(**_: object) -> None:
+        calls.append(clock.wall_now())
+
+    set_clock(seconds_to_noon() + 4000 * 24 * 3600)
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(24 * 3600)
+        assert len(calls) == 1
+        set_clock(-4000 * 24 * 3600)
+        await trio.sleep(24 * 3600)
+
+    assert len(calls) == 2
+    assert {(call.hour, call.minute) for call in calls} == {(0, 0)}
+
+
+@pytest.mark.parametrize("cron", SCHEDULES)
 async def test_a_call_whose_moment_was_passed_over_by_the_wall_clock_is_made_within_a_minute(
     cron: Any, bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 
 import msgspec
@@ -17,12 +16,11 @@ from trioperator.handling.handler import DaemonHandler, TimerHandler
 from trioperator.handling.handler_state import add_seconds, build_result_patch
 from trioperator.handling.invoke import Attempt, Invoker
 from trioperator.handling.outcome import Outcome
-from trioperator.handling.schedule import Schedule
 from trioperator.handling.storing import make_patch
 from trioperator.handling.thread_limiter import ThreadLimiter
 from trioperator.model.body import Body
 from trioperator.model.patch import Patch, merge_patches
-from trioperator.runtime.daemons.alarm_clock import TOLERANCE, AlarmClock, find_due
+from trioperator.runtime.daemons.alarm_clock import AlarmClock
 from trioperator.runtime.daemons.daemon import Daemon
 from trioperator.runtime.daemons.rhythms import RhythmError, Turns, resolve
 from trioperator.runtime.daemons.timing import after_idling, next_tick, spread
@@ -68,32 +66,24 @@ class DaemonLoops:
             await self._complete(daemon)
 
     async def _serve_timer(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
-        if timer.is_variable:
-            await self._serve_variable(daemon, timer, delay)
+        if timer.is_variable or timer.schedule is not None:
+            await self._serve_rhythm(daemon, timer, delay)
             return
-        schedule = timer.schedule
-        moment = add_seconds(wall_now(), delay)
-        if schedule is None:
-            due: float | None = self._first_call(daemon, timer) + delay
-        else:
-            moment, due = _next_scheduled(schedule, moment)
+        due: float | None = self._first_call(daemon, timer) + delay
         while due is not None:
-            due = await self._wait(daemon, due, moment=None if schedule is None else moment)
+            due = await self._wait(daemon, due)
             if due is None:
                 return
             seen = daemon.daemons.changes
             outcome = await self._complete(daemon)
             if outcome is None or outcome.error is not None:
                 return
-            if schedule is not None:
-                moment, due = _next_scheduled(schedule, max(moment, wall_now()))
-                continue
             due = next_tick(timer, due=due, ended=trio.current_time())
             if due is None and timer.idle is not None and await daemon.wait_for_change(seen):
                 due = daemon.daemons.changed_at
 
-    async def _serve_variable(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
-        """Call a timer whose rhythm is asked for after each call, and whenever the object has changed."""
+    async def _serve_rhythm(self, daemon: Daemon, timer: TimerHandler, delay: float) -> None:
+        """Call a timer whose rhythm is found after each call, and whenever the object or the wall clock has changed."""
         first = self._first_call(daemon, timer) + delay
         turns, problem = Turns(first, add_seconds(wall_now(), delay), sharp=timer.sharp), None
         while True:
@@ -116,21 +106,13 @@ class DaemonLoops:
                 return
             turns.note_call(due=due)
 
-    async def _wait(self, daemon: Daemon, due: float, *, moment: datetime.datetime | None = None) -> float | None:
-        """Wait until a call is due and the object has been idle. Returns that time, or None to stop.
-
-        A call that is due at a *moment* follows the wall clock, which may be set meanwhile.
-        """
+    async def _wait(self, daemon: Daemon, due: float) -> float | None:
+        """Wait until a call is due and the object has been idle. Returns that time, or None to stop."""
         while True:
             due = _put_off(daemon, due)
-            if not await daemon.wait_until(due, self.clock, by_wall=moment is not None):
+            if not await daemon.wait_until(due, self.clock):
                 return None
-            if moment is None:
-                if _put_off(daemon, due) == due:
-                    return due
-                continue
-            due = find_due(moment)
-            if _put_off(daemon, due) <= trio.current_time() + TOLERANCE:
+            if _put_off(daemon, due) == due:
                 return due
 
     async def _complete(self, daemon: Daemon) -> Outcome | None:
@@ -248,11 +230,3 @@ def _report(daemon: Daemon, error: RhythmError, *, known: str | None) -> str:
 def _put_off(daemon: Daemon, due: float) -> float:
     handler = daemon.handler
     return after_idling(handler, due, changed=daemon.daemons.changed_at) if isinstance(handler, TimerHandler) else due
-
-
-def _next_scheduled(schedule: Schedule, after: datetime.datetime) -> tuple[datetime.datetime, float | None]:
-    """Return the next moment of a schedule, and when that is on Trio's clock."""
-    moment = schedule.next_after(after)
-    if moment is None:
-        return after, None
-    return moment, find_due(moment)

@@ -1,25 +1,28 @@
-"""Rhythms of timers whose interval or cron expression is a function of the object: when the next call is due."""
+"""Rhythms of timers that follow the wall clock, or functions of the object: when the next call is due."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import trio
 
-from trioperator.clock import wall_now
+from trioperator.clock import find_wall_shift, wall_now
 from trioperator.errors import UserCodeError
 from trioperator.handling.filters import call_with
 from trioperator.handling.guard import call
 from trioperator.handling.handler import TimerHandler
-from trioperator.handling.schedule import Schedule, parse_schedule
+from trioperator.handling.schedule import Schedule, parse_schedule, parse_timezone
 from trioperator.runtime.daemons.alarm_clock import TOLERANCE, find_due
 from trioperator.runtime.daemons.daemon import Daemon
 from trioperator.runtime.daemons.timing import next_on_grid
 
 __all__ = ["Rhythm", "RhythmError", "Turns", "resolve"]
+
+# Seconds. A clock that is set back by more was wrong before, and schedules begin anew, as those of Debian's cron.
+_CORRECTION: Final = 3 * 3600.0
 
 
 class RhythmError(Exception):
@@ -34,27 +37,52 @@ class Rhythm(msgspec.Struct, frozen=True):
 
 
 def resolve(daemon: Daemon, timer: TimerHandler) -> Rhythm:
-    """Ask the functions of a timer for its rhythm. Raises RhythmError."""
-    fn: Any = timer.interval_of or timer.cron_of
-    name = "interval" if timer.interval_of is not None else "cron"
+    """Return the rhythm of a timer; its functions are asked for it. Raises RhythmError."""
+    if timer.interval_of is not None:
+        return Rhythm(interval=_ask_interval(daemon, timer))
+    if not timer.is_variable:
+        return Rhythm(schedule=timer.schedule)
+    expression = None if timer.schedule is None else timer.schedule.expression
+    if timer.cron_of is not None:
+        expression = _ask(daemon, timer, "cron", timer.cron_of)
+    if expression is None:
+        return Rhythm()
+    if not isinstance(expression, str):
+        where = _describe(timer, "cron", expression)
+        raise RhythmError(f"{where}: it must be a string such as '*/5 * * * *', or None")
+    timezone = timer.timezone if timer.timezone_of is None else _ask_timezone(daemon, timer)
     try:
-        found: Any = call(f"The function {name}= of {{}}", timer, call_with, fn, daemon.cause.kwargs)
+        return Rhythm(schedule=parse_schedule(expression, timezone))
+    except ValueError as error:
+        raise RhythmError(f"{_describe(timer, 'cron', expression)}: {str(error).rstrip('.')}") from None
+
+
+def _ask_interval(daemon: Daemon, timer: TimerHandler) -> float | None:
+    found = _ask(daemon, timer, "interval", timer.interval_of)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    if found is not None and not (is_number and 0 < found < math.inf):
+        where = _describe(timer, "interval", found)
+        raise RhythmError(f"{where}: it must be a number of seconds, more than 0, or None")
+    return None if found is None else float(found)
+
+
+def _ask_timezone(daemon: Daemon, timer: TimerHandler) -> datetime.tzinfo:
+    found = _ask(daemon, timer, "timezone", timer.timezone_of)
+    try:
+        return parse_timezone(found)
+    except (TypeError, ValueError) as error:
+        raise RhythmError(f"{_describe(timer, 'timezone', found)}: {str(error).rstrip('.')}") from None
+
+
+def _ask(daemon: Daemon, timer: TimerHandler, option: str, fn: Any) -> Any:
+    try:
+        return call(f"The function {option}= of {{}}", timer, call_with, fn, daemon.cause.kwargs)
     except UserCodeError as error:
         raise RhythmError(str(error)) from error.__cause__
-    if found is None:
-        return Rhythm()
-    where = f"The function {name}= of {timer} has returned {found!r}"
-    if timer.interval_of is not None:
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        if not is_number or not 0 < found < math.inf:
-            raise RhythmError(f"{where}: it must be a number of seconds, more than 0, or None")
-        return Rhythm(interval=float(found))
-    if not isinstance(found, str):
-        raise RhythmError(f"{where}: it must be a string such as '*/5 * * * *', or None")
-    try:
-        return Rhythm(schedule=parse_schedule(found, timer.timezone))
-    except ValueError as error:
-        raise RhythmError(f"{where}: {str(error).rstrip('.')}") from None
+
+
+def _describe(timer: TimerHandler, option: str, found: object) -> str:
+    return f"The function {option}= of {timer} has returned {found!r}"
 
 
 class Turns:
@@ -70,6 +98,7 @@ class Turns:
         self._called: tuple[float, float] | None = None  # when the last call was due, and when it ended
         self._rhythm: Rhythm | None = None
         self._due: float | None = None
+        self._shift = find_wall_shift()  # when the next call was computed
 
     @property
     def is_scheduled(self) -> bool:
@@ -88,8 +117,11 @@ class Turns:
 
     def follow(self, rhythm: Rhythm) -> None:
         """Compute when the next call is due; what was due stays so while the rhythm is the same."""
-        if rhythm == self._rhythm:
+        correction = find_wall_shift() - self._shift
+        if rhythm == self._rhythm and correction > -_CORRECTION:
             return
+        if correction <= -_CORRECTION:
+            self._since += datetime.timedelta(seconds=correction)
         self._rhythm = rhythm
         self._compute()
 
@@ -101,6 +133,7 @@ class Turns:
 
     def _compute(self) -> None:
         assert self._rhythm is not None
+        self._shift = find_wall_shift()
         interval, schedule = self._rhythm.interval, self._rhythm.schedule
         if schedule is not None:
             moment = schedule.next_after(max(self._since, wall_now()))
