@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
 from trioperator.handling.webhook_configuration import WebhookFn
 
-__all__ = ["MANAGED", "Operator", "deny", "make_review", "operating", "sleeping_server", "widget"]
+__all__ = ["MANAGED", "Operator", "deny", "make_review", "operate_for", "operating", "sleeping_server", "widget"]
 
 MANAGED = "hooks.example.com"
 
@@ -28,36 +29,54 @@ class Operator:
 
 @contextlib.asynccontextmanager
 async def operating(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, **options: Any
+) -> AsyncIterator[Operator]:
+    """Run an operator in the block, and stop it in order at the end. The options are those of :func:`_operate`."""
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(functools.partial(_operate, cluster, registry, stop=stop, **options))
+        yield Operator(stop)
+        stop.set()
+
+
+async def operate_for(
+    seconds: float, cluster: Cluster, registry: trioperator.OperatorRegistry, *, in_order: bool, **options: Any
+) -> None:
+    """Run an operator, and stop it in order or cancel it after so many seconds, whether it is ready by then or not."""
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(functools.partial(_operate, cluster, registry, stop=stop, **options))
+        await trio.sleep(seconds)
+        if in_order:
+            stop.set()
+        else:
+            nursery.cancel_scope.cancel()
+
+
+async def _operate(
     cluster: Cluster,
     registry: trioperator.OperatorRegistry,
     *,
+    stop: trio.Event,
     server: Any = None,
     managed: str | None = MANAGED,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     **options: Any,
-) -> AsyncIterator[Operator]:
-    """Run an operator in the block, and stop it in order at the end."""
+) -> None:
     if "widgets.example.com" not in [crd["metadata"]["name"] for crd in await cluster.list("crd")]:
         await cluster.apply(CRD)
     settings = options.pop("settings", None) or trioperator.OperatorSettings()
     settings.admission.server = trioperator.WebhookServer() if server is None else server
     settings.admission.managed = managed
-    stop = trio.Event()
-
-    async def operate(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        await trioperator.operator(
-            registry=registry,
-            settings=settings,
-            connection=trioperator.ConnectionInfo(server="http://embedded"),
-            stop_flag=stop,
-            handle_signals=False,
-            task_status=task_status,
-            **{"transport": cluster.transport(), **options},
-        )
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(operate)
-        yield Operator(stop)
-        stop.set()
+    await trioperator.operator(
+        registry=registry,
+        settings=settings,
+        connection=trioperator.ConnectionInfo(server="http://embedded"),
+        stop_flag=stop,
+        handle_signals=False,
+        task_status=task_status,
+        **{"transport": cluster.transport(), **options},
+    )
 
 
 async def deny(cluster: Cluster, **spec: Any) -> ApiError | None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import trioperator
-from tests.web.admission import MANAGED, operating, sleeping_server
+from tests.web.admission import MANAGED, operate_for, operating, sleeping_server
 from trioperator.apiserver import Cluster
 from trioperator.handling.webhook_configuration import WebhookFn
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -49,6 +49,23 @@ async def test_only_persistent_webhooks_outlive_the_operator(cluster: Cluster, a
     async with operating(cluster, registry, server=sleeping_server([])):
         assert await stored(cluster) == [["one", "two"], None]
     assert await stored(cluster) == [["two"], None]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_an_operator_that_stops_while_it_writes_its_webhooks_leaves_none(
+    cluster: Cluster, in_order: bool, autojump_clock: object
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=0.3, after=0.3), path=GROUP)
+    registry = make_registry("validate:one", "mutate:two")
+    options = {"server": sleeping_server([]), "transport": FaultyTransport(cluster.transport(), plan)}
+    for number in range(1, 30):
+        await operate_for(number / 10 + 0.05, cluster, registry, in_order=in_order, **options)
+        await trio.sleep(1)
+        assert not any(await stored(cluster)), number
+        for kind in KINDS:  # so that they are created each time
+            if await cluster.find(kind, MANAGED):
+                await cluster.delete(kind, MANAGED)
 
 
 async def test_the_removal_of_webhooks_is_logged(

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import trioperator
-from tests.web.admission import operating, sleeping_server
+from tests.web.admission import operate_for, operating, sleeping_server
 from tests.web.conversions import URL, Hooks, add_handlers, converting, definition
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -76,6 +76,26 @@ async def test_a_service_is_put_back_when_an_operator_at_a_url_stops(
     async with converting(cluster, registry, Hooks()):
         assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
     assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_an_operator_that_stops_while_it_writes_a_conversion_puts_the_service_back(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, in_order: bool, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service, "caBundle": "eA=="}, "conversionReviewVersions": ["v1beta1", "v1"]}
+    before = {"strategy": "Webhook", "webhook": webhook}
+    await cluster.apply(definition("v1", "v2", conversion=before))
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=0.3, after=0.3), path=f"/customresourcedefinitions/{NAME}")
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions = True
+    options = {"settings": settings, "managed": None, "server": sleeping_server([])}
+    for number in range(1, 20):
+        transport = FaultyTransport(cluster.transport(), plan)
+        await operate_for(number / 10 + 0.05, cluster, registry, in_order=in_order, transport=transport, **options)
+        await trio.sleep(1)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before, number
 
 
 async def test_a_service_is_not_put_back_over_what_others_have_written(

@@ -19,15 +19,22 @@ class Things(ManagedObjects):
 
     failures = 0
     times: tuple[float, ...] = ()
+    undone = 0
+    slow = False
 
     def change(self) -> None:
         self._changed.set()
 
     async def _write(self) -> None:
         self.times = (*self.times, trio.current_time())
+        if self.slow:
+            await trio.sleep(10)
         self.failures -= 1
         if self.failures >= 0:
             raise ConnectionLostError("It is gone.")
+
+    async def _undo(self) -> None:
+        self.undone = len(self.times)
 
 
 async def test_things_are_written_when_they_have_changed_and_again_after_errors(
@@ -67,3 +74,21 @@ async def test_who_waits_for_a_change_waits_until_it_is_written(
         for written in [things.expect_written() for _ in range(3)]:
             await written.wait()
         assert len(things.times) == 4
+
+
+async def test_what_is_being_written_is_undone_when_it_is_written(
+    autojump_clock: MockClock, cluster: Cluster, nursery: trio.Nursery
+) -> None:
+    info = ConnectionInfo(server="http://embedded")
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=cluster.transport()) as client:
+        things = Things(client, "things")
+        things.slow = True
+        nursery.start_soon(things.serve)
+        things.change()
+        await trio.sleep(5)
+        with trio.move_on_after(1):
+            await things.release()
+        assert things.undone == 0
+        await things.release()
+        assert things.undone == 1
+        assert trio.current_time() == 10

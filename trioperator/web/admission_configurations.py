@@ -71,10 +71,10 @@ class WebhookConfigurations(ManagedObjects):
         self._handlers: HandlersOfResources | None = None
         self._address: Mapping[str, Any] | None = None
         self._written: dict[WebhookType, list[JsonObject]] = {}
+        self._sent: dict[WebhookType, list[JsonObject]] = {}  # what may be stored, though it is not known to be written
         self._stored = {kind: ObservedItems(_decode_webhooks, self._compare) for kind in WebhookType}
         self._differs = Pulse()
         self._stopping = stopping
-        self._released = False
 
     async def serve(self) -> None:
         """Write the configurations whenever they are not as they should be, until cancelled."""
@@ -100,24 +100,28 @@ class WebhookConfigurations(ManagedObjects):
         if self._handlers is not None and self._address is not None:
             self._changed.set()
 
-    async def release(self) -> None:
+    async def _undo(self) -> None:
         """Remove all webhooks but the persistent ones from the configurations, unless others have changed them."""
-        self._released = True
-        if not self._written or self._handlers is None or self._address is None:
-            return
-        for kind, webhooks in list(self._written.items()):
-            kept = build_webhooks(
-                self._handlers, self._address, type=kind, suffix=self._name, persistent=self._persistent
-            )
+        for kind in list(self._sent):
             try:
-                if kept != webhooks and await self._read(kind) in (webhooks, None):
-                    await self._patch(kind, kept)
-                    self._logger.info(_REMOVED, len(webhooks) - len(kept), len(webhooks), _KINDS[kind], self._name)
+                await self._clear(kind)
             except NotFoundError:
-                continue
+                pass
             except TrioperatorError as error:
                 self._logger.error("The %s %r cannot be cleared: %s", _KINDS[kind], self._name, error)
+            del self._sent[kind]
         self._written.clear()
+
+    async def _clear(self, type: WebhookType) -> None:
+        assert self._handlers is not None
+        assert self._address is not None
+        kept = build_webhooks(self._handlers, self._address, type=type, suffix=self._name, persistent=self._persistent)
+        stored = await self._read(type)
+        webhooks = self._written.get(type) if stored is None else stored
+        if webhooks in (None, kept) or webhooks not in (self._written.get(type), self._sent[type]):
+            return
+        await self._patch(type, kept)
+        self._logger.info(_REMOVED, len(webhooks) - len(kept), len(webhooks), _KINDS[type], self._name)
 
     def _compare(self) -> None:
         """Notice what others have changed. Echoes of earlier writes of our own are found to be stored already."""
@@ -147,14 +151,15 @@ class WebhookConfigurations(ManagedObjects):
             self._changed.set()
 
     async def _write(self) -> None:
-        if self._released:
-            return
         assert self._handlers is not None
         assert self._address is not None
         for kind in WebhookType:
+            if self._released:
+                return
             webhooks = build_webhooks(self._handlers, self._address, type=kind, suffix=self._name)
             if webhooks == self._written.get(kind):
                 continue
+            self._sent[kind] = webhooks
             await self._write_one(kind, webhooks)
             self._written[kind] = webhooks
 

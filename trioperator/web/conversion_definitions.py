@@ -47,6 +47,8 @@ class ConversionDefinitions(ManagedObjects):
         wanted = build_conversion_strategy(self._address)
         errors: list[ApiError] = []
         for name in self._names:
+            if self._released:
+                return
             if self._written.get(name) != wanted:
                 try:
                     await self._write_one(name, wanted)
@@ -61,20 +63,20 @@ class ConversionDefinitions(ManagedObjects):
             before = await self._read(name)
             if before == wanted:
                 return
-            await self._patch(name, wanted)
             if _has(before, "service") and _has(wanted, "url"):
                 assert before is not None
                 self._replaced[name] = before
+            await self._patch(name, wanted)
         except NotFoundError:
             self._logger.warning("There is no CRD %s: its objects cannot be converted by webhooks.", name)
         else:
             self._logger.info("Updated the conversion of the CRD %s.", name)
 
-    async def release(self) -> None:
+    async def _undo(self) -> None:
         """Put back the Services that URLs of this operator have replaced, unless others have changed them since."""
         for name, before in self._replaced.items():
             try:
-                if await self._read(name) == self._written.get(name):
+                if self._is_own(name, await self._read(name)):
                     await self._patch(name, before)
                     self._logger.info("The conversion of the CRD %s is left to the Service of before.", name)
             except NotFoundError:
@@ -86,6 +88,11 @@ class ConversionDefinitions(ManagedObjects):
             text = "The URL of this operator stays in %s: objects can be read in their storage version only."
             self._logger.info(text, ", ".join(f"the CRD {name}" for name in kept))
         self._replaced.clear()
+
+    def _is_own(self, name: str, stored: JsonObject | None) -> bool:
+        """Return whether a conversion is what was written last, or may have been when the writing was cancelled."""
+        assert self._address is not None
+        return stored is not None and stored in (self._written.get(name), build_conversion_strategy(self._address))
 
     async def _patch(self, name: str, wanted: JsonObject) -> None:
         # In a merge patch, fields of an earlier address must be removed by name.

@@ -31,6 +31,8 @@ class ManagedObjects(abc.ABC):
         self._logger = get_logger("trioperator.web.admission")
         self._changed = Pulse()
         self._awaited: list[trio.Event] = []
+        self._writing = trio.Lock()
+        self._released = False
         self.tried = trio.Event()
         self.problem: str | None = None
 
@@ -42,7 +44,8 @@ class ManagedObjects(abc.ABC):
                 await self._changed.wait()
             awaited = len(self._awaited)  # changes during the write are written next
             try:
-                await self._write()
+                async with self._writing:
+                    await self._write()
             except (ApiError, ConnectionLostError) as error:
                 failures += 1
                 self.problem = f"The {self._title} are not up to date."
@@ -55,6 +58,15 @@ class ManagedObjects(abc.ABC):
                 del self._awaited[:awaited]
             self.tried.set()
 
+    async def release(self) -> None:
+        """Write nothing more, and undo what must not outlive the operator, when the write in progress has ended.
+
+        It can be called again, if it or the write is cancelled: what may be stored by then is undone, too.
+        """
+        self._released = True
+        async with self._writing:
+            await self._undo()
+
     def expect_written(self) -> trio.Event:
         """Return an event that is set when a change is written that was made just now, without a checkpoint between."""
         event = trio.Event()
@@ -63,4 +75,8 @@ class ManagedObjects(abc.ABC):
 
     @abc.abstractmethod
     async def _write(self) -> None:
-        """Write what differs from what is stored. Raises ApiError and ConnectionLostError."""
+        """Write what differs from what is stored, until released. Raises ApiError and ConnectionLostError."""
+
+    @abc.abstractmethod
+    async def _undo(self) -> None:
+        """Undo what must not outlive the operator, as far as it may be stored. Logs errors of requests."""
