@@ -55,6 +55,7 @@ SLEEPS: Final = {
     "trioperator.web.admission_server.WebhookServer._serve": "for its cancellation",
     "trioperator.web.admission_server._TlsFiles._replace": "until API servers notice, who do not say when",
     "trioperator.web.admission_server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
+    "trioperator.web.admission_service.Admission.linger": "the time in which Services still pass reviews on",
     "trioperator.web.health._HealthThread._keep_asking": "the interval of heartbeats of a loop that may be blocked",
     "trioperator.web.health.serve_health": "for its cancellation",
     "trioperator.web.listener.accept_connections": "backoff after the server has failed",
@@ -74,6 +75,7 @@ TIMEOUTS: Final = {
     "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
     "trioperator.runtime.workqueue.WorkQueue._requeue": "an item is due",
     "trioperator.web.managed.ManagedObjects.serve": "backoff after a failed write",
+    "trioperator.web.admission_configurations.WebhookConfigurations._drop_foreign": "the CAs of others are dropped",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})

@@ -68,6 +68,7 @@ class Shutdown:
         self.everything = trio.CancelScope()
         self.cleaning = trio.CancelScope(shield=True)  # gets its deadline when it is entered
         self.deadline: float | None = None
+        self.requested_at = -math.inf
         self._grace = grace
         self._starting: trio.CancelScope | None = None
 
@@ -75,7 +76,8 @@ class Shutdown:
         """Request a stop in order, unless that has been requested."""
         if self.requested.is_set():
             return
-        self.deadline = trio.current_time() + self._grace()
+        self.requested_at = trio.current_time()
+        self.deadline = self.requested_at + self._grace()
         self.requested.set()
         if self._starting is not None:
             self._starting.cancel(reason=reason)

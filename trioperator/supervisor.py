@@ -173,10 +173,15 @@ class _Operator:
         finally:
             if self._admission is not None:
                 await self._admission.release()
-            for election in elections:
-                await election.release()
+            await self._release(elections)
         if failure is not None:
             raise failure
+
+    @staticmethod
+    async def _release(elections: list[Leadership | Peerings]) -> None:
+        """Let others take over, once: nothing is handled any more."""
+        while elections:
+            await elections.pop().release()
 
     def _build_admission(self, client: Client) -> Admission:
         admission = machinery.build_admission(
@@ -198,8 +203,10 @@ class _Operator:
         elections: list[Leadership | Peerings],
         task_status: trio.TaskStatus[None],
     ) -> Exception | None:
-        """Serve probes and take part in elections, until the operator stops or fails. Returns the error, if any."""
-        failure: Exception | None = None
+        """Serve probes and webhooks, until the operator stops or fails. Returns the error, if any.
+
+        Others take over as soon as nothing is handled any more, while webhooks are still served.
+        """
         async with trio.open_nursery() as support:
             support.start_soon(keep, "credentials", client.keep_credentials, name="credentials")
             support.start_soon(keep, "post events", recorder.serve, name="post events")
@@ -209,18 +216,32 @@ class _Operator:
                 await support.start(keep, "client libraries", self.session.serve_libraries, name="client libraries")
                 if self._admission is not None:
                     await support.start(keep, "webhooks", self._admission.serve, name="webhooks")
+            failure = await self._serve_elected(client, elections, task_status)
+            if self._admission is not None:
+                await recorder.flush(self._stop.remaining, last=False)  # those who may write no more post nothing
+                await self._release(elections)
+                await self._admission.release()  # while its webhooks are still served
+                await self._admission.linger(self._stop.requested_at, self._stop.remaining)
+            await recorder.flush(self._stop.remaining)
+            support.cancel_scope.cancel(reason="the operator is stopping")
+        return failure
+
+    async def _serve_elected(
+        self, client: Client, elections: list[Leadership | Peerings], task_status: trio.TaskStatus[None]
+    ) -> Exception | None:
+        """Take part in elections, and handle objects between pauses, until the operator stops or fails."""
+        failure: Exception | None = None
+        async with trio.open_nursery() as electing:
+            with self._stop.starting():
                 for election in elections:
-                    await support.start(election.serve)
+                    await electing.start(election.serve)
             serve = self._serve_shards if self._plan.settings.leadership.shards > 1 else self._serve_until_paused
             while failure is None and not self._stop.requested.is_set():
                 failure = await serve(client, task_status)
                 if failure is not None and not self._stop.requested.is_set():
                     await self._back_off(failure)  # after a pause, the API server is not there just now
                     failure = None
-            if self._admission is not None:
-                await self._admission.release()  # while its webhooks are still served
-            await recorder.flush(self._stop.remaining)
-            support.cancel_scope.cancel(reason="the operator is stopping")
+            electing.cancel_scope.cancel(reason="nothing is handled any more")
         return failure
 
     async def _back_off(self, error: Exception) -> None:
@@ -249,7 +270,8 @@ class _Operator:
                 reporting.start_soon(self._call_when_lost, draining, name="give up when others take over")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
-        views.indexing.clear()
+        if not self._stop.requested.is_set():  # else admission handlers still use them
+            views.indexing.clear()
         return failure
 
     async def _serve_shards(self, client: Client, task_status: trio.TaskStatus[None]) -> Exception | None:
@@ -274,7 +296,8 @@ class _Operator:
                     reporting.start_soon(self._sharding.give_up_when, self._lost, name="give up when others take over")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
         self._memories = watches.remember()
-        views.indexing.clear()
+        if not self._stop.requested.is_set():  # else admission handlers still use them
+            views.indexing.clear()
         return failure
 
     async def _watch(

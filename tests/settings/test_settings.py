@@ -72,6 +72,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "managed_conversions": False,
         "allow_unknown": False,
         "max_workers": 256,
+        "shutdown_delay": None,
     },
     "execution": {
         "blocking_limit": 1.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import trio
 
 import trioperator
+from tests.runtime.conftest import CRD
 from tests.web.admission import MANAGED, operate_for, operating, sleeping_server
 from trioperator.apiserver import Cluster
 from trioperator.handling.webhook_configuration import WebhookFn
@@ -245,3 +247,105 @@ async def test_operators_that_want_different_webhooks_do_not_flood_the_api_serve
             assert count_writes(cluster) < 2 * 3600 / 20
         await trio.sleep(60)
         assert await stored(cluster) == [["one"], None]  # who stays gets what it wants
+
+
+def make_bundle(*names: str) -> str:
+    """Return the CAs of these names, as they are in configurations."""
+    parts = [f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n" for name in names]
+    return base64.b64encode("".join(parts).encode()).decode()
+
+
+def server_with(ca: str) -> Any:
+    """Return a webhook server behind a Service, with a CA of its own."""
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        service = trioperator.WebhookClientConfigService(namespace="default", name="hooks", port=443)
+        yield {"service": service, "caBundle": make_bundle(ca)}
+        await trio.sleep_forever()
+
+    return serve
+
+
+async def trusted(cluster: Cluster) -> list[str]:
+    """Return the CAs in the validating configuration."""
+    [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+    lines = base64.b64decode(hook["clientConfig"]["caBundle"]).decode().splitlines()
+    return sorted(line for line in lines if "-----" not in line)
+
+
+async def test_replicas_with_different_cas_are_both_trusted_while_they_replace_each_other(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, replaced = make_registry("validate:one"), trio.Event()
+
+    async def serve_old(*, task_status: trio.TaskStatus[None]) -> None:
+        async with operating(cluster, registry, server=server_with("old"), identity="a"):
+            task_status.started()
+            await replaced.wait()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_old)
+        async with operating(cluster, registry, server=server_with("new"), identity="b"):
+            assert await trusted(cluster) == ["new", "old"]
+            before = count_writes(cluster)
+            await trio.sleep(30)
+            assert count_writes(cluster) == before  # they do not contend
+            replaced.set()
+            await trio.sleep(30)
+            assert await trusted(cluster) == ["new", "old"]  # whoever stops leaves it to the other
+            await trio.sleep(600)
+            assert await trusted(cluster) == ["new"]
+    assert "changed by others" not in caplog.text
+    assert await stored(cluster) == [[], None]
+
+
+async def test_replicas_that_differ_in_their_cas_for_long_are_told_what_to_do_and_served(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with (
+        operating(cluster, registry, server=server_with("a"), identity="a"),
+        operating(cluster, registry, server=server_with("b"), identity="b"),
+    ):
+        await trio.sleep(3600)
+        assert await trusted(cluster) == ["a", "b"]
+    assert "need one CA, such as that of WebhookServer(ca_secret=...)" in caplog.text
+    assert len([r for r in caplog.records if "trusts CAs of other replicas" in r.message]) <= 18
+
+
+async def test_replicas_that_start_at_the_same_time_lose_no_ca(cluster: Cluster, autojump_clock: object) -> None:
+    await cluster.apply(CRD)
+    registry = make_registry("validate:one", "mutate:two", persistent=True)
+    async with trio.open_nursery() as nursery:
+        done = trio.Event()
+
+        async def replicate(name: str, *, task_status: trio.TaskStatus[None]) -> None:
+            async with operating(cluster, registry, server=server_with(name), identity=name):
+                task_status.started()
+                await done.wait()
+
+        async with trio.open_nursery() as starting:
+            for name in "abc":
+                starting.start_soon(nursery.start, replicate, name)
+        assert await trusted(cluster) == ["a", "b", "c"]
+        done.set()
+
+
+async def test_a_ca_that_was_added_to_the_configuration_does_not_stay(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with operating(cluster, registry, server=server_with("own")):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        hook["clientConfig"]["caBundle"] = make_bundle("own", "evil")
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook]})
+        await trio.sleep(605)
+        assert await trusted(cluster) == ["own"]
+
+
+async def test_a_configuration_without_the_own_ca_is_repaired_at_once(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with operating(cluster, registry, server=server_with("own")):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        hook["clientConfig"]["caBundle"] = make_bundle("evil")
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook]})
+        await trio.sleep(2)
+        assert "own" in await trusted(cluster)

@@ -13,7 +13,8 @@ import trio
 import trustme
 
 import trioperator
-from tests.web.admission import MANAGED, deny, operating, sleeping_server, widget
+from tests.runtime.conftest import CRD
+from tests.web.admission import MANAGED, deny, make_review, operating, sleeping_server, widget
 from tests.web.conversions import definition
 from tests.web.test_admission_server import until, write_pair
 from trioperator.apiserver import Cluster
@@ -248,3 +249,109 @@ async def test_the_ca_is_rotated_under_load_without_a_failed_call(
         nursery.cancel_scope.cancel()
     assert set(denied) == {None}
     assert len(calls) >= 2 * len(denied)
+
+
+def serving_at(fns: list[WebhookFn], **address: Any) -> Any:
+    """Return a webhook server at an address, which only takes the function into the list."""
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[Any]:
+        fns.append(fn)
+        yield address
+        await trio.sleep_forever()
+
+    return serve
+
+
+SERVICE = {"namespace": "default", "name": "hooks", "port": 443}
+
+
+@pytest.mark.parametrize(
+    ("delay", "address", "elected", "expected"),
+    [
+        (None, {"url": "https://me.test"}, False, 0),
+        (None, {"url": "https://me.test"}, True, 5),
+        (None, {"service": SERVICE}, False, 5),
+        (0, {"service": SERVICE}, True, 0),
+        (3, {"url": "https://me.test"}, False, 3),
+        (100, {"url": "https://me.test"}, False, 12.5),  # half of the grace
+    ],
+)
+async def test_a_stopping_operator_serves_webhooks_for_a_while_where_others_take_over(
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    *,
+    delay: float | None,
+    address: Any,
+    elected: bool,
+    expected: float,
+    autojump_clock: object,
+) -> None:
+    trioperator.on.validate("widgets", id="check", registry=registry)(print)
+    settings = trioperator.OperatorSettings()
+    settings.admission.shutdown_delay = delay
+    settings.leadership.enabled, settings.leadership.namespace = elected, "default"
+    async with operating(cluster, registry, server=serving_at([], **address), settings=settings, identity="a"):
+        began = trio.current_time()
+    assert trio.current_time() - began == pytest.approx(expected, abs=0.5)
+
+
+async def test_webhooks_are_served_on_as_long_as_reviews_come(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(**_: Any) -> None: ...
+
+    fns: list[WebhookFn] = []
+    async with operating(cluster, registry, server=serving_at(fns, service=SERVICE)) as operator:
+        began = trio.current_time()
+        operator.stop.set()
+        for _ in range(16):
+            await trio.sleep(0.5)
+            assert (await fns[0](make_review(), webhook="check"))["response"]["allowed"]
+    assert trio.current_time() - began == pytest.approx(9, abs=0.5)  # a second after the last one
+
+
+async def test_a_stopping_leader_lets_others_take_over_while_it_serves_webhooks_with_its_indices(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.index("widgets", registry=registry)
+    async def sizes(name: str, spec: Any, **_: Any) -> dict[str, int]:
+        return {name: spec["size"]}
+
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(sizes: Any, warnings: list[str], **_: Any) -> None:
+        warnings += [f"{name}={size}" for name, (size,) in sizes.items()]
+
+    settings, fns = trioperator.OperatorSettings(), list[WebhookFn]()
+    settings.leadership.enabled, settings.leadership.namespace = True, "default"
+    await cluster.apply(CRD)
+    await cluster.create(widget("big", size=7))
+    server = serving_at(fns, url="https://me.test")
+    async with operating(cluster, registry, server=server, settings=settings, identity="a") as operator:
+        operator.stop.set()
+        await trio.sleep(4)
+        assert (await fns[0](make_review(), webhook="check"))["response"]["warnings"] == ["big=7"]
+        lease = await cluster.get("leases", settings.leadership.name)
+        assert lease["spec"]["holderIdentity"] == ""
+
+
+async def test_events_of_reviews_are_posted_while_webhooks_are_served_on(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(body: Any, **_: Any) -> None:
+        trioperator.event(body, type="Normal", reason="Reviewed", message="late")
+
+    asked = trio.Event()
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[Any]:
+        yield {"service": SERVICE}
+        await asked.wait()
+        await fn(make_review(), webhook="check")
+        await trio.sleep_forever()
+
+    async with operating(cluster, registry, server=serve) as operator:
+        operator.stop.set()
+        await trio.sleep(4)
+        asked.set()
+    assert [event["reason"] for event in await cluster.list("events")] == ["Reviewed"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 import trustme
 
 from trioperator.web import webhook_listener
@@ -162,3 +163,53 @@ async def test_errors_of_a_connection_end_that_connection_only() -> None:
         broken.socket.close()
         async with await state.connect() as stream:
             assert (await ask(stream)).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_a_draining_server_accepts_connections_and_closes_each_with_its_next_response() -> None:
+    state, draining = Serving(), trio.Event()
+    async with serving(state, trio.Event(), is_draining=draining.is_set), await state.connect() as kept:
+        assert b"connection: close" not in await ask(kept)
+        draining.set()
+        for stream in (kept, await state.connect()):
+            async with stream:
+                response = await ask(stream)
+                assert response.startswith(b"HTTP/1.1 200 OK")
+                assert b"connection: close" in response
+                assert await stream.receive_some() == b""
+
+
+async def test_a_request_on_an_idle_connection_is_answered_at_any_time_while_the_server_drains() -> None:
+    state, draining = Serving(), trio.Event()
+    async with serving(state, trio.Event(), is_draining=draining.is_set), await state.connect() as idle:
+        await ask(idle)
+        draining.set()
+        with trio.move_on_after(0.2):
+            assert await idle.receive_some() != b""
+        assert (await ask(idle)).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_a_handshake_in_progress_when_the_server_stops_leads_to_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_listener, "_DRAIN", 60)
+    authority = trustme.CA()
+    state, server, client = Serving(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    entered = trio.Event()
+
+    def make_context() -> ssl.SSLContext:
+        entered.set()
+        return server
+
+    async with serving(state, trio.Event(), make_context=make_context) as scope:
+        stream = await state.connect()
+        await entered.wait()
+        scope.cancel(reason="the test")
+        await trio.testing.wait_all_tasks_blocked()
+        secured = trio.SSLStream(stream, client, server_hostname="127.0.0.1")
+        await secured.send_all(GOOD)
+        response = bytes(await secured.receive_some())
+        assert response.startswith(b"HTTP/1.1 200 OK")
+        assert b"connection: close" in response
+        await trio.aclose_forcefully(secured)

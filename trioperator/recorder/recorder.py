@@ -193,12 +193,14 @@ class EventRecorder:
             self._report_dropped()
             self._drained.set()
 
-    async def flush(self, remaining: float) -> None:
-        """Wait until all is posted, for a share of the *remaining* seconds; what is left is dropped."""
+    async def flush(self, remaining: float, *, last: bool = True) -> None:
+        """Wait until all is posted, for a share of the *remaining* seconds. The *last* time, the rest is dropped."""
         self._accept_all()
         with trio.move_on_after(min(_FLUSH, remaining * _FLUSH_SHARE)):
             while self._queue or self._posting:
                 await self._drained.wait()
+        if not last:
+            return
         self._closed = True
         self.dropped += len(self._queue) + self._posting
         self._report_dropped()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from trioperator.settings.rules import BOOLEAN, COUNT, TEXT, WEBHOOK_SERVER, Section, setting
+from trioperator.settings.rules import BOOLEAN, COUNT, SECONDS, TEXT, WEBHOOK_SERVER, Section, setting
 
 __all__ = ["AdmissionSettings"]
 
@@ -19,6 +19,8 @@ class AdmissionSettings(Section):
     - ``managed_conversions`` (default False): whether the operator manages ``spec.conversion`` of CRDs
     - ``max_workers`` (default 256): threads for sync handlers of webhooks
     - ``allow_unknown`` (default False): whether reviews for webhooks without a handler allow the write
+    - ``shutdown_delay`` (seconds, default None: 5 behind a Service or with replicas): how long webhooks are served on
+      when the operator stops
     """
 
     _path: ClassVar[str] = "settings.admission"
@@ -42,3 +44,9 @@ class AdmissionSettings(Section):
     max_workers: int = setting(256, COUNT)
     """Number of threads for sync handlers of webhooks, which do not wait for those of other handlers; default: 256.
     Further reviews wait for a thread. Keep it below the limit of processes of the pod."""
+
+    shutdown_delay: float | None = setting(None, SECONDS.or_none())
+    """Seconds from the beginning of a stop for which webhooks are served on, and longer if reviews still come, until
+    half of the remaining grace is over: Services pass reviews on for a while after ``/readyz`` fails. Default: None, 5
+    if the address is a Service, or with an election or shards, else 0. API servers have the same setting for
+    themselves: ``--shutdown-delay-duration``."""

@@ -2,11 +2,12 @@
 
 What is stored is watched, and written again whoever has changed it: an administrator by mistake, or another replica
 that has stopped. Two operators that want different things change it in turn: each repairs less and less often. One that
-is stopping leaves it to the others.
+is stopping leaves it to the others. Only in their CAs may replicas differ for a while: see :mod:`.trust`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from trioperator.pulse import Pulse
 from trioperator.runtime.reflector import Reflector
 from trioperator.runtime.scope import ObservedItems
 from trioperator.web.managed import ManagedObjects
+from trioperator.web.trust import Trust
 
 __all__ = ["WebhookConfigurations"]
 
@@ -38,8 +40,14 @@ _KINDS: Final = {
 # Before what others have changed is written again: at once, and later if they have changed it again within a while.
 _REPAIR_BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
 _CALM: Final = 600.0  # seconds
+# Writes of a configuration that others are changing, too, until it counts as an error.
+_ATTEMPTS: Final = 5
 
 _CONSEQUENCE: Final = "What others change in it, or another replica that stops, is not repaired."
+_TRUST: Final = (
+    "The %s %r trusts CAs of other replicas: they are removed now. Replicas behind one address that run side by side"
+    " need one CA, such as that of WebhookServer(ca_secret=...)."
+)
 _REMOVED: Final = (
     "Removed %d of %d webhooks from the %s %r, as the operator stops: writes are not reviewed by them any more."
     " Handlers with persistent=True keep theirs."
@@ -73,7 +81,9 @@ class WebhookConfigurations(ManagedObjects):
         self._written: dict[WebhookType, list[JsonObject]] = {}
         self._sent: dict[WebhookType, list[JsonObject]] = {}  # what may be stored, though it is not known to be written
         self._stored = {kind: ObservedItems(_decode_webhooks, self._compare) for kind in WebhookType}
+        self._trust = {kind: Trust() for kind in WebhookType}
         self._differs = Pulse()
+        self._observed = Pulse()
         self._stopping = stopping
 
     async def serve(self) -> None:
@@ -91,6 +101,7 @@ class WebhookConfigurations(ManagedObjects):
                 )
                 nursery.start_soon(keep, f"{kind} webhooks", reflector.serve, name=f"watch {kind} webhooks")
             nursery.start_soon(keep, "repair webhooks", self._repair, name="repair webhooks")
+            nursery.start_soon(keep, "CAs of others", self._drop_foreign, name="CAs of others")
             await super().serve()
 
     def update(self, *, handlers: HandlersOfResources | None = None, address: Mapping[str, Any] | None = None) -> None:
@@ -118,24 +129,32 @@ class WebhookConfigurations(ManagedObjects):
         kept = build_webhooks(self._handlers, self._address, type=type, suffix=self._name, persistent=self._persistent)
         stored = await self._read(type)
         webhooks = self._written.get(type) if stored is None else stored
-        if webhooks in (None, kept) or webhooks not in (self._written.get(type), self._sent[type]):
+        if webhooks is None or webhooks == kept or not self._is_own(type, webhooks):
             return
         await self._patch(type, kept)
         self._logger.info(_REMOVED, len(webhooks) - len(kept), len(webhooks), _KINDS[type], self._name)
 
+    def _is_own(self, type: WebhookType, stored: list[JsonObject]) -> bool:
+        """Return whether others have left a configuration as it was written, or may have been."""
+        trust = self._trust[type]
+        own = [trust.join(each, stored) for each in (self._written.get(type), self._sent[type]) if each is not None]
+        return stored in own and not trust.has_successors
+
     def _compare(self) -> None:
         """Notice what others have changed. Echoes of earlier writes of our own are found to be stored already."""
+        self._observed.set()
         if not self._released and not self._stopping.is_set() and self._find_changed():
             self.problem = f"The {self._title} are not up to date."
             self._differs.set()
 
     def _find_changed(self) -> list[WebhookType]:
         """Return which of the configurations that were written are not stored so."""
-        return [
-            kind
-            for kind, webhooks in self._written.items()
-            if self._stored[kind].complete and next(iter(self._stored[kind]), []) != webhooks
-        ]
+        found = []
+        for kind, webhooks in self._written.items():
+            stored = next(iter(self._stored[kind]), [])
+            if self._stored[kind].complete and stored != self._trust[kind].join(webhooks, stored):
+                found.append(kind)
+        return found
 
     async def _repair(self) -> None:
         """Write what others have changed again, until cancelled."""
@@ -149,6 +168,20 @@ class WebhookConfigurations(ManagedObjects):
                 del self._written[kind]
                 self._logger.warning("The %s %r was changed by others: writing it again.", _KINDS[kind], self._name)
             self._changed.set()
+
+    async def _drop_foreign(self) -> None:
+        """Remove the CAs of other replicas when their time is over, until cancelled."""
+        while True:
+            expiries = [expiry for trust in self._trust.values() if (expiry := trust.find_expiry()) is not None]
+            with trio.move_on_at(min(expiries, default=math.inf)) as waiting:
+                await self._observed.wait()
+            if not waiting.cancelled_caught:
+                continue
+            for kind in () if self._stopping.is_set() else self._find_changed():
+                del self._written[kind]
+                self._logger.warning(_TRUST, _KINDS[kind], self._name)
+                self._changed.set()
+            await self._observed.wait()  # until it is written
 
     async def _write(self) -> None:
         assert self._handlers is not None
@@ -164,16 +197,31 @@ class WebhookConfigurations(ManagedObjects):
             self._written[kind] = webhooks
 
     async def _write_one(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
-        """Write one configuration, unless it is stored already. One that would be empty is not created."""
-        try:
-            if await self._read(type) == webhooks:
+        """Write one configuration, unless it is stored already. One that would be empty is not created.
+
+        What another replica writes at the same time is read again, so that neither loses the CA of the other.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._try_to_write(type, webhooks)
+            except ConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
                 return
-            await self._patch(type, webhooks)
+
+    async def _try_to_write(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
+        try:
+            found = await self._find(type)
+            stored = None if found is None else found.get("webhooks") or []
+            version = None if found is None else found["metadata"]["resourceVersion"]
+            wanted = self._trust[type].join(webhooks, stored, writes=True)
+            if stored != wanted:
+                await self._patch(type, wanted, version=version)
+                self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
         except NotFoundError:
             if webhooks:
                 await self._create(type, webhooks)
-            return
-        self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
 
     async def _create(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
         manifest = {
@@ -182,22 +230,24 @@ class WebhookConfigurations(ManagedObjects):
             "metadata": {"name": self._name},
             "webhooks": webhooks,
         }
-        try:
-            await self._client.post(self._path(type, name=False), manifest)
-        except ConflictError:  # created by another operator in the meantime
-            await self._patch(type, webhooks)
+        await self._client.post(self._path(type, name=False), manifest)
         self._logger.info("Created the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
 
-    async def _patch(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
-        await self._client.patch(self._path(type), {"webhooks": webhooks})
+    async def _patch(self, type: WebhookType, webhooks: list[JsonObject], *, version: str | None = None) -> None:
+        metadata = {} if version is None else {"metadata": {"resourceVersion": version}}
+        await self._client.patch(self._path(type), {**metadata, "webhooks": webhooks})
 
     async def _read(self, type: WebhookType) -> list[JsonObject] | None:
         """Return the stored webhooks; None if they may not be read. Raises NotFoundError."""
+        found = await self._find(type)
+        return None if found is None else found.get("webhooks") or []
+
+    async def _find(self, type: WebhookType) -> JsonObject | None:
+        """Return the stored configuration; None if it may not be read. Raises NotFoundError."""
         try:
-            stored: list[JsonObject] = (await self._client.get(self._path(type))).get("webhooks") or []
+            return await self._client.get(self._path(type))
         except ForbiddenError:
             return None
-        return stored
 
     def _path(self, type: WebhookType, *, name: bool = True) -> str:
         return f"/apis/{_GROUP}/{type}webhookconfigurations{f'/{self._name}' if name else ''}"

@@ -107,6 +107,8 @@ class WebhookServer:
         self.authorities: SharedAuthorities | None = None
         # Replaces a CA (base64) by another, and returns when API servers are told. Without it, new ones are yielded.
         self.replace_authority: Callable[[str, str], Awaitable[None]] | None = None
+        # Whether the operator stops: clients are to send further reviews elsewhere.
+        self.is_draining: Callable[[], bool] = lambda: False
         self.reads = self.read_errors = 0  # of the certificate's file
         if self.ca_secret is not None:
             self._check_secret(self.ca_secret)
@@ -170,6 +172,7 @@ class WebhookServer:
                 limit_body=app.limit_body,
                 make_context=None if tls is None else lambda: tls.context,
                 sockets=sockets,
+                is_draining=self.is_draining,
             )
             await nursery.start(keep, "webhook server", serve, name="webhook server")
             if tls is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -28,6 +29,11 @@ __all__ = ["Admission", "check_admission"]
 
 # Seconds for clearing the managed configurations when the operator stops.
 _RELEASE_TIMEOUT: Final = 5.0
+# Seconds for which webhooks are served after a stop has begun, where others take over: Services drop pods by then.
+_SHUTDOWN_DELAY: Final = 5.0
+# Seconds without a review after which none is expected any more, and the share of the grace that is waited for that.
+_QUIET: Final = 1.0
+_DELAY_SHARE: Final = 0.5
 
 
 def check_admission(settings: AdmissionSettings, *, what: str = "Admission") -> None:
@@ -69,6 +75,9 @@ class Admission:
         self._converter = converter
         self._address: Mapping[str, Any] = {}
         self._has_replicas = has_replicas
+        self._stopping = stopping
+        self._delay = settings.shutdown_delay
+        self._reviewed_at = -math.inf
         self._logger = get_logger("trioperator.web.admission")
         self._configurations: WebhookConfigurations | None = None
         if settings.managed is not None:
@@ -96,6 +105,7 @@ class Admission:
         sslpeer: SSLPeer | None = None,
     ) -> JsonObject:
         """Answer a review; a :class:`WebhookFn`."""
+        self._reviewed_at = trio.current_time()
         if is_conversion(request):
             return await self._converter(request, headers=headers, sslpeer=sslpeer)
         return await self._reviewer(request, webhook=webhook, headers=headers, sslpeer=sslpeer)
@@ -116,6 +126,8 @@ class Admission:
                 await server.inspect_cluster(self._client)
             if hasattr(server, "replace_authority"):
                 server.replace_authority = self._replace_authority
+            if hasattr(server, "is_draining"):
+                server.is_draining = self._stopping.is_set
             addresses = server(self.fn)
             if not hasattr(addresses, "__aiter__"):
                 text = "must be an async generator function, or a callable that returns an async iterator"
@@ -178,6 +190,25 @@ class Admission:
     def problems(self) -> tuple[str, ...]:
         """What does not work for now, in one sentence each."""
         return (*self.managed_problems, *self._converter.problems)
+
+    async def linger(self, since: float, remaining: float) -> None:
+        """Serve on after a stop that was requested at a time, as reviews still come here: Services learn of it late.
+
+        Return after the delay, and when no reviews have come for a moment; at the latest after a share of the
+        *remaining* seconds.
+        """
+        quiet_at = since + self._find_delay()
+        if trio.current_time() < quiet_at:
+            self._logger.info("Webhooks are served for %g s more.", quiet_at - trio.current_time())
+        with trio.move_on_after(remaining * _DELAY_SHARE):
+            while trio.current_time() < quiet_at:
+                await trio.sleep_until(quiet_at)
+                quiet_at = max(quiet_at, self._reviewed_at + _QUIET)
+
+    def _find_delay(self) -> float:
+        if self._delay is not None:
+            return self._delay
+        return _SHUTDOWN_DELAY if self._has_replicas or "service" in self._address else 0.0
 
     async def release(self) -> None:
         """Remove the webhooks of the operator from the managed configurations, within seconds.

@@ -12,16 +12,21 @@ import trio
 from trioperator.errors import ConfigError
 from trioperator.kube.tls_config import open_private_file
 
-__all__ = ["join_authorities", "make_context", "read_files"]
+__all__ = ["join_authorities", "make_context", "read_files", "split_bundle"]
 
 _CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def join_authorities(first: bytes, second: bytes) -> bytes:
     """Return a bundle of the certificates in two bundles, in PEM: *second* if it has those of *first*, too."""
-    old, new = (_CERTIFICATE.findall(bundle) for bundle in (first, second))
+    old, new = split_bundle(first), split_bundle(second)
     missing = [certificate for certificate in old if certificate not in new]
     return b"".join(part + b"\n" for part in (*missing, *new)) if missing else second
+
+
+def split_bundle(bundle: bytes) -> list[bytes]:
+    """Return the certificates in a bundle, in PEM."""
+    return _CERTIFICATE.findall(bundle)
 
 
 def make_context(chain: bytes, key: bytes | None, password: str | None = None) -> ssl.SSLContext:

@@ -98,17 +98,24 @@ class _BadRequestError(Exception):
 
 
 class Connection:
-    """One connection, after the TLS handshake. It ends with :meth:`serve`, which does not close the transport."""
+    """One connection, after the TLS handshake. It ends with :meth:`serve`, which does not close the transport.
+
+    While the server *is_draining*, a response is the last one of its connection, and says so: clients then send the
+    next request elsewhere. Closing an idle connection at once could cross a request that is on its way.
+    """
 
     def __init__(
         self,
         transport: TlsConnection,
         answer: Callable[[Request], Awaitable[Response]],
         limits: Limits,
+        *,
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._transport = transport
         self._answer = answer
         self._limits = limits
+        self._is_draining = is_draining
         self._messages = _Messages(limits, transport.peer)
         self._scope = trio.CancelScope()
         self._phase = _Phase.IDLE
@@ -157,7 +164,7 @@ class Connection:
             response = await self._answer(request)
             self._messages.give_back(request)
             self._enter(_Phase.SENDING, _SENDING)
-            close = self._closing or not keep
+            close = self._closing or self._is_draining() or not keep
             await self._transport.send(_encode(response, close=close))
             if close:
                 return

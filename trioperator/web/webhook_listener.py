@@ -48,20 +48,21 @@ async def serve_webhooks(
     limit_body: Callable[[str], int | None],
     make_context: Callable[[], ssl.SSLContext] | None = None,
     sockets: Sequence[socket.socket] = (),
+    is_draining: Callable[[], bool] = lambda: False,
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve requests until cancelled; started once it is listening, with the actual port as the value.
 
     *sockets* that listen there already are used, and stay open. *limit_body* returns the size of a body by its path,
-    None where there is nothing. With *make_context*, which is called for each connection, connections use TLS. Raises
-    ConfigError if it cannot listen.
+    None where there is nothing. With *make_context*, which is called for each connection, connections use TLS. While
+    the server *is_draining*, each connection ends with its next response. Raises ConfigError if it cannot listen.
     """
     endpoint, opened = await listen(endpoint, sockets)
     with contextlib.ExitStack() as stack:
         for sock in opened:
             stack.enter_context(sock)
         limits = Limits(idle=_IDLE, body=limit_body, budget=Budget(_BUDGET))
-        connections = _Connections(answer, limits, make_context)
+        connections = _Connections(answer, limits, make_context, is_draining)
         async with trio.open_nursery() as nursery:
             try:
                 handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
@@ -81,10 +82,13 @@ class _Connections:
         answer: Callable[[Request], Awaitable[Response]],
         limits: Limits,
         make_context: Callable[[], ssl.SSLContext] | None,
+        is_draining: Callable[[], bool],
     ) -> None:
         self._answer = answer
         self._limits = limits
         self._make_context = make_context
+        self._is_draining = is_draining
+        self._ending = False
         self._logger = get_logger("trioperator.web.admission")
         # Requests in progress are to be answered when the server is cancelled.
         self._limit = trio.CancelScope()
@@ -106,11 +110,15 @@ class _Connections:
         self._limit.shield = True
 
     async def stop(self) -> None:
-        """Answer requests in progress, close idle connections, and cancel the others after a grace period."""
+        """Answer requests in progress, close idle connections, and cancel the others after a grace period.
+
+        What is in its handshake has a request to send: the first one is answered, too.
+        """
+        self._ending = True
         for connection in list(self._open):
             connection.close()
         with trio.move_on_after(_DRAIN, shield=True):
-            while self._open:
+            while self._open or self._handshakes:
                 await self._drained.wait()
         for connection in list(self._open):
             connection.abandon()
@@ -132,7 +140,8 @@ class _Connections:
 
         try:
             await self._shake_hands(transport)
-            connection = Connection(transport, answer, self._limits)
+            draining = lambda: self._ending or self._is_draining()  # noqa: E731 -- short
+            connection = Connection(transport, answer, self._limits, is_draining=draining)
             self._open[connection] = None
             await connection.serve()
         except Exception as error:
@@ -174,5 +183,6 @@ class _Connections:
                 await transport.handshake()
             finally:
                 self._handshakes.pop(scope, None)
+                self._drained.set()
         if scope.cancel_called:  # in favour of others, or too late
             raise trio.TooSlowError
