@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trioperator import Child, Owned, Requeue, TemporaryError
+from trioperator.errors import ConfigError
 from trioperator.handling.children import Desired, collecting, parse_mappers, parse_owned
 
 ONE, TWO = {"kind": "One"}, {"kind": "Two"}
@@ -40,7 +41,7 @@ def test_a_requeue_alone_leaves_the_children_as_they_are() -> None:
 
 @pytest.mark.parametrize("result", ["text", b"bytes", 3, True, [1.5]])
 def test_what_is_no_child_is_an_error(result: Any) -> None:
-    with pytest.raises(TypeError, match="which is no child"):
+    with pytest.raises(ConfigError, match="which is no child"):
         Desired.of(result)
 
 

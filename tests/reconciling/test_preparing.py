@@ -34,7 +34,7 @@ async def test_what_cannot_be_a_child_is_an_error_that_waits_for_a_change(
 ) -> None:
     calls: list[int] = []
 
-    @on.reconcile("widgets", owns=["configmaps"], errors=trioperator.ErrorsMode.PERMANENT, registry=bench.registry)
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
     async def reconcile(spec: Mapping[str, Any]) -> Any:
         calls.append(1)
         return child if spec["size"] == 1 else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -152,6 +153,45 @@ async def test_what_is_granted_is_noticed_within_40_seconds(bench: Bench, autoju
     assert times[0] < 30 * 40
 
 
+async def test_what_is_granted_to_the_client_of_a_handler_is_noticed_within_40_seconds(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    times: list[float] = []
+
+    @on.reconcile("widgets", registry=bench.registry)
+    async def reconcile(client: trioperator.Client) -> list[Any]:
+        times.append(trio.current_time())
+        await client.list("configmaps")
+        return []
+
+    plan = FaultPlan()
+    plan.add(Fault.status(403, message=NO, reason="Forbidden"), resource="configmaps", times=30)
+    await bench.cluster.create(widget())
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(3600)
+    delays = [round(later - earlier) for earlier, later in itertools.pairwise(times)]
+    assert len(delays) == 30
+    assert max(delays) == 30
+    assert "will try again in 30 seconds" in caplog.text
+
+
+async def test_an_error_of_the_function_is_not_one_of_what_it_returns(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], condition="Applied", registry=bench.registry)
+    async def reconcile(spec: Any) -> Any:
+        return [int(spec["size"])] if spec["size"] != [] else int(spec["size"])
+
+    await bench.cluster.create(widget(size=[]))
+    async with bench.running():
+        await settle(1)
+        condition = await condition_of(bench, "Applied")
+        assert (condition["reason"], condition["message"].partition(":")[0]) == ("ReconcileFailed", "TypeError")
+        for size in ("3", "three"):
+            await bench.cluster.patch("widgets", "w", {"spec": {"size": size}})
+            await settle(1)
+            reason = (await condition_of(bench, "Applied"))["reason"]
+            assert reason == ("InvalidChildren" if size == "3" else "ReconcileFailed")
+
+
 async def test_a_condition_says_whether_the_children_are_applied(bench: Bench, autojump_clock: MockClock) -> None:
     @on.reconcile("widgets", owns=["configmaps"], condition="Applied", registry=bench.registry)
     async def reconcile(spec: trioperator.Spec, conditions: trioperator.Conditions) -> list[dict[str, Any]]:
@@ -261,7 +301,8 @@ def test_many_problems_are_summarized() -> None:
         (ForeignChildError("no"), "AlreadyExists"),
         (trioperator.PermanentError("no"), "ReconcileFailed"),
         (KeyError("no"), "ReconcileFailed"),
-        (TypeError("no"), "InvalidChildren"),
+        (TypeError("no"), "ReconcileFailed"),
+        (trioperator.ConfigError("no"), "InvalidChildren"),
     ],
 )
 def test_reasons_are_words_for_programs(error: Exception, reason: str) -> None:

@@ -20,7 +20,7 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
-GADGETS = {
+GADGETS: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "gizmos.example.com"},
@@ -134,6 +134,113 @@ async def test_a_mapper_is_called_for_an_object_that_is_gone_as_what_it_looks_up
             bench.cluster.compact()
         await settle(1000 if relisted else 1)
     assert calls.names == ["a"]
+
+
+def losing_the_watch(bench: Bench) -> httpx.AsyncBaseTransport:
+    """Return a transport by which the first watch of ConfigMaps is silent, until it breaks and has to begin anew."""
+    plan = FaultPlan()
+    plan.add(Fault.silence(), verb="watch", resource="configmaps", times=1)
+    return FaultyTransport(bench.cluster.transport(), plan)
+
+
+async def test_what_a_mapper_of_bodies_has_named_is_reconciled_when_a_list_shows_that_the_object_is_gone(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    def find_widgets(body: trioperator.Body) -> list[str]:
+        return [body["data"]["widget"]]
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    for name in ("a", "b"):
+        await bench.cluster.create(widget(name))
+    await bench.cluster.create(config_map("red", widget="a"))
+    async with bench.running(transport=losing_the_watch(bench)):
+        await settle(1)
+        calls.names.clear()
+        await bench.cluster.delete("configmaps", "red")
+        bench.cluster.compact()
+        await settle(1000)
+    assert calls.names == ["a"]
+
+
+async def test_all_are_reconciled_when_a_list_shows_that_an_object_is_gone_whose_mapper_looks_things_up_by_its_body(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.index("widgets", registry=bench.registry)
+    async def by_settings(spec: Any, name: str) -> dict[str, str]:
+        return {spec["settings"]: name}
+
+    def find_widgets(body: trioperator.Body, by_settings: trioperator.Index[str, str]) -> list[str]:
+        return list(by_settings.get(body["data"]["color"], []))
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    await bench.cluster.create(config_map("one", color="red"))
+    async with bench.running(transport=losing_the_watch(bench)):
+        await settle(1)
+        for name, color in (("a", "red"), ("b", "blue")):  # the mapper has found nobody before
+            await bench.cluster.create(widget(name, settings=color))
+        await settle(1)
+        calls.names.clear()
+        await bench.cluster.delete("configmaps", "one")
+        bench.cluster.compact()
+        await settle(1000)
+    assert sorted(calls.names) == ["a", "b"]
+
+
+async def test_what_a_mapper_has_named_before_it_failed_is_reconciled_when_the_object_is_gone(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    def find_widgets(body: trioperator.Body) -> list[str]:
+        return [body["data"]["widget"]]
+
+    calls = Calls(bench, watches={"configmaps": find_widgets})
+    for name in ("a", "b"):
+        await bench.cluster.create(widget(name))
+    await bench.cluster.create(config_map("red", widget="a"))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("configmaps", "red", {"data": None})
+        await settle(1)
+        calls.names.clear()
+        await bench.cluster.delete("configmaps", "red")
+        await settle(1)
+        assert calls.names == ["a"]
+        await bench.cluster.create(config_map("red", widget="b"))
+        await settle(1)
+        assert calls.names == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["owned", "mapped"])
+async def test_an_object_that_is_deleted_while_its_kind_gets_another_version_is_noticed(
+    kind: str, bench: Bench, autojump_clock: MockClock
+) -> None:
+    def find_widgets(name: str) -> str:
+        return name
+
+    calls: list[str] = []
+    options: Any = {"owns": ["gizmos"]} if kind == "owned" else {"watches": {"gizmos": find_widgets}}
+
+    @on.reconcile("widgets", registry=bench.registry, **options)
+    async def reconcile(name: str) -> list[Any]:
+        calls.append(name)
+        return [dash(name)] if kind == "owned" else []
+
+    await bench.cluster.apply(GADGETS)
+    for name in ("a", "b"):
+        await bench.cluster.create(widget(name))
+        await bench.cluster.create(dash(name)) if kind == "mapped" else None
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=5), path="/apis/example.com/v2/gizmos", verb="list")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(1)
+        [version] = GADGETS["spec"]["versions"]
+        versions = [{**version, "name": "v2"}, {**version, "storage": False}]
+        await bench.cluster.patch("customresourcedefinitions", "gizmos.example.com", {"spec": {"versions": versions}})
+        await settle(2)
+        calls.clear()
+        await bench.cluster.delete("gizmos", "a")
+        await settle(60)
+        assert "a" in calls
+        assert len(await bench.cluster.list("gizmos")) == (2 if kind == "owned" else 1)
 
 
 def dash(name: str) -> dict[str, Any]:

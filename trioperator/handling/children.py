@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from trioperator.errors import TemporaryError
+from trioperator.errors import ConfigError, TemporaryError
 from trioperator.handling.handler import HandlerFn, is_async, signature_of, unwrap
 from trioperator.model.custom_kind import find_kind
 from trioperator.model.resource import Selector
@@ -153,6 +153,11 @@ class Mapper(msgspec.Struct, frozen=True, eq=False):
         signature = signature_of(self.fn)
         return signature.takes_all or not _BODIES.isdisjoint(signature.names)
 
+    def looks_up(self, indices: Iterable[str]) -> bool:
+        """Return whether the function may look up one of these indices, so that it depends on more than the object."""
+        signature = signature_of(self.fn)
+        return any(signature.takes_all or index in signature.names for index in indices)
+
 
 class Desired(msgspec.Struct, frozen=True):
     """What a call of a reconcile handler has returned: the children, or that they stay as they are, and the requeue.
@@ -167,7 +172,7 @@ class Desired(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, result: Any) -> Desired:
-        """Collect what a handler has returned. Raises TypeError for what is no child."""
+        """Collect what a handler has returned. Raises ConfigError for what is no child."""
         if result is None:
             return cls(silent=_RETURNED_NONE)
         items = list(_flatten(result))
@@ -191,7 +196,7 @@ def _flatten(result: Any) -> Iterator[Any]:
     if result is None:
         return
     if isinstance(result, str | bytes | bool | int | float):
-        raise TypeError(
+        raise ConfigError(
             f"It returned {result!r}, which is no child: return dicts, Child or Requeue, or a list of them."
         )
     if isinstance(result, Mapping | Child | Requeue) or not isinstance(result, Iterable):

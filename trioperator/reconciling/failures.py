@@ -10,9 +10,7 @@ from trioperator.errors import (
     ApiError,
     ConfigError,
     ForeignChildError,
-    HandlerError,
     TrioperatorError,
-    UserCodeError,
 )
 from trioperator.handling.outcome import describe_with_type
 
@@ -67,8 +65,4 @@ _REASONS: Final[Sequence[tuple[type[BaseException], str]]] = (
     (UnservedNamespaceError, "NamespaceNotServed"),
     (LoopError, "ChangedByOthers"),
     (ConfigError, "InvalidChildren"),
-    (TypeError, "InvalidChildren"),
-    (ValueError, "InvalidChildren"),
-    (HandlerError, "ReconcileFailed"),
-    (UserCodeError, "ReconcileFailed"),
 )

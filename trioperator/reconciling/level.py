@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 import trio
 
 from trioperator.clock import steady_now
-from trioperator.errors import ConfigError, PausedError, UserCodeError
+from trioperator.errors import ConfigError, PausedError
 from trioperator.handling.children import Desired
 from trioperator.handling.conditions import Conditions
 from trioperator.handling.context import current_cause
 from trioperator.handling.invoke import Attempt
-from trioperator.handling.outcome import Outcome, check_limits
+from trioperator.handling.outcome import Outcome, check_limits, describe
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.handling.registry import select_reconcile_handlers
 from trioperator.handling.storable import check_storable
@@ -202,7 +202,7 @@ class Level:
             schedule.started,
             after=check,
             flow=state.flow,
-            backoff=schedule.get_backoff(handler),
+            backoff=_delay_after(handler, schedule, schedule.error),  # what was forbidden before may be so again
             reports_success=False,
             is_news=functools.partial(is_news, schedule),
         )
@@ -238,7 +238,10 @@ class Level:
             return Outcome(final=True, result=desired)
         if desired.silent and handler.owns:
             raise ConfigError(f"{handler} {desired.silent}")
-        await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
+        try:
+            await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
         handlers = state.cache.kind.handlers.reconciles
         await self._applier.pruner.prune(handlers, cause=cause, schedule=self._schedules[state], own=schedule)
         return Outcome(final=True, result=desired)
@@ -248,12 +251,10 @@ class Level:
     ) -> Outcome:
         """Return the outcome of a call whose children could not be made what it has returned, and log it."""
         assert schedule.started is not None
-        final = isinstance(error, ConfigError | TypeError | ValueError) and not isinstance(error, UserCodeError)
-        delay = schedule.get_backoff(handler)
+        final = isinstance(error, ConfigError)
+        delay = _delay_after(handler, schedule, error)
         if isinstance(error, ChildrenError):
             delay = max(delay, error.due - trio.current_time())
-        if reason_of(error) == _FORBIDDEN and handler.backoff is None:
-            delay = min(delay, _MAX_DENIAL)
         refused = check_limits(
             handler, retry=schedule.failures + 1, runtime=(steady_now() - schedule.started).total_seconds() + delay
         )
@@ -317,6 +318,12 @@ class Level:
             if self._schedules[state].trigger(handlers):
                 self._requeue(state)
 
+    def trigger_all(self, handlers: Collection[ReconcileHandler]) -> None:
+        """Call handlers for all objects, as it is not known which of them a change concerns."""
+        for state, schedule in self._schedules.items():
+            if schedule.trigger(handlers):
+                self._requeue(state)
+
     def trigger_blocked(self, record: RelatedRecord) -> None:
         """Call handlers again for which an object was in the way that is gone."""
         for state in list(self._blocked):
@@ -332,6 +339,13 @@ class Level:
     def _requeue(self, state: ObjectState) -> None:
         self._triggered.add(state)
         state.requeue()
+
+
+def _delay_after(handler: ReconcileHandler, schedule: HandlerSchedule, error: BaseException | None) -> float:
+    """Return the delay in seconds after a failure of the call that has begun, with an error such as this one."""
+    delay = schedule.get_backoff(handler)
+    is_denied = handler.backoff is None and error is not None and reason_of(error) == _FORBIDDEN
+    return min(delay, _MAX_DENIAL) if is_denied else delay
 
 
 def _discard(states: dict[_Key, set[ObjectState]], key: _Key, state: ObjectState) -> None:

@@ -200,6 +200,12 @@ class RelatedCache:
         self._owned: dict[str, tuple[RelatedRecord, ...]] = {}
         self._writes: list[OwnWrite] = []
 
+    def succeed(self, former: RelatedCache) -> None:
+        """Begin with the objects of a cache that is not filled any more: the first list shows which are gone."""
+        for record in former._records.values():
+            record.version = -1  # all that is listed is news to this cache
+            self._put(record, None)
+
     def __len__(self) -> int:
         return len(self._records)
 

@@ -34,7 +34,7 @@ def log_failure(
     assert error is not None
     fate = "when something changes" if outcome.final else describe_delay(outcome.delay)
     log = cause.logger.error if is_news(schedule, error, outcome) else cause.logger.debug
-    unexpected = not isinstance(error, TrioperatorError | TypeError | ValueError)
+    unexpected = not isinstance(error, TrioperatorError)
     log(
         "The children of %s are not as desired: %s (will try again %s)",
         handler,

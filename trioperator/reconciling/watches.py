@@ -5,6 +5,7 @@ What is watched is shared with all others that read the same kind: see :mod:`tri
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +37,7 @@ class Triggers(Protocol):
 
     def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None: ...
     def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None: ...
+    def trigger_all(self, handlers: Collection[ReconcileHandler]) -> None: ...
     def trigger_blocked(self, record: RelatedRecord) -> None: ...
     def trigger_waiting(self) -> None: ...
 
@@ -45,6 +47,11 @@ class Selected(NamedTuple):
 
     resource: Resource
     labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def in_any_version(self) -> tuple[str, ...]:
+        """The same objects, whatever the version of their kind is."""
+        return (self.resource.group, self.resource.plural, *itertools.chain(*self.labels))
 
 
 class RelatedKind:
@@ -57,6 +64,7 @@ class RelatedKind:
         self.mappers: tuple[tuple[ReconcileHandler, Mapper], ...] = ()
         self.whole = False
         self.caches: dict[str | None, RelatedCache] = {}
+        self._selected = selected
         self._watches = watches
         self._lookers: frozenset[ReconcileHandler] = frozenset()
 
@@ -82,6 +90,9 @@ class RelatedKind:
             labels=dict(self.labels),
             observer=self,
         )
+        former = self._watches.find_former(self._selected, namespace)
+        if former is not None:
+            cache.succeed(former)
         self.caches[namespace] = cache
         return cache
 
@@ -115,17 +126,24 @@ class RelatedKind:
         """See RelatedObserver. A writer that looks up an index of the kind has not seen its own write there."""
         targets = record.targets | (before.targets if before else frozenset())
         if self.mappers:
-            record.targets = self._map(obj, self.mappers)
+            record.targets = self._map(obj, self.mappers, record.targets)
         owners = {*record.owners, *(before.owners if before else ())}
         known = None if writer is None or writer.handler in self._lookers else writer
         self._trigger(record.namespace, owners, targets | record.targets, writer=known)
 
     def removed(self, record: RelatedRecord, obj: RawObject | None = None) -> None:
-        """See RelatedObserver. What mappers look up may be other than when they were last called."""
+        """See RelatedObserver. What mappers look up may be other than when they were last called.
+
+        If nobody knows what the object was, those that look something up by its body cannot be called: then all that
+        they may name is reconciled.
+        """
         known = obj or record.whole
         mappers = [each for each in self.mappers if known is not None or not each[1].needs_bodies]
         targets = self._map(known or record.identify(), mappers) if mappers else frozenset()
         self._trigger(record.namespace, record.owners, record.targets | targets)
+        blind = [each for each in self.mappers if each not in mappers and each[1].looks_up(self._watches.indices)]
+        for triggers in self._watches.triggers if blind else ():
+            triggers.trigger_all({handler for handler, _ in blind})
         if self.owners:
             for triggers in self._watches.triggers:
                 triggers.trigger_blocked(record)
@@ -154,9 +172,12 @@ class RelatedKind:
                 triggers.trigger_target(target, (handler,))
 
     def _map(
-        self, obj: RawObject, mappers: Iterable[tuple[ReconcileHandler, Mapper]]
+        self,
+        obj: RawObject,
+        mappers: Iterable[tuple[ReconcileHandler, Mapper]],
+        before: Collection[tuple[ReconcileHandler, Target]] = (),
     ) -> frozenset[tuple[ReconcileHandler, Target]]:
-        """Call mappers for an object. One that fails is logged, and names nothing."""
+        """Call mappers for an object. One that fails is logged, and names what it has named *before*."""
         ref = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "name": obj.name, "uid": obj.uid}
         logger = object_logger({**ref, "namespace": obj.namespace}, local=True)
         targets: set[tuple[ReconcileHandler, Target]] = set()
@@ -173,7 +194,8 @@ class RelatedKind:
                 targets |= {(handler, target) for target in read_targets(found, namespace=obj.namespace)}
             except (UserCodeError, TypeError, msgspec.MsgspecError, ValueError) as error:
                 cause_of = error.__cause__ if isinstance(error, UserCodeError) else None
-                logger.error("%s. Nothing is reconciled for this change.", error, exc_info=cause_of)
+                logger.error("%s. Nothing else is reconciled for this change.", error, exc_info=cause_of)
+                targets |= {each for each in before if each[0] is handler}
         return frozenset(targets)
 
 
@@ -216,6 +238,7 @@ class RelatedWatches:
         self.memo = memo
         self._handlers = tuple(handlers)
         self._kinds: dict[Selected, RelatedKind] = {}
+        self._former: dict[tuple[str, ...], dict[str | None, RelatedCache]] = {}
         self._missing: dict[Selector, str] = {}
         self.selectors = tuple(dict.fromkeys(_selectors(self._handlers)))
 
@@ -260,8 +283,21 @@ class RelatedWatches:
                     kind = kinds.setdefault(selected, RelatedKind(self, selected))
                     kind.mappers += ((handler, mapper),)
         known = {selected: kind for selected, kind in self._kinds.items() if selected in kinds}
-        self._kinds = kinds | {selected: kind for selected, kind in known.items() if kind.is_like(kinds[selected])}
+        before, self._kinds = self._kinds, kinds | {s: kind for s, kind in known.items() if kind.is_like(kinds[s])}
+        self._keep_former(before)
         return self._kinds.values()
+
+    def find_former(self, selected: Selected, namespace: str | None) -> RelatedCache | None:
+        """Return the cache of the same objects before, in whatever version their kind was, if there was one."""
+        return self._former.get(selected.in_any_version, {}).get(namespace)
+
+    def _keep_former(self, before: Mapping[Selected, RelatedKind]) -> None:
+        """Keep the caches of the kinds that are replaced, until there are others of these objects."""
+        for selected in before:
+            self._former.pop(selected.in_any_version, None)
+        for selected, kind in before.items():
+            if self._kinds.get(selected) is not kind:
+                self._former.setdefault(selected.in_any_version, {}).update(kind.caches)
 
     def _select(self, selector: Selector, resources: Collection[Resource]) -> Collection[Resource]:
         selection = select_resources(selector, resources)
