@@ -100,7 +100,7 @@ def tests(session: nox.Session) -> None:
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
     libraries = ["aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube", "pykube-ng"]
-    install_for_tests(session, *libraries, "fastapi", "quart-trio")
+    install_for_tests(session, *libraries, "fastapi")
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
@@ -158,7 +158,16 @@ def lock(session: nox.Session) -> None:
     """Lock the dependencies of the image again; ``-- --upgrade`` to newer versions. Not part of a plain ``nox``."""
     session.install("uv")
     image = ["--python-version=3.13", "--python-platform=linux", "--generate-hashes", "--no-header", "--quiet"]
-    session.run("uv", "pip", "compile", *image, "pyproject.toml", "-o=deploy/requirements.txt", *session.posargs)
+    session.run(
+        "uv",
+        "pip",
+        "compile",
+        *image,
+        "--extra=live-view",
+        "pyproject.toml",
+        "-o=deploy/requirements.txt",
+        *session.posargs,
+    )
     with (HERE / "pyproject.toml").open("rb") as file:
         requires = tomllib.load(file)["build-system"]["requires"]
     source = pathlib.Path(session.create_tmp()) / "build.in"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import logging
 import pathlib
@@ -13,10 +15,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import hypercorn.config
+import hypercorn.trio
 import pytest
 import trio
 
 import trioperator
+from tests.web.admission import make_review
 from trioperator.apiserver import Cluster
 from trioperator.errors import ActivityError
 from trioperator.handling.registry import get_default_registry, set_default_registry
@@ -207,3 +212,116 @@ def test_programs_log_as_the_command_does_after_configure(capsys: pytest.Capture
         root.handlers[:] = handlers
         root.setLevel(level)
     assert re.search(r"^\[.*\] trioperator\.test +\[INFO +\] seen$", capsys.readouterr().err, re.MULTILINE)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve an application by a stock Hypercorn in the block, as `hypercorn -k trio` does."""
+    config, stop = hypercorn.config.Config(), trio.Event()
+    config.graceful_timeout = 1
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        host, port = listener.getsockname()
+        config.bind = [f"fd://{listener.detach()}"]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(functools.partial(hypercorn.trio.serve, app, config, shutdown_trigger=stop.wait))
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=TIMEOUT) as client:
+            yield client
+        stop.set()
+
+
+async def check_stream(host: str, port: int) -> None:
+    """Check that a page is a stream, too. Without a library, as theirs cannot be left in the middle."""
+    headers = f"Host: {host}:{port}\r\nAuthorization: Bearer secret\r\nAccept: text/event-stream\r\n"
+    received = b""
+    async with await trio.open_tcp_stream(host, port) as stream:
+        await stream.send_all(f"GET /debug/kinds HTTP/1.1\r\n{headers}\r\n".encode())
+        with trio.fail_after(TIMEOUT):
+            while b"data: " not in received or b"kopfexamples.kopf.dev" not in received:
+                received += await stream.receive_some()
+
+
+async def check_pages(client: httpx.AsyncClient) -> None:
+    """Check that the live view is at /debug, with its stream, and the webhooks are at /webhooks."""
+    bearer = {"Authorization": "Bearer secret"}
+    login = await client.get("/debug/kinds", headers={"Accept": "text/html"})
+    assert login.headers["location"].startswith("/debug/login")
+    await check_stream(client.base_url.host, client.base_url.port or 0)
+    page = await client.get("/debug/handlers", headers=bearer)
+    assert (page.status_code, "created" in page.text, 'href="/debug/errors"' in page.text) == (200, True, True)
+    review = make_review(new={"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "metadata": {"name": "x"}})
+    review["request"]["resource"] = {"group": "kopf.dev", "version": "v1", "resource": "kopfexamples"}
+    response = await client.post("/webhooks/check", json=review)
+    assert (response.status_code, response.json()["response"]["allowed"]) == (200, False)
+    assert (await client.get("/webhooks/check")).status_code == 405
+
+
+def embed() -> Any:
+    """Return the module of the recipe with FastAPI, with handlers."""
+    declare()
+
+    @trioperator.on.validate("kopfexamples", id="check")
+    async def check(**_: object) -> None:
+        raise trioperator.AdmissionError("no")
+
+    module = recipe("The live view and webhooks in your web application")
+    exec(module.code, vars(module))
+    return module
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVE_VIEW_TOKEN", "secret")
+
+
+@pytest.mark.usefixtures("token")
+async def test_fastapi_serves_the_live_view_and_webhooks_of_an_operator(logs: Records[LogLine]) -> None:
+    pytest.importorskip("fastapi")
+    module = embed()
+    async with serving(module.app) as client:
+        await eventually(lambda: logs.select(message="The operator is ready."), timeout=TIMEOUT)
+        await check_pages(client)
+    assert logs.select(message="The operator has stopped.")
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize("kind", ["starlette", "quart_trio"])
+async def test_other_applications_mount_the_live_view_and_webhooks(
+    logs: Records[LogLine], nursery: trio.Nursery, kind: str
+) -> None:
+    pytest.importorskip("fastapi")
+    module = embed()
+    if kind == "starlette":
+        routing = pytest.importorskip("starlette.routing")
+        applications = pytest.importorskip("starlette.applications")
+        mounts = [routing.Mount("/debug", module.view), routing.Mount("/webhooks", module.webhooks)]
+        app = applications.Starlette(routes=mounts)
+    else:
+        pytest.importorskip("quart_trio")
+        section = PAGE.split("\n## The live view and webhooks in your web application\n")[1].split("\n## ")[0]
+        block = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)[1]
+        exec(compile(block, "embedding.md", "exec"), vars(module))
+        app = module.app
+
+        @module.pages.get("/own")  # type: ignore[untyped-decorator]  # of any framework
+        async def own() -> str:
+            return "my own page"
+
+    run = functools.partial(trioperator.operator, live_view_app=module.view, handle_signals=False)
+    nursery.start_soon(run)
+    await eventually(lambda: logs.select(message="The operator is ready."), timeout=TIMEOUT)
+    async with serving(app) as client:
+        await check_pages(client)
+        if kind == "quart_trio":
+            assert (await client.get("/own")).text == "my own page"
+
+
+async def test_a_stock_hypercorn_serves_the_live_view_alone(logs: Records[LogLine], nursery: trio.Nursery) -> None:
+    declare()
+    view = trioperator.live_view_app()
+    async with serving(view) as client:
+        assert (await client.get("/kinds")).status_code == 503
+        nursery.start_soon(functools.partial(trioperator.operator, live_view_app=view, handle_signals=False))
+        await eventually(lambda: logs.select(message="The operator is ready."), timeout=TIMEOUT)
+        assert (await client.get("/kinds")).status_code == 200
+        assert (await client.get("/", headers={"Host": "evil.example"})).status_code == 403

@@ -42,7 +42,9 @@ def read_direct(name: str) -> set[str]:
 @pytest.mark.parametrize("name", ["requirements", "build-requirements"])
 def test_the_lock_fits_the_dependencies_of_the_project(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = project["project"]["dependencies"] if name == "requirements" else project["build-system"]["requires"]
+    wanted = project["build-system"]["requires"]
+    if name == "requirements":
+        wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["live-view"]]
     requirements = [Requirement(text) for text in wanted]
     lock = read_lock(name)
     for requirement in requirements:

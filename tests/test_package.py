@@ -23,7 +23,7 @@ import trioperator
 from tests.package import ROOT, find_differences, run_operator
 
 #: Extras for users, not for work on the project.
-EXTRAS: Final = frozenset({"cel", "kopf", "ngrok", "re2", "reload", "testing", "tracing"})
+EXTRAS: Final = frozenset({"cel", "kopf", "live-view", "ngrok", "re2", "reload", "testing", "tracing"})
 #: Packages that are imported, and why they are not declared.
 EXCUSED: Final = {
     "click": "programs that have it may use its options",
@@ -78,7 +78,11 @@ def test_the_package_imports_only_what_it_declares() -> None:
 def test_the_wheel_has_all_files_of_the_package_and_nothing_else(wheel: pathlib.Path) -> None:
     assert find_differences(wheel) == []
     with zipfile.ZipFile(wheel) as archive:
-        assert {"trioperator/py.typed", "trioperator/web/live_view.html"} <= set(archive.namelist())
+        assert {
+            "trioperator/py.typed",
+            "trioperator/web/live_view/assets/live.js",
+            "trioperator/web/live_view/templates/layout.html",
+        } <= set(archive.namelist())
 
 
 def test_missing_and_unexpected_files_are_found(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -31,6 +31,7 @@ SLEEPS: Final = {
     "trioperator.coordination.shards.Shards._keep_session": "the retry period of a session",
     "trioperator.coordination.shards.Shards._release": "backoff after a failed release",
     "trioperator.coordination.peerings.Peerings._find": "backoff after a failed discovery",
+    "trioperator.endpoints.Endpoints._show_live": "for its cancellation",
     "trioperator.kube.client.Client._retry": "backoff after a failed request",
     "trioperator.kube.credential_store.CredentialStore._renew": "backoff after rejected credentials",
     "trioperator.runtime.activities._run_to_the_end": "the delay before a retry",
@@ -60,6 +61,7 @@ SLEEPS: Final = {
     "trioperator.web.health.serve_health": "for its cancellation",
     "trioperator.web.listener.accept_connections": "backoff after the server has failed",
     "trioperator.web.server._close_when_cancelled": "for its cancellation",
+    "trioperator.web.webhooks_app.WebhooksApp.serve": "for its cancellation",
 }
 
 # Timeouts in loops, and what happens when they are over: not a look whether something has happened.

@@ -113,6 +113,8 @@ if TYPE_CHECKING:
         WebhookK3dServer,
         WebhookMinikubeServer,
     )
+    from trioperator.web.live_view.app import live_view_app
+    from trioperator.web.webhooks_app import webhooks_app
 
 __all__ = [
     "ABSENT",
@@ -231,6 +233,7 @@ __all__ = [
     "info",
     "label",
     "lifecycles",
+    "live_view_app",
     "login_via_async_client",
     "login_via_client",
     "login_via_kr8s",
@@ -251,6 +254,7 @@ __all__ = [
     "subhandler",
     "timer",
     "warn",
+    "webhooks_app",
 ]
 
 # What only some programs use, by the module that has it: all of these together take a third of the time of the import.
@@ -277,6 +281,8 @@ _LAZY = {
         "web.admission_variants",
     ),
     "WebhookServer": "web.admission_server",
+    "live_view_app": "web.live_view.app",
+    "webhooks_app": "web.webhooks_app",
     **dict.fromkeys(("WebhookAutoTunnel", "WebhookNgrokTunnel"), "web.admission_tunnels"),
 }
 

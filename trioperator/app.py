@@ -30,6 +30,8 @@ from trioperator.web.listener import raise_file_limit
 if TYPE_CHECKING:
     import httpx
 
+    from trioperator.web.live_view.app import LiveViewApp
+
 __all__ = ["OperatorOptions", "check_not_loading", "make_plan", "operator", "run"]
 
 _ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
@@ -56,6 +58,7 @@ async def operator(
     tracing: bool = False,
     live_view_endpoint: str | None = None,
     live_view_token: str | None = None,
+    live_view_app: LiveViewApp | None = None,
     connection: ConnectionInfo | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     stop_flag: Flag | None = None,
@@ -96,7 +99,10 @@ async def operator(
     - *tracing*: make spans for OpenTelemetry of watch events, reconciles, calls of handlers and requests
     - *live_view_endpoint*: URL on the loopback interface below which the live view is served, at ``/debug``, such as
       ``"http://127.0.0.1:8083"``; default: none
-    - *live_view_token*: token for requeueing objects and cancelling their handlers from there; default: none, neither
+    - *live_view_token*: token for the live view, and for requeueing objects and cancelling their handlers from there;
+      default: none, and neither of these actions
+    - *live_view_app*: application of :func:`trioperator.live_view_app` in which the operator is shown, in place of an
+      endpoint of its own; default: none
     - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
       kubectl, or of the pod's service account
     - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
@@ -111,8 +117,6 @@ async def operator(
 
     See docs/embedding.md.
     """
-    from trioperator.supervisor import supervise  # loads all that runs operators, which few commands need
-
     _check_trio()
     plan = make_plan(
         name=name,
@@ -134,12 +138,19 @@ async def operator(
         tracing=tracing,
         live_view_endpoint=live_view_endpoint,
         live_view_token=live_view_token,
+        live_view_app=live_view_app,
         connection=connection,
         transport=transport,
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         handle_signals=handle_signals,
     )
+    await _run_plan(plan, name, task_status)
+
+
+async def _run_plan(plan: Plan, name: str | None, task_status: trio.TaskStatus[None]) -> None:
+    from trioperator.supervisor import supervise  # loads all that runs operators, which few commands need
+
     with contextlib.nullcontext() if name is None else bound_contextvars(operator=name):
         await supervise(plan, task_status=task_status)
 
@@ -272,6 +283,7 @@ class OperatorOptions(TypedDict, total=False):
     tracing: bool
     live_view_endpoint: str | None
     live_view_token: str | None
+    live_view_app: LiveViewApp | None
     connection: ConnectionInfo | None
     transport: httpx.AsyncBaseTransport | None
     stop_flag: Flag | None
@@ -293,6 +305,8 @@ def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     _check_memo(memo)
     coordination = {key: rest.pop(key, None) for key in ("standalone", "priority", "peering_name", "shards")}
     rest["live_view_token"] = rest.get("live_view_token") or None  # an empty one is that of an unset variable
+    if rest.get("live_view_app") is not None and (rest["live_view_token"] or rest.get("live_view_endpoint")):
+        raise TypeError("Pass either live_view_app= or live_view_endpoint= and live_view_token=: the app has its own.")
     namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
     return Plan(
         registry=get_default_registry() if registry is None else registry,

@@ -28,8 +28,8 @@ class Endpoints:
                 await nursery.start(self._serve_health, self._plan.health_endpoint, name="health")
             if self._plan.metrics_endpoint is not None:
                 await nursery.start(self._serve_metrics, self._plan.metrics_endpoint, name="metrics")
-            if self._plan.live_view_endpoint is not None:
-                await nursery.start(self._serve_live_view, self._plan.live_view_endpoint, name="live view")
+            if self._plan.live_view_endpoint is not None or self._plan.live_view_app is not None:
+                await nursery.start(self._show_live, name="live view")
             task_status.started()
 
     async def _serve_health(self, url: str, *, task_status: trio.TaskStatus[str]) -> None:
@@ -46,12 +46,20 @@ class Endpoints:
         assert instruments is not None
         await serve_metrics(url, self._parts, instruments, task_status=task_status)
 
-    async def _serve_live_view(self, url: str, *, task_status: trio.TaskStatus[str]) -> None:
-        from trioperator.web.live_view import serve_live_view
+    async def _show_live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Show the operator in an application of the caller's, or in one that is served here."""
+        from trioperator.web.live_view.app import live_view_app
 
+        app = self._plan.live_view_app or live_view_app(token=self._plan.live_view_token)
         root = trio.lowlevel.current_task()
         for _ in range(2):  # the task of the endpoints is a child of the operator's
             assert root.parent_nursery is not None
             root = root.parent_nursery.parent_task
-        token = self._plan.live_view_token
-        await serve_live_view(url, self._parts, token=token, root=root, task_status=task_status)
+        with app.showing(self._parts, root):
+            async with trio.open_nursery() as nursery:
+                if self._plan.live_view_endpoint is not None:
+                    from trioperator.web.live_view.serving import serve_live_view
+
+                    await nursery.start(serve_live_view, self._plan.live_view_endpoint, app, name="live view server")
+                task_status.started()
+                await trio.sleep_forever()

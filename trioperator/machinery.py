@@ -175,9 +175,9 @@ def build_admission(
 
 def make_instruments(plan: Plan) -> Instruments | None:
     """Return what counts and traces what the operator does; None without metrics and traces. Raises ConfigError."""
-    cancellable, make = plan.live_view_endpoint is not None, plan.instruments
+    live, make = plan.live_view_endpoint is not None or plan.live_view_app is not None, plan.instruments
     if make is None:
-        if plan.metrics_endpoint is None and not plan.tracing and not cancellable:
+        if plan.metrics_endpoint is None and not plan.tracing and not live:
             return None
         from trioperator.telemetry.instruments import Instruments  # nobody else needs it
 
@@ -186,7 +186,7 @@ def make_instruments(plan: Plan) -> Instruments | None:
     activities = [handler for activity in Activity for handler in registry.activities(activity)]
     handlers = (*registry.resource_handlers(), *registry.webhook_handlers(), *activities)
     tracing = _make_tracing() if plan.tracing else None
-    return make([handler.id for handler in handlers], tracing, cancellable=cancellable)
+    return make([handler.id for handler in handlers], tracing, live=live)
 
 
 def _make_tracing() -> Tracing:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
     from trioperator.telemetry.instruments import Instruments
+    from trioperator.web.live_view.app import LiveViewApp
 
 __all__ = ["Flag", "Plan"]
 
@@ -42,6 +43,7 @@ class Plan(msgspec.Struct, kw_only=True, eq=False):
     tracing: bool = False
     live_view_endpoint: str | None = None
     live_view_token: str | None = None
+    live_view_app: LiveViewApp | None = None
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True

@@ -115,13 +115,14 @@ class _Operator:
         self._indices = plan.registry.make_indices()
         self._watches: WatchManager | None = None
         self.work = Work(stop)
-        self._pauses = Pauses()
+        self._instruments = machinery.make_instruments(plan)
+        self._announce_change = _do_nothing if self._instruments is None else self._instruments.announce
+        self._pauses = Pauses(self._announce_change)
         self._lost: trio.Event | None = None  # what is being handled is to be cancelled at once
         self.core = CoreTasks()
         self._health = Health(self._pauses, stop, self.core)
-        self._instruments = machinery.make_instruments(plan)
         self._make_queue = open_workqueue if self._instruments is None else self._instruments.open_workqueue
-        self._parts = Parts(plan.settings, self._pauses, self.work.running, self._instruments)
+        self._parts = Parts(plan.settings, self._pauses, self.work.running, self._instruments, plan.registry)
         self.endpoints = Endpoints(plan, self._health, self._parts)
         self._sharding: Sharding | None = None
         self._memories: dict[str, Memory] = {}
@@ -394,6 +395,7 @@ class _Operator:
             memories=self._memories,
             webhooks=self._admission,
             observe=None if self._instruments is None else self._instruments.observer,
+            announce=self._announce_change,
         )
         self._health.update_watches(self._watches)
         return self._watches
@@ -462,6 +464,10 @@ class _Operator:
         make = Invoker if self._instruments is None else self._instruments.make_invoker
         backoff, clients = execution.default_backoff, self.session.clients if connected else None
         return make(limiter=limiter, backoff=backoff, running=self.work.running, clients=clients)
+
+
+def _do_nothing() -> None:
+    """Announce nothing: nobody watches the operator live."""
 
 
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:

@@ -239,9 +239,9 @@ class Attack:
     def look_as_neighbour(self) -> None:
         """Ask for the live view, without its token or as a website."""
         for headers in ({}, {"Authorization": "Bearer"}, {"Authorization": "Bearer wrong"}):
-            status, _ = self._get(self.view, "/debug/tasks", **headers)
+            status, _ = self._get(self.view, "/debug/snapshot", **headers)
             self.expect(status == 401, f"the live view answers {status} to {headers}")
-        status, _ = self._get(self.view, "/debug/tasks", Host="evil.example", Authorization="Bearer secret")
+        status, _ = self._get(self.view, "/debug/snapshot", Host="evil.example", Authorization="Bearer secret")
         self.expect(status == 403, f"the live view answers {status} to another host")
 
 

@@ -47,7 +47,11 @@ class Browser:
         attached = await self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
         await self.command("Page.enable")
-        self._events.clear()  # of the empty page
+        await self.go(url)
+
+    async def go(self, url: str) -> None:
+        """Go to another URL in the same page, and wait until it is loaded."""
+        self._events.clear()  # of the page before
         await self.command("Page.navigate", url=url)
         while "Page.loadEventFired" not in self._events:
             self._events.add((await self._receive()).get("method"))

@@ -127,7 +127,8 @@ LiveView: TypeAlias = Annotated[
         "--live-view",
         env="LIVE_VIEW",
         metavar="URL",
-        help="Serve the live view at /debug below this URL on the loopback interface, such as http://127.0.0.1:8083.",
+        help="Serve the live view at /debug below this URL on the loopback interface, such as http://127.0.0.1:8083."
+        " Needs the extra trioperator[live-view].",
     ),
 ]
 LiveViewToken: TypeAlias = Annotated[
@@ -136,7 +137,7 @@ LiveViewToken: TypeAlias = Annotated[
         "--live-view-token",
         env="LIVE_VIEW_TOKEN",
         metavar="TOKEN",
-        help="Token for actions in the live view; rather set the environment variable.",
+        help="Token for the live view and its actions; rather set the environment variable.",
     ),
 ]
 Verbose: TypeAlias = Annotated[

@@ -89,7 +89,7 @@ def _find_uid(data: Mapping[str, Any], name: str) -> str:
 
 
 def _get(client: httpx.Client) -> Mapping[str, Any]:
-    response = client.get("tasks")
+    response = client.get("snapshot")
     if response.status_code == 401:
         raise ValueError("the token is missing or wrong. Pass --token, or set TRIOPERATOR_TOP_TOKEN")
     response.raise_for_status()

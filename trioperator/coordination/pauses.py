@@ -6,6 +6,7 @@ Peering and leadership pause and resume the operator; the supervisor waits for t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import trio
 
@@ -27,7 +28,8 @@ class Pauses:
     both: after a pause, there are new ones, and what has begun before it must still end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
+        self._announce = announce  # that there are other reasons
         self._reasons: dict[str, str] = {}
         self._deadlines: dict[str, float] = {}
         self._active = trio.Event()
@@ -56,11 +58,13 @@ class Pauses:
             self.lost.set()
         if self._active.is_set():
             self._active = trio.Event()
+        self._announce()
 
     def resume(self, owner: str, *, until: float = math.inf) -> None:
         """End the pause of an owner. Writes are allowed until *until*, on Trio's clock, which may be moved again."""
         self._deadlines[owner] = until
-        self._reasons.pop(owner, None)
+        if self._reasons.pop(owner, None) is not None:
+            self._announce()
         if not self._reasons and not self._active.is_set():
             self.paused = trio.Event()
             if self.at_once:

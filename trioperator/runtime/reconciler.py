@@ -18,7 +18,7 @@ import trio
 
 from trioperator.clock import steady_now
 from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
-from trioperator.handling.handler import ChangeHandler, Reason
+from trioperator.handling.handler import ChangeHandler, Reason, SpawningHandler
 from trioperator.handling.handler_state import HandlerState
 from trioperator.handling.lifecycles import Lifecycle, get_default_lifecycle
 from trioperator.handling.registry import prematches_any, requires_finalizer, select_event_handlers, select_handlers
@@ -38,10 +38,25 @@ from trioperator.runtime.result import AGAIN, DONE, ONWARD, Again, RequeueAt, Re
 from trioperator.runtime.succession import AtWork
 from trioperator.runtime.takeover import Takeover
 
-__all__ = ["Reconciler"]
+__all__ = ["Handling", "Reconciler"]
 
 # How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
 _LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
+
+
+class Handling(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the handling of one object: its unfinished cause, if there is one, with the states of handlers.
+
+    ``daemons`` are the daemons and timers that run for it; ``errors`` are failed reconciles in a row; ``unsaved`` is
+    whether something is to be stored on it; ``body`` is its newest body, if one is kept.
+    """
+
+    purpose: Reason | None
+    handlers: Mapping[str, HandlerState]
+    daemons: tuple[SpawningHandler, ...]
+    errors: int
+    unsaved: bool
+    body: Mapping[str, Any] | None
 
 
 class Reconciler:
@@ -132,6 +147,27 @@ class Reconciler:
     def has_failed(self, state: ObjectState) -> bool:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
         return state in self._failures or self._level.has_failed(state)
+
+    def is_retrying(self, state: ObjectState) -> bool:
+        """Check whether a handler has failed for the unfinished cause of an object, and is to be called again."""
+        progress = self._progress.get(state)
+        return progress is not None and any(each.message and not each.success for each in progress.states.values())
+
+    def inspect(self, state: ObjectState) -> Handling:
+        """Return what is known of the handling of an object, for people to read."""
+        progress = self._progress.get(state)
+        body = state.body or state.decode_newer() or self._daemons.body_of(state)
+        if body is None and state.last_object is not None:
+            with contextlib.suppress(msgspec.MsgspecError, ValueError):
+                body = state.last_object.decode()
+        return Handling(
+            purpose=None if progress is None else progress.purpose,
+            handlers={} if progress is None else dict(progress.states),
+            daemons=tuple(self._daemons.handlers_of(state)),
+            errors=self._failures[state][0] if state in self._failures else 0,
+            unsaved=self.is_unsaved(state),
+            body=body,
+        )
 
     def expedite(self, state: ObjectState) -> bool:
         """Let be due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""

@@ -66,7 +66,8 @@ class Reflector:
     events, ``restarts`` those of watches that have ended, by reasons.
     *consequence* is a sentence for the log on what fails until then. If the operator *can_do_without*, missing rights
     are warned of once. *restored* is called when a list is older than what was seen, to let those :meth:`distrust` that
-    may be too late to notice; *rewind* before a list that is to be taken as it is.
+    may be too late to notice; *rewind* before a list that is to be taken as it is; *announce* when ``trouble`` may have
+    changed.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Reflector:
         can_do_without: bool = False,
         rewind: Callable[[], None] = lambda: None,
         restored: Callable[[], None] = lambda: None,
+        announce: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self.path = path
@@ -89,6 +91,7 @@ class Reflector:
         self._can_do_without = can_do_without
         self._rewind = rewind
         self._restored = restored
+        self._announce = announce
         self._logger = get_logger("trioperator.runtime.reflector")
         self._pager = Pager(client, path, settings=settings)
         self._reported: set[str] = set()
@@ -286,6 +289,7 @@ class Reflector:
         self._client.outage.end()
         self.is_synced = True
         self.tried.set()
+        self._announce()
 
     async def _reopen(self, error: ConnectionLostError) -> None:
         """Wait before a stream that was good until it broke is opened again, with jitter as after failures."""
@@ -304,6 +308,7 @@ class Reflector:
             self._logger.info("%s is listed again: %s", self.path, error)
         else:
             before, self.trouble = self.trouble, error
+            self._announce()
             if self._failures == _REFUSED:
                 self._doubted_at = trio.current_time()
             self._report(error, delay, before=before)

@@ -113,6 +113,7 @@ class WatchManager:
         memories: dict[str, Memory] | None = None,
         webhooks: Webhooks | None = None,
         observe: Callable[[ObjectCache], Observer] | None = None,
+        announce: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -129,6 +130,7 @@ class WatchManager:
         self._reviewed = tuple(dict.fromkeys(h.selector for h in registry.webhook_handlers()))
         self._webhooks = webhooks
         self._observe = observe  # what is between reflectors and caches, if anything
+        self._announce = announce  # that the state of a watch has changed
         self._logger = get_logger("trioperator.runtime.watches")
         self._discovered: frozenset[Resource] = frozenset()
         self._defined: set[tuple[str, str]] = set()
@@ -368,6 +370,7 @@ class WatchManager:
             consequence=key.consequence,
             rewind=view.rewind,
             restored=functools.partial(self._distrust, path),
+            announce=self._announce,
         )
         return _Watch(view, reflector)
 

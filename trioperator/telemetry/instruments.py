@@ -30,6 +30,8 @@ from trioperator.runtime.reconciler import Reconciler
 from trioperator.runtime.reflector import Observer
 from trioperator.runtime.result import Again, RequeueAt, Result
 from trioperator.runtime.workqueue import Lane, WorkQueue, serve_workqueue
+from trioperator.telemetry.changes import Changes
+from trioperator.telemetry.failures import Failures
 from trioperator.telemetry.requests import CountingClient
 from trioperator.telemetry.reviews import CountingReviews
 from trioperator.telemetry.statistics import BATCH, CallStatistics, KindStatistics, Reconcile, Statistics
@@ -37,7 +39,7 @@ from trioperator.telemetry.statistics import BATCH, CallStatistics, KindStatisti
 if TYPE_CHECKING:
     from trioperator.telemetry.tracing import Tracing
 
-__all__ = ["CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "name_kind"]
+__all__ = ["CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "Live", "name_kind"]
 
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
 _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
@@ -45,12 +47,20 @@ _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
 _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler, ReconcileHandler)
 
 
-class Instruments:
-    """The statistics of an operator, and the parts that count."""
+class Live:
+    """What the live view needs besides statistics: when something changes, and the newest errors of handlers."""
 
-    def __init__(self, handlers: Collection[str], tracing: Tracing | None = None, *, cancellable: bool = False) -> None:
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.failures = Failures()
+
+
+class Instruments:
+    """The statistics of an operator, and the parts that count. With *live*, calls of handlers can be interrupted."""
+
+    def __init__(self, handlers: Collection[str], tracing: Tracing | None = None, *, live: bool = False) -> None:
         self.tracing = tracing
-        self.cancellable = cancellable  # whether each call of a handler can be interrupted
+        self.live = Live() if live else None
         self.statistics = Statistics()
         self.handlers = frozenset(handlers)
         self.failed: set[str | None] = (
@@ -99,8 +109,17 @@ class Instruments:
 
     @property
     def observer(self) -> Callable[[ObjectCache], Observer] | None:
-        """What observes watches in place of their caches, and passes on to these; None without traces."""
-        return None if self.tracing is None else self.tracing.observe
+        """What observes watches in place of their caches, and passes on to these; None if nobody needs it."""
+        return None if self.tracing is None and self.live is None else self._observe
+
+    def _observe(self, cache: ObjectCache) -> Observer:
+        observer: Observer = cache if self.tracing is None else self.tracing.observe(cache)
+        return observer if self.live is None else self.live.changes.observe(observer)
+
+    def announce(self) -> None:
+        """Announce to those who watch the operator live that its state may have changed."""
+        if self.live is not None:
+            self.live.changes.announce()
 
     def wrap_client(self, client: Client) -> Client:
         """Return a client that counts its requests, on the same connections."""
@@ -151,9 +170,11 @@ class CountingQueue(WorkQueue[ObjectState]):
         super().__init__(nursery, reconciler, limit=limit)
         self._instruments = instruments
         self._queued_at = instruments.statistics.queued
+        self._announce = instruments.announce
 
     def _enqueue(self, entry: Any, lane: Lane) -> bool:
         queued = WorkQueue._enqueue(self, entry, lane)
+        self._announce()
         if queued and entry.item not in self._queued_at:
             self._queued_at[entry.item] = self._instruments.now()
             self._instruments.kind_of(entry.item.cache).adds += 1
@@ -193,6 +214,7 @@ class CountingReconciler:
         finally:
             del self._at_work[state]
             self._reconciles.append((state.cache, queued, began, self._now(), name))
+            self._instruments.announce()
             if len(self._reconciles) >= BATCH:
                 self._instruments.fold()
 
@@ -233,9 +255,10 @@ class CountingInvoker(Invoker):
     async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
         """See :meth:`Invoker.invoke`."""
         calls = self._instruments.calls_of(handler, attempt)
-        if self._instruments.cancellable and attempt.interruption is None and isinstance(handler, _CANCELLABLE):
+        if self._instruments.live is not None and attempt.interruption is None and isinstance(handler, _CANCELLABLE):
             attempt = msgspec.structs.replace(attempt, interruption=Interruption())
         began = self._now()
+        self._instruments.announce()
         result = "cancelled"
         try:
             if self._tracing is None:
@@ -247,12 +270,15 @@ class CountingInvoker(Invoker):
             result = "succeeded" if outcome.final and outcome.error is None else _name_outcome(outcome)
         finally:
             calls.count(result, self._now() - began)
+            self._instruments.announce()
         if outcome.error is not None:
             self._count_failure(handler, outcome, attempt, logger)
         return outcome
 
     def _count_failure(self, handler: Handler, outcome: Outcome, attempt: Attempt, logger: Logger) -> None:
         unexpected = _is_unexpected(outcome.error)
+        if self._instruments.live is not None and not outcome.awaits_subhandlers and not _is_verdict(handler, outcome):
+            self._instruments.live.failures.record(handler, outcome, attempt, logger)
         if isinstance(handler, AdmissionHandler):
             self._instruments.statistics.admission_panics += unexpected
         elif isinstance(handler, ConversionHandler):
@@ -275,6 +301,11 @@ def _name_outcome(outcome: Outcome) -> str:
     if outcome.awaits_subhandlers:
         return "unfinished"
     return "failed" if outcome.final else "retried"
+
+
+def _is_verdict(handler: Handler, outcome: Outcome) -> bool:
+    """Check whether a handler of reviews has denied a write, rather than failed."""
+    return isinstance(handler, AdmissionHandler) and not _is_unexpected(outcome.error)
 
 
 def _is_unexpected(error: BaseException | None) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trioperator.coordination.pauses import Pauses
 from trioperator.handling.invoke import Attempt, RunningCall
+from trioperator.handling.registry import OperatorRegistry
 from trioperator.logs import describe_ref
 from trioperator.runtime.cache import ObjectState
 from trioperator.runtime.reconciler import Reconciler
@@ -35,8 +36,10 @@ class Parts:
         pauses: Pauses,
         running: Mapping[Attempt, RunningCall],
         instruments: Instruments | None = None,
+        registry: OperatorRegistry | None = None,
     ) -> None:
         self.settings = settings
+        self.registry = OperatorRegistry() if registry is None else registry
         self.pauses = pauses
         self.running = running
         self.instruments = instruments
@@ -56,6 +59,7 @@ class Parts:
         """Take new parts."""
         self.queue, self.watches, self.daemons = queue, watches, daemons
         self.find_reconciler = find_reconciler
+        self._announce_change()
 
     def requeue(self, uid: str) -> str | None:
         """Reconcile an object as if all that it waits for were due. Returns what was done; None if nothing."""
@@ -78,3 +82,8 @@ class Parts:
     def announce(self) -> None:
         """Record that the operator is ready."""
         self.ready = True
+        self._announce_change()
+
+    def _announce_change(self) -> None:
+        if self.instruments is not None:
+            self.instruments.announce()

@@ -24,7 +24,7 @@ from trioperator.runtime.workqueue import QueuedItem
 from trioperator.telemetry.instruments import name_kind
 from trioperator.telemetry.parts import Parts
 
-__all__ = ["take_snapshot"]
+__all__ = ["Tasks", "describe_queue", "describe_state", "describe_watches", "name_object", "take_snapshot"]
 
 # Tasks, objects and watches in a snapshot, at most.
 _MAX_TASKS: Final = 3000
@@ -39,30 +39,35 @@ _FRAMEWORK: Final = frozenset({"trioperator", "trio", "outcome", "contextlib"})
 
 def take_snapshot(parts: Parts, root: trio.lowlevel.Task) -> dict[str, Any]:
     """Return a snapshot of the operator whose tasks are *root* and those below, as JSON."""
-    tree = _Tree()
-    tasks = tree.describe(root)
+    tasks = Tasks(root)
     return {
-        "time": wall_now().isoformat(timespec="seconds"),
-        "ready": parts.ready,
-        "paused": list(parts.pauses.reasons),
-        "queue": _describe_queue(parts),
-        "watches": list(_describe_watches(parts)),
-        "calls": sorted(tree.calls, key=lambda call: -call["seconds"]),
-        "tasks": tasks,
-        "omitted": tree.omitted,
+        **describe_state(parts),
+        "queue": describe_queue(parts),
+        "watches": list(describe_watches(parts)),
+        "calls": tasks.calls,
+        "tasks": tasks.tree,
+        "omitted": tasks.omitted,
     }
 
 
-class _Tree:
-    """A walk through a tree of tasks."""
+def describe_state(parts: Parts) -> dict[str, Any]:
+    """Return whether the operator is ready, and why it is paused."""
+    now = wall_now().isoformat(timespec="seconds")
+    return {"time": now, "ready": parts.ready, "paused": list(parts.pauses.reasons)}
 
-    def __init__(self) -> None:
+
+class Tasks:
+    """The tasks below a root as a ``tree``, and the ``calls`` of handlers among them, those that run longest first."""
+
+    def __init__(self, root: trio.lowlevel.Task) -> None:
         self.calls: list[dict[str, Any]] = []
         self.omitted = 0  # tasks beyond the limit
         self._count = 0
         self._now = steady_now()
+        self.tree = self._describe(root)
+        self.calls.sort(key=lambda call: -call["seconds"])
 
-    def describe(self, task: trio.lowlevel.Task) -> dict[str, Any]:
+    def _describe(self, task: trio.lowlevel.Task) -> dict[str, Any]:
         """Describe a task and those below it."""
         self._count += 1
         node = self._describe_stack(task)
@@ -70,7 +75,7 @@ class _Tree:
         for nursery in task.child_nurseries:
             for child in nursery.child_tasks:
                 if self._count < _MAX_TASKS:
-                    children.append(self.describe(child))
+                    children.append(self._describe(child))
                 else:
                     self.omitted += 1
         if children:
@@ -88,7 +93,7 @@ class _Tree:
             if code is _INVOKE:
                 node["call"] = self._describe_call(frame, task)
             elif code is _RECONCILE:
-                node["object"] = _name(frame.f_locals["state"].ref)
+                node["object"] = name_object(frame.f_locals["state"].ref)
             elif code in _REQUEST:
                 values = frame.f_locals
                 node["request"] = f"{values.get('method', 'GET')} {values['target'].partition('?')[0]}"
@@ -128,17 +133,18 @@ class _Tree:
             call["deadline"] = round(handler.timeout - spent, 3)
         ref = values["logger"].object_ref
         if ref is not None:
-            call["object"], call["uid"] = _name(ref), ref["uid"]
+            call["object"], call["uid"] = name_object(ref), ref["uid"]
         self.calls.append(call)
         return call
 
 
-def _name(ref: ObjectRef) -> str:
+def name_object(ref: ObjectRef) -> str:
     """Return the kind, namespace and name of an object."""
     return "/".join(str(part) for part in (ref["kind"], ref["namespace"], ref["name"]) if part)
 
 
-def _describe_queue(parts: Parts) -> dict[str, Any]:
+def describe_queue(parts: Parts) -> dict[str, Any]:
+    """Return how many objects are at work, queued and due later, and those that are reconciled next."""
     items = [] if parts.queue is None else list(parts.queue.items())
     now = trio.current_time()
     waiting = [item for item in items if not item.at_work]
@@ -149,7 +155,7 @@ def _describe_queue(parts: Parts) -> dict[str, Any]:
         "delayed": sum(item.lane is None for item in waiting),
         "limit": parts.settings.queueing.worker_limit,
         "objects": [
-            {"object": _name(item.item.ref), "uid": item.item.uid, "due": round(_due(item, now) - now, 3)}
+            {"object": name_object(item.item.ref), "uid": item.item.uid, "due": round(_due(item, now) - now, 3)}
             for item in first
         ],
     }
@@ -160,7 +166,8 @@ def _due(item: QueuedItem[Any], now: float) -> float:
     return now if item.lane is not None or item.due is None else item.due
 
 
-def _describe_watches(parts: Parts) -> Iterator[dict[str, Any]]:
+def describe_watches(parts: Parts) -> Iterator[dict[str, Any]]:
+    """Yield the watches of objects, with their states."""
     watches = () if parts.watches is None else parts.watches.caches()
     for number, (cache, reflector) in enumerate(watches):
         if number == _MAX_WATCHES:

@@ -107,6 +107,16 @@ class DaemonManager:
             return None
         return daemons.raw
 
+    def handlers_of(self, state: ObjectState) -> list[SpawningHandler]:
+        """Return the daemons and timers that run for an object."""
+        daemons = self._objects.get(state)
+        return [] if daemons is None else [daemon.handler for daemon in daemons.running.values()]
+
+    def body_of(self, state: ObjectState) -> Mapping[str, Any] | None:
+        """Return the newest body of an object, as long as a daemon or a timer uses it."""
+        daemons = self._objects.get(state)
+        return None if daemons is None else daemons.raw
+
     def stop(self, state: ObjectState, reason: DaemonStoppingReason) -> None:
         """Stop all daemons and timers of an object."""
         if state in self._objects:
