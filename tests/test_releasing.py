@@ -174,7 +174,7 @@ def test_a_database_that_cannot_be_asked_is_no_vulnerability() -> None:
 
 def test_vulnerabilities_are_named_with_what_mends_them() -> None:
     vulns = [{"id": "CVE-1", "fix_versions": ["2.0"]}, {"id": "CVE-2", "fix_versions": []}]
-    report = {
+    report: dict[str, Any] = {
         "dependencies": [{"name": "a", "version": "1", "vulns": vulns}, {"name": "b", "version": "1", "vulns": []}]
     }
     assert judge(json.dumps(report), "") == (
