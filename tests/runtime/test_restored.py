@@ -254,3 +254,36 @@ async def test_an_object_is_handled_on_though_its_kind_goes_back_to_another_vers
         await settle(10)
         assert calls[2:] == ["delete"]
         assert await new.find("widgets", "w") is None
+
+
+@pytest.mark.parametrize("versions", [(), ("v1", "v2")])
+async def test_a_handler_at_work_is_interrupted_by_changes_after_a_restore(
+    versions: tuple[str, ...], autojump_clock: MockClock
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.create("widgets", on_change="cancel", registry=registry)
+    @on.update("widgets", on_change="cancel", registry=registry)
+    async def handle(spec: Any, **_: Any) -> None:
+        calls.append(spec["size"])
+        if spec["size"] == 1:
+            await trio.sleep_forever()
+
+    async with running(registry) as it:
+        await it.old.create(widget(size=1))
+        await settle(10)
+        it.back_up()
+        for size in (2, 1):
+            await it.old.patch("widgets", "w", {"spec": {"size": size}})
+            await settle(10)
+        if versions:
+            await it.old.apply(with_versions(*versions))
+            await settle(10)
+        assert calls == [1, 2, 1]
+        new = await it.restore(outage=60)
+        await settle(100)
+        assert calls == [1, 2, 1]  # it is what the handler is at work for
+        await new.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(10)
+    assert calls == [1, 2, 1, 3]

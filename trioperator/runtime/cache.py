@@ -158,7 +158,12 @@ class ObjectState:
     def rewind(self) -> None:
         """Take the next state as it is, as after a start: etcd was restored, so that it may be older."""
         self.events = self.expected = None
-        self.version = self.seen_version = self.known_elsewhere = -1
+        self.seen_version = -1
+        self.forget_version()
+
+    def forget_version(self) -> None:
+        """Take whatever comes next for newer, as after a start: etcd was restored."""
+        self.version = self.known_elsewhere = -1
         self._forget_handling()
 
     def _forget_handling(self) -> None:
@@ -384,6 +389,12 @@ class ObjectCache:
         """Take the next list as it is, though it is older than what was seen."""
         for state in self.objects.values():
             state.rewind()
+
+    def forget_versions(self) -> None:
+        """Take whatever comes next for newer, also in other versions of the kind: etcd was restored."""
+        for state in self.objects.values():
+            state.forget_version()
+        self.predecessors.forget_versions()
 
     def update_kind(self, kind: Kind) -> None:
         """Replace the kind: its definition, or the handlers for it, have changed."""

@@ -53,8 +53,9 @@ class Interrupter:
     def _is_newer(self, event: WatchEvent) -> bool:
         before, after = self._generation, event.generation
         if isinstance(before, int) and isinstance(after, int):
-            is_restored = after < before and event.type is None  # a list has older objects if the cluster was restored
-            if after <= before and not is_restored:
+            if event.type is None and after < before:  # a list has older objects if the cluster was restored
+                self._generation = after
+            elif after <= before:
                 return False
         try:
             encode = self._essences.encode

@@ -39,6 +39,7 @@ class _State(Protocol):
     def catch_up(self, version: int, /) -> None: ...
     def requeue(self) -> None: ...
     def tell(self, event: WatchEvent, /) -> None: ...
+    def forget_version(self) -> None: ...
 
 
 class Predecessors:
@@ -69,6 +70,13 @@ class Predecessors:
         """Pass what an object is now to what may still be done for it in another version."""
         if self._states and (before := self._states.get(key)) is not None:
             before.tell(event)
+
+    def forget_versions(self) -> None:
+        """Take whatever comes next for newer than what was known in other versions: etcd was restored."""
+        for state in self._states.values():
+            state.forget_version()
+        for predecessors in {id(state.cache): state.cache.predecessors for state in self._states.values()}.values():
+            predecessors.forget_versions()
 
     def keep(self, listed: Collection[str]) -> None:
         """Forget the objects that are not listed: they are gone."""

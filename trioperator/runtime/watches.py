@@ -376,6 +376,8 @@ class WatchManager:
 
     def _distrust(self, path: str) -> None:
         """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""
+        for cache in (*self._retired.values(), *(cache for cache, _ in self.caches())):
+            cache.forget_versions()
         for watch in self._watches.values():
             if watch.reflector.path != path:
                 watch.reflector.distrust()
