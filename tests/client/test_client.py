@@ -379,6 +379,18 @@ async def test_applying_a_child_leaves_the_objects_of_others_alone(
     assert await cluster.get("configmaps", "one", "default") == before
 
 
+@pytest.mark.parametrize("name", ["owner", "child"])
+@pytest.mark.parametrize("verb", ["create", "apply"])
+async def test_an_owner_has_no_children_in_a_namespace_that_is_passed(
+    client: Client, cluster: Cluster, owner: dict[str, Any], verb: str, name: str
+) -> None:
+    await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+    before = await client.create(config_map(name, payroll="secret"), namespace="elsewhere", owner=None)
+    with handling(owner), pytest.raises(ValueError, match="its children are in its own namespace"):
+        await getattr(client, verb)(config_map(name, key="value"), namespace="elsewhere")
+    assert await cluster.get("configmaps", name, "elsewhere") == before
+
+
 async def test_applying_takes_an_object_over_on_request(client: Client, owner: dict[str, Any]) -> None:
     await client.create(config_map("one", payroll="secret"))
     with handling(owner):

@@ -19,7 +19,7 @@ from tests.client.conftest import config_map, handling, opened
 from tests.kube.conftest import Chunks
 from trioperator.apiserver import Cluster
 from trioperator.client import Client, SyncClient
-from trioperator.errors import NotFoundError
+from trioperator.errors import ForeignChildError, NotFoundError
 from trioperator.testing import Fault, FaultPlan
 from trioperator.threads import run_in_thread
 
@@ -77,6 +77,14 @@ async def test_the_object_of_the_handler_owns_what_its_thread_creates(client: Cl
     with handling(owner):
         child = await in_thread(lambda: sync.create(config_map("child")))
     assert child["metadata"]["ownerReferences"][0]["name"] == "owner"
+
+
+async def test_what_a_thread_applies_leaves_the_objects_of_others_alone(client: Client, cluster: Cluster) -> None:
+    sync = SyncClient(client)
+    owner, before = await cluster.create(config_map("owner")), await cluster.create(config_map("one", payroll="secret"))
+    with handling(owner), pytest.raises(ForeignChildError):
+        await in_thread(lambda: sync.apply(config_map("one", key="value"), force=True))
+    assert await cluster.get("configmaps", "one", "default") == before
 
 
 async def test_threads_of_a_handler_may_use_the_client_too(client: Client, cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from trioperator.apiserver import Cluster
 from trioperator.client import Client, ObjectEvent, SyncClient
 from trioperator.client.kinds import to_dict
 from trioperator.client.typed import decode_all
-from trioperator.errors import ConflictError, DecodeError
+from trioperator.errors import ConflictError, DecodeError, ForeignChildError
 from trioperator.handling.registry import OperatorRegistry
 
 UNUSED = OperatorRegistry()
@@ -226,6 +226,16 @@ async def test_owners_and_children_may_be_typed(client: Client, cluster: Cluster
     names = [each.metadata.name for each in await client.list(Database)]
     assert len(names) == 2
     assert all(name.startswith("owner") for name in names)
+
+
+async def test_applying_a_typed_child_leaves_the_objects_of_others_alone(client: Client, cluster: Cluster) -> None:
+    owner = await client.create(database("owner", 1))
+    before = await client.create(database("other", 2))
+    with pytest.raises(ForeignChildError):
+        await client.apply(database("other", 3), owner=owner, force=True)
+    with handling(await cluster.get("databases", "owner", "default")), pytest.raises(ForeignChildError):
+        await client.apply(database("other", 3))
+    assert await client.get(Database, "other") == before
 
 
 async def test_objects_without_a_name_are_explained(client: Client) -> None:

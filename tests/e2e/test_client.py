@@ -13,6 +13,7 @@ from tests.client.conftest import config_map, deployment
 from tests.controlplane import ControlPlane
 from tests.e2e.test_life import example, some_name
 from tests.program import Program
+from trioperator.client.adoption import CREATE_ONLY
 
 OPERATOR = """
 import trioperator
@@ -37,6 +38,36 @@ async def test_requests_are_what_a_real_server_takes(controlplane: ControlPlane)
             await check_fields(client, name)
             await check_children(client, name)
             await check_pods(client, name)
+
+
+async def test_a_real_server_lets_nobody_take_the_objects_of_others(controlplane: ControlPlane) -> None:
+    name, other = some_name(), some_name()
+    path = controlplane.folder / "operator.kubeconfig"
+    with trio.fail_after(120):
+        async with trioperator.open_client(kubeconfig=path) as client:
+            owner, before = await client.create(config_map(name)), await client.create(config_map(other, a="1"))
+            for options in ({}, {"force": True}, {"dry_run": True}):
+                with pytest.raises(trioperator.ForeignChildError):
+                    await client.apply(config_map(other, b="2"), owner=owner, **options)
+            # What the window between the look and the write is closed by: no object has this version.
+            only_new = {"metadata": {"name": other, **CREATE_ONLY}}
+            with pytest.raises(trioperator.ConflictError):
+                await client.apply({**config_map(other, b="2"), **only_new}, force=True)
+            with pytest.raises(trioperator.ConflictError):
+                await client.apply({**config_map(other, b="2"), **only_new}, owner=owner, adopt=True, force=True)
+            assert await client.get("cm", other) == before
+            await client.delete("cm", other)
+            created = await client.apply({**config_map(other, b="2"), **only_new}, owner=owner, adopt=True)
+            assert created["data"] == {"b": "2"}
+            with pytest.raises(ValueError, match="its children are in its own namespace"):
+                await client.apply(config_map(name, b="2"), owner=owner, namespace="kube-system")
+            for hostile in ("p/log", "..", "%2e%2e", "p%2Flog"):
+                with pytest.raises(ValueError, match="is no name"):
+                    await client.get("pods", hostile)
+            with pytest.raises(ValueError, match="more than equality"):
+                await client.list("cm", labels={"role": "a,role!=b"})
+            assert await client.list("cm", fields={"metadata.name": f"zz,metadata.name!={name}"}) == []
+            await client.delete("cm", name)
 
 
 async def check_fields(client: trioperator.Client, name: str) -> None:

@@ -359,8 +359,10 @@ class Client(Reader):
         if not (api_version and kind):
             raise ValueError("The object has no apiVersion and kind, which say what it is.")
         kube, resource = await self._find(parse_kind((api_version, kind)))
-        owner_uid = adopt(body, owner, resource=resource, labels=kube.settings.persistence.owner_labels)
         metadata = body.setdefault("metadata", {})
+        if namespace and resource.namespaced is not False:
+            metadata["namespace"] = namespace  # before an owner is looked for: it has no children elsewhere
+        owner_uid = adopt(body, owner, resource=resource, labels=kube.settings.persistence.owner_labels)
         where = choose_namespace(kube, resource, namespace or metadata.get("namespace"))
         if where is not None:
             metadata["namespace"] = where
