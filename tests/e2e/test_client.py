@@ -46,7 +46,8 @@ async def test_a_real_server_lets_nobody_take_the_objects_of_others(controlplane
     with trio.fail_after(120):
         async with trioperator.open_client(kubeconfig=path) as client:
             owner, before = await client.create(config_map(name)), await client.create(config_map(other, a="1"))
-            for options in ({}, {"force": True}, {"dry_run": True}):
+            variants: list[dict[str, Any]] = [{}, {"force": True}, {"dry_run": True}]
+            for options in variants:
                 with pytest.raises(trioperator.ForeignChildError):
                     await client.apply(config_map(other, b="2"), owner=owner, **options)
             # What the window between the look and the write is closed by: no object has this version.
