@@ -303,3 +303,21 @@ def test_a_guarded_storage_can_be_unwrapped() -> None:
     wrapped = guard.guarded(storage)
     assert wrapped is not storage
     assert guard.unguarded(wrapped) is storage
+
+
+def test_an_error_that_is_kept_holds_no_frames() -> None:
+    def fail() -> None:
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ExceptionGroup("several", [ValueError("second"), TypeError("third")]) from error
+
+    with pytest.raises(ExceptionGroup) as caught:
+        fail()
+    error = caught.value
+    assert error.__cause__ is not None
+    error.__cause__.__context__ = error  # a circle
+    guard.forget_frames(error)
+    for each in (error, error.__cause__, *error.exceptions):
+        assert each.__traceback__ is None
+    guard.forget_frames(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import logging
+import os
 import sys
 
 import pytest
@@ -17,6 +18,10 @@ from tests.runtime.conftest import Bench, settle, widget
 on = trioperator.on
 
 _OBJECTS = 3
+# Lives of objects: as many are over when memory is measured first, and in the end; and at a time.
+_FEW, _MANY, _TOGETHER = 100, 400, 50
+# What is kept for a while is forgotten in portions.
+_PORTION = 64
 
 
 @pytest.fixture
@@ -64,6 +69,65 @@ async def spend(bench: Bench, rounds: int) -> None:
         await settle(175)
 
 
+def declare_lives(registry: trioperator.OperatorRegistry) -> None:
+    """Declare what leaves traces of objects: names in errors, in ids, in children, in indices, in what is stored."""
+
+    @trioperator.index("widgets", registry=registry)
+    async def by_size(name: str, spec: trioperator.Spec, **_: object) -> dict[object, str]:
+        return {spec["size"]: name}
+
+    @on.create("widgets", registry=registry)
+    async def created(name: str, retry: int, **_: object) -> None:
+        if not retry:
+            raise trioperator.TemporaryError(f"{name} is not ready", delay=1)
+
+        @trioperator.subhandler(id=f"sub-{name}")
+        async def sub(**_: object) -> None:
+            pass
+
+    @trioperator.daemon("widgets", registry=registry)
+    async def daemon(stopped: trioperator.DaemonStopped, **_: object) -> None:
+        await stopped.wait()
+
+    @on.reconcile("widgets", owns=["configmaps"], condition="Applied", registry=registry)
+    async def reconciled(name: str, spec: trioperator.Spec, **_: object) -> list[object]:
+        return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-{spec['size']}"}}]
+
+    @on.reconcile("widgets", watches={"configmaps": lambda name, **_: name}, registry=registry)
+    async def failed(name: str, **_: object) -> None:
+        raise trioperator.PermanentError(f"{name} is wrong")
+
+
+async def live(bench: Bench, first: int, last: int) -> None:
+    """Create objects, and delete them when they are handled, some at a time. Their children go with them.
+
+    One object stays, whose children have other names again and again.
+    """
+    for begin in range(first, last, _TOGETHER):
+        names = [f"w{number}" for number in range(begin, begin + _TOGETHER)]
+        for name in names:
+            await bench.cluster.create(widget(name, size=begin))
+        for number in range(begin, begin + _TOGETHER // 2):
+            await bench.cluster.patch("widgets", "old", {"spec": {"size": number}})
+            await settle(1)
+        for name in names:
+            await bench.cluster.delete("widgets", name)
+        await settle(100)
+
+
+def sizes_of_containers() -> collections.Counter[str]:
+    """Return how many items the containers have that belong to instances of the operator's classes, by attributes."""
+    sizes: collections.Counter[str] = collections.Counter()
+    for each in gc.get_objects():
+        if not type(each).__module__.startswith("trioperator.") or "apiserver" in type(each).__module__:
+            continue
+        for name in {*getattr(each, "__dict__", ()), *getattr(type(each), "__slots__", ())}:
+            value = getattr(each, name, None)
+            if isinstance(value, dict | list | set | frozenset | collections.deque):
+                sizes[f"{type(each).__qualname__}.{name}"] += len(value)
+    return sizes
+
+
 def own_instances() -> collections.Counter[str]:
     """Return how many instances of the operator's classes there are, those of the server aside."""
     gc.collect()
@@ -95,3 +159,20 @@ async def test_an_hour_of_changes_leaves_no_more_in_memory_than_its_first_minute
         assert (own_instances() - instances).total() <= 4  # a watch that began anew has no last event
         # Trio prunes the deadlines of scopes that have ended only when there are a thousand, and URLs are cached.
         assert allocated(busy) <= blocks + 20 * 100
+
+
+async def test_ten_thousand_lives_leave_no_more_in_memory_than_two_thousand(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    few, many = (2_000, 10_000) if os.environ.get("TRIOPERATOR_LONG_TESTS") else (_FEW, _MANY)
+    caplog.set_level(logging.CRITICAL)
+    bench.settings.posting.enabled = False  # events are counted for a while, and nobody removes them here
+    declare_lives(bench.registry)
+    await bench.cluster.create(widget("old"))
+    async with bench.running():
+        await live(bench, 0, few)
+        instances, sizes = own_instances(), sizes_of_containers()
+        await live(bench, few, many)
+        assert (own_instances() - instances).total() <= 4
+        now = sizes_of_containers()
+        assert {name: (sizes[name], now[name]) for name in now if now[name] > sizes[name] + _PORTION} == {}

@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from trioperator.errors import TrioperatorError, UserCodeError
 
-__all__ = ["call", "guarded", "name_of", "package_of", "trim", "trim_error", "unguarded"]
+__all__ = ["call", "forget_frames", "guarded", "name_of", "package_of", "trim", "trim_error", "unguarded"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,6 +69,21 @@ def trim_error(error: BaseException) -> types.TracebackType | None:
     for entry in reversed(entries[: users[-1] + 1] if users else entries):
         shown = types.TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return shown
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Take the tracebacks off an error that is kept, and off those that have led to it: frames hold all that they used.
+
+    Handlers that get an error as an argument would hold it in their frames, and so each error the one before, for ever.
+    """
+    left, seen = [error], set[int]()
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        left += [each.__cause__, each.__context__, *(each.exceptions if isinstance(each, BaseExceptionGroup) else ())]
 
 
 def name_of(what: str, subject: object) -> str:

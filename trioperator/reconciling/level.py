@@ -18,6 +18,7 @@ from trioperator.errors import ConfigError, PausedError
 from trioperator.handling.children import Desired
 from trioperator.handling.conditions import Conditions
 from trioperator.handling.context import current_cause
+from trioperator.handling.guard import forget_frames
 from trioperator.handling.invoke import Attempt
 from trioperator.handling.outcome import Outcome, check_limits, describe
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
@@ -285,6 +286,7 @@ class Level:
             schedule.triggered = True  # it is to see that the error is over
             self._requeue(state)
         schedule.error = outcome.error
+        forget_frames(outcome.error)
 
     def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
         """Note when the handler is due again, by the outcome of its call."""
