@@ -272,6 +272,29 @@ async def test_a_handler_that_has_ended_is_not_called_again_as_the_next_version_
     assert calls == ["first", "second", "second"]
 
 
+async def test_what_is_to_be_stored_on_an_object_that_is_gone_with_its_version_is_dropped(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @trioperator.daemon("widgets", finalizer=False, registry=bench.registry)
+    async def mark(patch: trioperator.Patch, **_: Any) -> None:
+        await trio.sleep(5)
+        patch.meta.annotations["mark"] = "yes"
+
+    plan = FaultPlan()
+    plan.add(Fault.status(503), verb="patch", resource="widgets", until=trio.current_time() + 20)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await settle(6)
+        await serve(bench, "v1", "v2")
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await bench.cluster.create(widget())
+        await settle(100)
+        bench.cluster.requests.clear()
+        await settle(1000)
+    assert [request.path for request in bench.cluster.requests if request.verb == "patch"] == []
+
+
 async def test_memories_are_handed_on_over_versions_that_have_not_been_listed(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -244,9 +244,14 @@ class Reconciler:
         return self._next(state)
 
     async def _save_last(self, state: ObjectState) -> Result:
-        """Store what is not stored yet, and leave everything else to the next operator."""
+        """Store what is not stored yet, and leave everything else to the next operator, or to another version."""
         if state.body is not None:
-            await self._progress.save(state, state.make_logger())
+            try:
+                await self._progress.save(state, state.make_logger())
+            except NotFoundError as error:
+                if not (state.cache.retired and error.details):  # a watch tells, or its kind is not served just now
+                    raise
+                state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
         state.release()
         return DONE
 
