@@ -123,6 +123,32 @@ async def test_the_pages_tell_what_the_operator_does(bench: Bench, showing: Show
         assert "it is broken" in page, "its errors are still known"
 
 
+async def test_a_task_is_shown_with_as_many_children_as_a_table_has_rows(bench: Bench, showing: Showing) -> None:
+    begun: list[str] = []
+    all_begun = trio.Event()
+
+    @on.daemon("widgets", id="daemon", registry=bench.registry)
+    async def daemon(name: str, stopped: Any, **_: Any) -> None:
+        begun.append(name)
+        if len(begun) == ROWS + 20:
+            all_begun.set()
+        await stopped.wait()
+
+    for number in range(ROWS + 20):
+        await bench.cluster.create(widget(f"w{number:03}"))
+    async with showing() as client:
+        with trio.fail_after(60):
+            await all_begun.wait()
+        tasks = (await client.ask("/tasks")).text
+        assert tasks.count("Daemon daemon") <= ROWS
+        more = [int(number) for number in re.findall(r"and (\d+) more: filter for them", tasks)]
+        assert more
+        assert more[0] >= 20
+        found = (await client.ask("/tasks?q=w119")).text
+        assert "Widget/default/w119" in found
+        assert "more: filter for them" not in found
+
+
 async def test_a_standby_says_why(bench: Bench, showing: Showing) -> None:
     async with showing() as client:
         shown = client.app._shown  # type: ignore[attr-defined]

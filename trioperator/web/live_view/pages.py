@@ -188,11 +188,11 @@ def _newest_failures(shown: ShownOperator) -> list[Failure]:
 
 
 def _show_tasks(shown: ShownOperator, query: Query) -> dict[str, Any]:
-    """Show the tree of tasks; with a filter, those that match it, and those above them."""
+    """Show the tree of tasks; with a filter, those that match it, and those above them. There is a limit for each."""
     tasks = Tasks(shown.root)
     text = query.get("q", "")
     tree = _prune(tasks.tree, text) if text else tasks.tree
-    return {"tree": tree, "omitted": tasks.omitted, "open_all": bool(text)}
+    return {"tree": None if tree is None else _cut(tree), "omitted": tasks.omitted, "open_all": bool(text)}
 
 
 def _prune(node: dict[str, Any], text: str) -> dict[str, Any] | None:
@@ -202,6 +202,12 @@ def _prune(node: dict[str, Any], text: str) -> dict[str, Any] | None:
     if not children and not _matches(text, *values, call.get("handler", ""), call.get("object", "")):
         return None
     return {**node, "children": children}
+
+
+def _cut(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a tree of tasks with the first children of each task, and how many more there are."""
+    children = node.get("children", [])
+    return {**node, "children": [_cut(child) for child in children[:ROWS]], "more": max(len(children) - ROWS, 0)}
 
 
 #: The pages by their addresses, in the order of the navigation. Those without a title are reached from the others.
