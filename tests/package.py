@@ -71,7 +71,8 @@ def run_operator(
 def check_lock(pip: Sequence[str], machine: str) -> None:
     """Resolve what the image installs, as it does: with hashes, and from wheels only. Raises CalledProcessError."""
     platforms = [f"--platform={each}_{machine}" for each in ("manylinux2014", "manylinux_2_28", "manylinux_2_34")]
-    image = ["--python-version=3.13", "--only-binary=:all:", *platforms, "--target=unused"]
+    # pip compares Requires-Python with its own Python, which may be older than the image's; the lock is made for that.
+    image = ["--python-version=3.13", "--ignore-requires-python", "--only-binary=:all:", *platforms, "--target=unused"]
     for name in ("requirements", "build-requirements"):
         source = ["--require-hashes", f"--requirement={ROOT}/deploy/{name}.txt"]
         subprocess.run([*pip, "install", "--dry-run", "--ignore-installed", *image, *source], check=True)
