@@ -69,8 +69,8 @@ class Api:
         self.scale_writer = ScaleWriter(self.writer)
         self.deleter = Deleter(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
         self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.followups.run)
-        self._binder = Binder(state, self.writer, self.deleter)
-        self._evictor = Evictor(state, self.writer, self.deleter)
+        self._binder = Binder(state, self.writer, self.webhooks)
+        self._evictor = Evictor(state, self.writer, self.deleter, self.webhooks)
         self.pod_logs = PodLogs(state)
         self._connect_followups()
         self.writer.guard = gate.guard

@@ -79,12 +79,6 @@ async def test_pods_are_bound_to_nodes_only(target: Target, more: Any, text: str
     assert (answer.code, answer.message) == (500, text)
 
 
-async def test_the_name_must_be_that_of_the_url(target: Target) -> None:
-    await make_pod(target)
-    answer = await bind(target, meta={"name": "other"})
-    assert (answer.code, answer.message) == (400, "name in URL does not match name in Binding object")
-
-
 async def test_a_dry_run_binds_nothing(target: Target) -> None:
     path = await make_pod(target)
     body = {"metadata": {"name": "p"}, "target": {"name": "n1"}}

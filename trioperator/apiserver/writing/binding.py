@@ -8,15 +8,14 @@ from typing import Any, Final
 
 from trioperator.errors import ApiError
 
-from ..bodies.decoding import WriteOptions, decode_object
-from ..model.errors import bad_request, conflict
+from ..bodies.decoding import WriteOptions
+from ..model.errors import conflict
 from ..model.kinds import Kind
 from ..store.state import State
 from ..store.storage import Stored
-from ..webhooks.matching import AdmissionAttributes
-from .deleter import Deleter
+from .pod_subresources import CREATED, admit_subresource
 from .validation import uid_mismatch_text
-from .writer import Writer
+from .writer import Admission, Writer
 
 __all__ = ["BINDING", "Binder"]
 
@@ -36,36 +35,24 @@ BINDING: Final = Kind(
 class Binder:
     """Bindings of one cluster."""
 
-    def __init__(self, state: State, writer: Writer, deleter: Deleter) -> None:
+    def __init__(self, state: State, writer: Writer, admission: Admission) -> None:
         self._state = state
         self._writer = writer
-        self._deleter = deleter
+        self._admission = admission
 
     async def bind(self, kind: Kind, place: tuple[str, str], sent: Any, options: WriteOptions) -> Object:
         """Assign a Pod to a node, and return a ``Status``. Raises 409 if it cannot be assigned."""
-        binding = decode_object(BINDING, sent, options)
-        namespace, name = place
-        if binding["metadata"].get("name", "") != name:
-            raise bad_request("name in URL does not match name in Binding object")
-        _check(binding)
-        attributes = AdmissionAttributes(
-            operation="CREATE",
-            kind=kind,
-            namespace=namespace,
-            name=name,
-            subresource="binding",
-            new=binding,
-            options=options,
+        binding = await admit_subresource(
+            sent, BINDING, pods=kind, place=place, options=options, admission=self._admission, check=_check
         )
-        await self._deleter.admit(attributes)
 
         def change(old: Stored) -> Object:
             if problem := _find_problem(kind, binding, old):
-                raise conflict(dataclasses.replace(kind, plural="pods/binding"), name, problem)
+                raise conflict(dataclasses.replace(kind, plural="pods/binding"), place[1], problem)
             return _bound(old.obj, binding, self._state.timestamp())
 
         await self._writer.mutate(kind, place, change, options)
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return CREATED
 
 
 def _check(binding: Mapping[str, Any]) -> None:

@@ -93,11 +93,6 @@ class Deleter:
             if table.objects.get(stored.key) is stored:
                 return stored.uid, self.mark_or_remove(kind, stored, options)
 
-    async def admit(self, attributes: AdmissionAttributes) -> None:
-        """Let webhooks deny what is about to be done. Raises ApiError if one does."""
-        await self._admission.mutate(attributes)
-        await self._admission.validate(attributes)
-
     async def evict(
         self, kind: Kind, stored: Stored, options: DeleteOptions, *, mark: Callable[[], Awaitable[Stored]]
     ) -> None:

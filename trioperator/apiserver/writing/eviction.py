@@ -13,17 +13,17 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from ..bodies.decoding import WriteOptions, decode_object
+from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import DeleteOptions
 from ..bodies.patching import JSON
-from ..model.errors import bad_request, forbidden
+from ..model.errors import forbidden
 from ..model.kinds import Kind
 from ..model.selectors import selector_of
 from ..store.state import State
 from ..store.storage import Stored
-from ..webhooks.matching import AdmissionAttributes
 from .deleter import Deleter
-from .writer import Writer
+from .pod_subresources import CREATED, admit_subresource
+from .writer import Admission, Writer
 
 __all__ = ["EVICTION", "Evictor"]
 
@@ -48,34 +48,22 @@ _SECONDS: Final = 10  # until clients shall try again, where the status of a bud
 class Evictor:
     """Evictions of one cluster."""
 
-    def __init__(self, state: State, writer: Writer, deleter: Deleter) -> None:
+    def __init__(self, state: State, writer: Writer, deleter: Deleter, admission: Admission) -> None:
         self._state = state
         self._writer = writer
         self._deleter = deleter
+        self._admission = admission
 
     async def evict(
         self, kind: Kind, place: tuple[str, str], sent: Any, *, options: WriteOptions, deletion: DeleteOptions
     ) -> Object:
         """Delete a Pod if its disruption budget allows it, and return a ``Status``. Raises 429 if not."""
-        eviction = decode_object(EVICTION, sent, options)
-        namespace, name = place
-        if eviction["metadata"].get("name", "") != name:
-            raise bad_request("name in URL does not match name in Eviction object")
-        attributes = AdmissionAttributes(
-            operation="CREATE",
-            kind=kind,
-            namespace=namespace,
-            name=name,
-            subresource="eviction",
-            new=eviction,
-            options=options,
-        )
-        await self._deleter.admit(attributes)
-        pod = self._state.require(kind, namespace, name)
+        await admit_subresource(sent, EVICTION, pods=kind, place=place, options=options, admission=self._admission)
+        pod = self._state.require(kind, *place)
         if not _is_free(pod.obj):
             await self._take(pod.obj, dry_run=deletion.dry_run)
         await self._deleter.evict(kind, pod, deletion, mark=lambda: self._mark(kind, place))
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return CREATED
 
     async def _take(self, pod: Mapping[str, Any], *, dry_run: bool) -> None:
         """Take one disruption of the Pod's budget, if it has one and counts."""
