@@ -17,7 +17,6 @@ __all__ = [
     "BootClock",
     "find_wall_shift",
     "make_clock",
-    "measure_wall_shift",
     "rewound_wall",
     "steady_now",
     "wall_now",
@@ -27,13 +26,25 @@ __all__ = [
 # Seconds by which two clocks may differ without one of them having been set.
 _PRECISION: Final = 0.01
 
-# The wall time at which a mock clock stood at zero, computed once per run; None where the clock is real.
-_epoch: Final[trio.lowlevel.RunVar[float | None]] = trio.lowlevel.RunVar("trioperator-epoch")
-
-# The wall time at which Trio's clock stood at zero, when it was first asked for in the run.
-_steady_epoch: Final[trio.lowlevel.RunVar[float]] = trio.lowlevel.RunVar("trioperator-steady-epoch")
-
 _start: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("trioperator-start", default=None)
+
+
+class _Epochs:
+    """The wall times at which Trio's clock stood at zero, as floats, computed once per run.
+
+    ``steady`` is that for steady time, ``virtual`` that for wall time, which is None where the clock is real.
+    """
+
+    __slots__ = ("steady", "virtual")
+
+    def __init__(self) -> None:
+        is_mock = hasattr(trio.lowlevel.current_clock(), "autojump_threshold")  # trio.testing is slow to import
+        start = _start.get() if is_mock else None
+        self.steady = (time.time() if start is None else start) - trio.current_time()
+        self.virtual = self.steady if is_mock else None
+
+
+_epochs: Final[trio.lowlevel.RunVar[_Epochs]] = trio.lowlevel.RunVar("trioperator-epochs")
 
 
 @contextlib.contextmanager
@@ -52,11 +63,7 @@ def wall_now() -> datetime.datetime:
     It is the time of the system, which may be set while the operator runs, or jump when a suspended machine is resumed.
     Under a mock clock it is the real time of the first call in this run, plus what has passed on that clock since.
     """
-    try:
-        epoch = _epoch.get()
-    except LookupError:
-        epoch = _find_epoch()
-        _epoch.set(epoch)
+    epoch = _find_epochs().virtual
     return datetime.datetime.fromtimestamp(time.time() if epoch is None else epoch + trio.current_time(), datetime.UTC)
 
 
@@ -67,43 +74,38 @@ def steady_now() -> datetime.datetime:
     running.
     """
     try:
-        epoch = _steady_epoch.get()
+        epoch = _epochs.get().steady  # without one call more: this is called several times per reconcile
     except LookupError:
-        wall_now()
-        virtual = _epoch.get()
-        epoch = time.time() - trio.current_time() if virtual is None else virtual
-        _steady_epoch.set(epoch)
+        epoch = _find_epochs().steady
     return datetime.datetime.fromtimestamp(epoch + trio.current_time(), datetime.UTC)
 
 
 def find_wall_shift() -> float:
     """Return by how many seconds wall time is ahead of steady time now: 0 unless it was set."""
-    return measure_wall_shift(wall_now(), steady_now())
-
-
-def measure_wall_shift(wall: datetime.datetime, steady: datetime.datetime) -> float:
-    """Return by how many seconds *wall* time is ahead of *steady* time, both of one moment: 0 unless it was set."""
-    seconds = (wall - steady).total_seconds()
-    return 0.0 if abs(seconds) < _PRECISION else seconds
+    epochs = _find_epochs()
+    epoch = time.time() - trio.current_time() if epochs.virtual is None else epochs.virtual
+    shift = epoch - epochs.steady
+    return 0.0 if abs(shift) < _PRECISION else round(shift, 6)
 
 
 @contextlib.contextmanager
 def rewound_wall(to: datetime.datetime) -> Iterator[None]:
     """Set the wall time of a run with a mock clock to *to* in the block; it goes on after it as if nothing had been."""
-    wall_now()
-    epoch = _epoch.get()
-    _epoch.set(to.timestamp() - trio.current_time())
+    epochs = _find_epochs()
+    before, epochs.virtual = epochs.virtual, to.timestamp() - trio.current_time()
     try:
         yield
     finally:
-        _epoch.set(epoch)
+        epochs.virtual = before
 
 
-def _find_epoch() -> float | None:
-    if not hasattr(trio.lowlevel.current_clock(), "autojump_threshold"):  # trio.testing is slow to import
-        return None
-    start = _start.get()
-    return (time.time() if start is None else start) - trio.current_time()
+def _find_epochs() -> _Epochs:
+    try:
+        return _epochs.get()
+    except LookupError:
+        epochs = _Epochs()
+        _epochs.set(epochs)
+        return epochs
 
 
 class BootClock(trio.abc.Clock):

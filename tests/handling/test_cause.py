@@ -169,7 +169,7 @@ def test_views_show_the_newer_state_of_the_object() -> None:
 
 def test_handlers_get_exactly_the_documented_arguments() -> None:
     now = datetime.datetime.now(datetime.UTC)
-    attempt = attempt_kwargs(param=1, retry=2, started=now, now=now)
+    attempt = attempt_kwargs(param=1, retry=2, started=now, runtime=datetime.timedelta(0))
     activity = ActivityCause(
         activity=Activity.STARTUP, settings=OperatorSettings(), memo="memo", logger=get_logger("tests")
     )
@@ -193,11 +193,11 @@ def test_activities_get_the_settings_themselves() -> None:
 
 def test_the_arguments_of_an_attempt_include_its_runtime() -> None:
     started = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    now = started + datetime.timedelta(seconds=90)
-    assert attempt_kwargs(param="p", retry=3, started=started, now=now) == {
+    runtime = datetime.timedelta(seconds=90)
+    assert attempt_kwargs(param="p", retry=3, started=started, runtime=runtime) == {
         "param": "p",
         "retry": 3,
         "started": started,
-        "runtime": datetime.timedelta(seconds=90),
+        "runtime": runtime,
     }
     assert handler(nothing, param="p").param == "p"

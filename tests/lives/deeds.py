@@ -105,9 +105,9 @@ async def boss(life: Life, seconds: float) -> None:
 
 async def set_clock(life: Life, seconds: float) -> None:
     """Set the wall clock forward or back."""
-    epoch = clock._epoch.get()
-    assert epoch is not None
-    clock._epoch.set(epoch + seconds)
+    epochs = clock._find_epochs()
+    assert epochs.virtual is not None
+    epochs.virtual += seconds
 
 
 async def add_version(life: Life, kind: str, versions: int) -> None:

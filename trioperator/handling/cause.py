@@ -210,6 +210,8 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         }
 
 
-def attempt_kwargs(*, param: Any, retry: int, started: datetime.datetime, now: datetime.datetime) -> dict[str, Any]:
+def attempt_kwargs(
+    *, param: Any, retry: int, started: datetime.datetime, runtime: datetime.timedelta
+) -> dict[str, Any]:
     """Return the keyword arguments that describe the attempt."""
-    return {"param": param, "retry": retry, "started": started, "runtime": now - started}
+    return {"param": param, "retry": retry, "started": started, "runtime": runtime}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import trio
 
-from trioperator.clock import measure_wall_shift, steady_now, wall_now
+from trioperator.clock import find_wall_shift, steady_now
 from trioperator.errors import (
     HandlerRetriesError,
     HandlerTimeoutError,
@@ -286,11 +286,10 @@ class Invoker:
 
 
 def _build_kwargs(handler: Handler, attempt: Attempt, now: datetime.datetime) -> dict[str, Any]:
-    """Return the arguments that are of the attempt itself, with wall times; *now* is steady."""
-    wall, started = wall_now(), attempt.started
-    if shift := measure_wall_shift(wall, now):
-        started = add_seconds(started, shift)
-    return attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, now=wall)
+    """Return the arguments that are of the attempt itself. It began in steady time, which *now* is, too."""
+    shift = find_wall_shift()
+    started = add_seconds(attempt.started, shift) if shift else attempt.started
+    return attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=now - attempt.started)
 
 
 def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:

@@ -16,9 +16,9 @@ from trioperator import clock
 
 def set_clock(seconds: float) -> None:
     """Set the clock of the system forward, or back."""
-    epoch = clock._epoch.get()
-    assert epoch is not None
-    clock._epoch.set(epoch + seconds)
+    epochs = clock._find_epochs()
+    assert epochs.virtual is not None
+    epochs.virtual += seconds
 
 
 def seconds_to_noon() -> float:
