@@ -64,6 +64,7 @@ PATCHES: list[tuple[list[Any], bool]] = [
     ([op("test", "/spec/li", value=1), op("remove", "/spec/list/0")], False),
     ([op("test", "/spec/list", value=[]), op("add", "/spec/list/-"), op("add", "/spec/other/-")], False),
     ([None], False),
+    ([op("replace", "/spec/size"), {"op": "replace", "path": 7}], False),
 ]
 
 
@@ -82,6 +83,7 @@ def test_a_json_patch_can_be_repeated_if_it_cannot_be_applied_twice(patch: list[
         ("DELETE", None, False),
         ("DELETE", b"{", False),
         ("DELETE", b'{"preconditions":null}', False),
+        ("DELETE", b'{"preconditions":"7"}', False),
         ("DELETE", b'{"preconditions":{"resourceVersion":"7"}}', False),
         ("DELETE", b'{"preconditions":{"uid":"7"}}', True),
     ],

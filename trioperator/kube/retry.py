@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,7 +15,26 @@ __all__ = ["JSON_PATCH", "adjust_delay", "is_repeatable", "is_retryable", "itera
 
 JSON_PATCH: Final = "application/json-patch+json"
 
-_decode: Final = msgspec.json.Decoder().decode
+
+class _Operation(msgspec.Struct):
+    """What matters of an operation of a JSON patch."""
+
+    op: str = ""
+    path: str = ""
+
+
+class _Preconditions(msgspec.Struct):
+    uid: str | None = None
+
+
+class _DeleteOptions(msgspec.Struct):
+    """What matters of ``DeleteOptions``."""
+
+    preconditions: _Preconditions | None = None
+
+
+_decode_patch: Final = msgspec.json.Decoder(list[_Operation]).decode
+_decode_options: Final = msgspec.json.Decoder(_DeleteOptions).decode
 
 
 def is_repeatable(method: str, content_type: str | None, body: bytes | None) -> bool:
@@ -24,38 +43,32 @@ def is_repeatable(method: str, content_type: str | None, body: bytes | None) -> 
     A POST creates another object. A DELETE without the uid deletes whatever has the name by then. A JSON patch is
     applied twice, unless it tests what it changes, or the resource version.
     """
-    match method:
-        case "POST":
-            return False
-        case "DELETE":
-            options = _parse(body)
-            return isinstance(options, dict) and bool((options.get("preconditions") or {}).get("uid"))
-        case "PATCH" if content_type == JSON_PATCH:
-            ops = _parse(body)
-            return isinstance(ops, list) and all(isinstance(op, dict) for op in ops) and _is_guarded(ops)
+    try:
+        match method:
+            case "POST":
+                return False
+            case "DELETE":
+                preconditions = _decode_options(body or b"{}").preconditions
+                return preconditions is not None and bool(preconditions.uid)
+            case "PATCH" if content_type == JSON_PATCH:
+                return _is_guarded(_decode_patch(body or b""))
+    except DECODE_ERRORS:
+        return False
     return True
 
 
-def _parse(body: bytes | None) -> Any:
-    try:
-        return _decode(body or b"null")
-    except DECODE_ERRORS:
-        return None
-
-
-def _is_guarded(ops: Sequence[Mapping[str, Any]]) -> bool:
-    tested = [str(op.get("path")) for op in ops if op.get("op") == "test"]
+def _is_guarded(ops: Sequence[_Operation]) -> bool:
+    tested = [op.path for op in ops if op.op == "test"]
     return "/metadata/resourceVersion" in tested or all(_is_harmless(op, tested) for op in ops)
 
 
-def _is_harmless(op: Mapping[str, Any], tested: Sequence[str]) -> bool:
+def _is_harmless(op: _Operation, tested: Sequence[str]) -> bool:
     """Return whether an operation has no effect on its own result, or fails there as one of the tests does."""
-    path = str(op.get("path"))
-    parent, _, last = path.rpartition("/")
+    parent, _, last = op.path.rpartition("/")
     is_item = last == "-" or last.isdecimal()  # perhaps a member of that name, which is treated as an item
-    if op.get("op") in ("test", "replace") or (op.get("op") == "add" and not is_item):
+    if op.op in ("test", "replace") or (op.op == "add" and not is_item):
         return True
-    whole = parent if is_item else path
+    whole = parent if is_item else op.path
     return any(whole == test or whole.startswith(f"{test}/") for test in tested)
 
 
