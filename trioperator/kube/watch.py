@@ -45,7 +45,8 @@ _RESPONSE_TIMEOUT: Final = 70.0
 
 _TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 # Lines as kube-apiserver writes them: the object can be sliced out without decoding the line.
-_PREFIXES: Final = tuple((f'{{"type":"{name}","object":'.encode(), name) for name in ("MODIFIED", "ADDED", "DELETED"))
+_CHANGES: Final[tuple[WatchType, ...]] = ("MODIFIED", "ADDED", "DELETED")
+_PREFIXES: Final = tuple((f'{{"type":"{name}","object":'.encode(), name) for name in _CHANGES)
 
 
 class RawWatchEvent(NamedTuple):
@@ -147,7 +148,7 @@ class Watch:
             for prefix, name in _PREFIXES:
                 if line.startswith(prefix):
                     try:
-                        return RawWatchEvent(cast(WatchType, name), parse_object(line[len(prefix) : -1]))
+                        return RawWatchEvent(name, parse_object(line[len(prefix) : -1]))
                     except msgspec.ValidationError as exc:
                         return self._skip(name, line[len(prefix) : -1], exc)
                     except msgspec.DecodeError:

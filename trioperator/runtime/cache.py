@@ -240,7 +240,7 @@ class ObjectState:
 
     def tell(self, event: WatchEvent) -> None:
         """Pass a state to what listens, if it is newer, and to what may be at work in another version of the kind."""
-        if event.type == "DELETED" or event.version > self.version:
+        if self._listeners and (event.type == "DELETED" or event.version > self.version):
             self._tell(event)
         self.cache.predecessors.tell(self.uid, event)
 

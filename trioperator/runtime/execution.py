@@ -292,7 +292,7 @@ class Execution:
 
     def _note_io(self, handler: ChangeHandler, *since: IoMark) -> None:
         """Note that the object has to be read again if a handler may have done I/O since any of these moments."""
-        if not handler.is_async or any(mark.is_past() for mark in since):
+        if not handler.is_async or any(map(IoMark.is_past, since)):
             self._executor.patcher.touch(self._state)
 
     def _make_patch(self, handler: ChangeHandler, cause: ChangeCause, parent: HandlerPatch | None) -> HandlerPatch:

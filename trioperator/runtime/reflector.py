@@ -261,13 +261,16 @@ class Reflector:
             self._opened_at = self.progressed_at = trio.current_time()
             self._synced()
             async for line in stream:
+                version = line.object.resource_version
+                is_older = self._is_restored(version)
                 if line.type != "BOOKMARK":
                     self.received += 1
                     self._observer.observe(line.type, line.object)
-                elif self._is_restored(line.object.resource_version):
+                elif is_older:
                     self._version = None
                     return
-                self._advance(line.object.resource_version)
+                if version and not is_older:  # else it is an event that has come twice
+                    self._version = self._newest = version
                 if quiet:
                     quiet = False
                     self._failures = 0
@@ -275,11 +278,6 @@ class Reflector:
             raise ConnectionLostError("the server ended the stream at once")
         if quiet and trio.current_time() - self._opened_at > _SUSPICIOUS:
             self._doubted_at = trio.current_time()
-
-    def _advance(self, version: str) -> None:
-        """Note the version of an event or a bookmark, from which the watch goes on."""
-        if version and not self._is_restored(version):  # else it is an event that has come twice
-            self._version = self._newest = version
 
     def _synced(self) -> None:
         if self.trouble is not None:

@@ -26,16 +26,15 @@ class Versioned(Protocol):
 
 
 class Versions:
-    """Versions of the objects of one cache. An own write's opaque version is waited for so long at most, in seconds."""
+    """Versions of the objects of one cache. An own write's opaque version is waited for so long at most, in seconds.
+
+    ``are_opaque`` is whether any version was no number.
+    """
 
     def __init__(self, *, consistency_timeout: float) -> None:
         self._consistency_timeout = consistency_timeout
         self._count = 0
-
-    @property
-    def are_opaque(self) -> bool:
-        """Whether any version was no number."""
-        return bool(self._count)
+        self.are_opaque = False
 
     def number(self, state: Versioned, type: str | None, text: str) -> int:
         """Return the version of a watch event, or with type None that of an object of a list."""
@@ -72,4 +71,5 @@ class Versions:
 
     def _next(self) -> int:
         self._count += 1
+        self.are_opaque = True
         return self._count

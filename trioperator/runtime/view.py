@@ -147,7 +147,7 @@ class View:
 
     def observe(self, type: str | None, obj: RawObject) -> str:
         """Take a watch event, or with type None an object of a list. Returns the object's key."""
-        key = obj.key
+        key = obj.uid or obj.key
         if self._list is not None:
             self._list.add(key)
         item = self._unindexed.get(key)
