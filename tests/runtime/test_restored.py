@@ -287,3 +287,23 @@ async def test_a_handler_at_work_is_interrupted_by_changes_after_a_restore(
         await new.patch("widgets", "w", {"spec": {"size": 3}})
         await settle(10)
     assert calls == [1, 2, 1, 3]
+
+
+async def test_children_that_a_restore_has_taken_back_are_applied_again(autojump_clock: MockClock) -> None:
+    value, registry = "old", trioperator.OperatorRegistry()
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=registry)
+    async def reconcile(name: str, **_: Any) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
+
+    async with running(registry) as it:
+        await it.old.create(widget(size=1))
+        await settle(10)
+        it.back_up()
+        value = "new"  # as if it came from elsewhere
+        await it.old.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        assert (await it.old.get("configmaps", "w"))["data"] == {"value": "new"}
+        new = await it.restore(outage=60)
+        await settle(100)
+        assert (await new.get("configmaps", "w"))["data"] == {"value": "new"}

@@ -199,9 +199,11 @@ class RelatedCache:
         self._names: dict[tuple[str, str], RelatedRecord] = {}
         self._owned: dict[str, tuple[RelatedRecord, ...]] = {}
         self._writes: list[OwnWrite] = []
+        self._rewinds = 0
 
     def succeed(self, former: RelatedCache) -> None:
         """Begin with the objects of a cache that is not filled any more: the first list shows which are gone."""
+        self._rewinds = former._rewinds
         for record in former._records.values():
             record.version = -1  # all that is listed is news to this cache
             self._put(record, None)
@@ -229,7 +231,7 @@ class RelatedCache:
                 self._observer.removed(before, obj)
             return key
         try:
-            record = read_record(obj, manager=self._manager, whole=self._whole)
+            record = self._read(obj)
         except msgspec.MsgspecError:
             return key  # the server has never stored such metadata
         unseen = None if before is None else before.unseen
@@ -248,9 +250,19 @@ class RelatedCache:
             self._observer.changed(record, record, obj)
 
     def rewind(self) -> None:
-        """Take the next list as it is: other states of the objects may have the same versions as those before."""
+        """Take the next list as it is: other states of the objects may have the same versions as those before.
+
+        The same fields may be the operator's, with other values. So what was applied before is none of these states.
+        """
+        self._rewinds += 1
         for record in self._records.values():
             record.version = -1
+
+    def _read(self, obj: RawObject) -> RelatedRecord:
+        record = read_record(obj, manager=self._manager, whole=self._whole)
+        if self._rewinds and record.fields is not None:
+            record.fields = hash((record.fields, self._rewinds))
+        return record
 
     def _selects(self, obj: RawObject) -> bool:
         """Check whether an object has the labels."""
@@ -272,7 +284,7 @@ class RelatedCache:
 
     def take_written(self, raw: bytes, write: OwnWrite) -> RelatedRecord:
         """Take the response to an own write, unless the object is gone. Raises ``msgspec.MsgspecError``."""
-        record = read_record(parse_object(raw), manager=self._manager, whole=self._whole)
+        record = self._read(parse_object(raw))
         before = self._records.get(record.uid)
         if before is None and (write.relisted or record.uid in write.gone):
             self._observer.removed(record)  # if it was only not listed yet, the watch is going to bring it
