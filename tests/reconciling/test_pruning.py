@@ -308,3 +308,34 @@ async def test_a_handler_is_still_unblocked_after_another_handler_was_called(
         await bench.cluster.delete("configmaps", "taken", "default")
         await settle(1)
         assert await names_of(bench.cluster) == ["taken"]
+
+
+async def test_objects_exchange_children(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(name: str, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [config_map(child, of=name) for child in spec["children"]]
+
+    for name, child in (("w", "one"), ("v", "two")):
+        await bench.cluster.create(widget(name, children=[child]))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"children": ["two"]}})
+        await bench.cluster.patch("widgets", "v", {"spec": {"children": ["one"]}})
+        await settle(60)
+        found = [each for each in await bench.cluster.list("configmaps", "default") if "of" in each.get("data", {})]
+    assert {each["metadata"]["name"]: each["data"]["of"] for each in found} == {"one": "v", "two": "w"}
+
+
+async def test_old_children_stay_while_another_program_has_the_name_of_a_new_one(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [config_map(child) for child in spec["children"]]
+
+    await bench.cluster.create({**config_map("theirs"), "metadata": {"name": "theirs", "namespace": "default"}})
+    await bench.cluster.create(widget(children=["old"]))
+    async with bench.running():
+        await settle(1)
+        await move_on(bench, children=["theirs"])
+        assert await names_of(bench.cluster) == ["old", "theirs"]

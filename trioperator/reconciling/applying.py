@@ -21,6 +21,7 @@ from trioperator.handling.children import Child, Desired
 from trioperator.handling.reconciling import ReconcileCause, ReconcileHandler
 from trioperator.kube.client import Client, Params
 from trioperator.kube.objects import parse_object
+from trioperator.reconciling.claims import claim_of
 from trioperator.reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
 from trioperator.reconciling.manifests import Manifest, is_as_desired, is_ready
 from trioperator.reconciling.preparing import Preparer
@@ -82,9 +83,20 @@ class Applier:
                     schedule.recheck = trio.current_time() + _NAMESPACE_DELAY  # it is a child, about to be served
                 else:
                     problems.append((f"{manifest.key} cannot be applied", error))
-        schedule.settle(tuple(manifest.key for child, manifest in manifests.items() if child not in present))
+        self._settle([manifest for child, manifest in manifests.items() if child not in present], schedule)
         if problems:
             raise ChildrenError(problems)
+
+    def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule) -> None:
+        moving = [manifest.key for manifest in missing if self._is_moving(manifest)]
+        schedule.settle(tuple(manifest.key for manifest in missing), moving=moving)
+
+    def _is_moving(self, manifest: Manifest) -> bool:
+        """Check whether a child is that of another object of the same handler, which is going to delete it there."""
+        record, writer, manager = manifest.find(), manifest.writer, self._client.settings.persistence.field_manager
+        if record is None or writer.uid in record.owners:
+            return False
+        return record.claim == claim_of(writer.handler, manager)
 
     async def _apply_one(
         self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule

@@ -239,12 +239,17 @@ class Level:
             return Outcome(final=True, result=desired)
         if desired.silent and handler.owns:
             raise ConfigError(f"{handler} {desired.silent}")
+        handlers, whole = state.cache.kind.handlers.reconciles, self._schedules[state]
+        prune = functools.partial(self._applier.pruner.prune, handlers, cause=cause, schedule=whole, own=schedule)
         try:
             await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
-        handlers = state.cache.kind.handlers.reconciles
-        await self._applier.pruner.prune(handlers, cause=cause, schedule=self._schedules[state], own=schedule)
+        except ChildrenError:
+            if schedule.settled:  # but for children that move here, perhaps in exchange for others
+                await prune()
+            raise
+        await prune()
         return Outcome(final=True, result=desired)
 
     def _fail(

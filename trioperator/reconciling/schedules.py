@@ -143,12 +143,16 @@ class HandlerSchedule:
         self.blocked.clear()
         self.unserved = frozenset()
 
-    def settle(self, missing: tuple[ChildKey, ...] = ()) -> None:
-        """Note that all desired children are there, but for those that are *missing*."""
+    def settle(self, missing: tuple[ChildKey, ...] = (), *, moving: Collection[ChildKey] = ()) -> None:
+        """Note that all desired children are there, but for those that are *missing*.
+
+        Nobody waits for those that are *moving*: other objects have them until they are deleted there, and may wait for
+        what this one is about to delete.
+        """
         assert self.desired is not None
         self.missing = missing
-        self.settled = not missing
-        if not missing:
+        self.settled = set(missing) <= set(moving)
+        if self.settled:
             self.kept = self.desired
 
     def get_backoff(self, handler: ReconcileHandler) -> float:
