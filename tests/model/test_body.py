@@ -6,9 +6,11 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from trioperator.model.body import Annotations, Body, Labels, Meta, Spec, Status
+from trioperator.model.lazy_object import LazyObject
 
 RAW: dict[str, Any] = {
     "apiVersion": "example.com/v1",
@@ -194,3 +196,42 @@ def test_nothing_is_copied_unless_a_list_or_a_dictionary_is_handed_out() -> None
     assert len(body.spec) == 2
     assert list(body.status.values()) == ["Ready"]
     assert body._own == {}
+
+
+def make_large() -> LazyObject:
+    raw = msgspec.json.encode(RAW)
+    return LazyObject.of(raw, lambda: msgspec.json.decode(raw), msgspec.json.decode(raw), soon=None)
+
+
+def test_a_large_object_is_safe_from_those_who_get_a_private_body_of_it() -> None:
+    raw = make_large()
+    body = Body(raw, private=True)
+    body.spec["items"].append(2)
+    body["status"]["phase"] = "x"
+    for section in body.values():
+        if isinstance(section, dict):
+            section.clear()
+    assert raw == RAW
+
+
+def test_a_private_body_follows_its_object_from_small_to_large_and_back() -> None:
+    body = Body(RAW, private=True)
+    spec = body.spec
+    assert spec["items"] == [1]
+    large = make_large()
+    body._replace_raw(large)
+    spec["items"].append(2)
+    assert large == RAW
+    body._replace_raw({"spec": {"items": [3]}})
+    assert (spec["items"], dict(body)) == ([3], {"spec": {"items": [3]}})
+
+
+def test_a_private_body_keeps_nothing_decoded_of_a_large_object_at_rest() -> None:
+    raw = make_large()
+    body = Body(raw, private=True)
+    assert body.spec["items"] == [1]
+    assert isinstance(body._own, LazyObject)
+    for found in (raw, body._own):
+        found.rest()
+        assert not found.is_decoded
+    assert body == RAW

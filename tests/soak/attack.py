@@ -1,8 +1,9 @@
 """``python -m tests.soak attack``: an operator on a real control plane, attacked by those who have little access.
 
 A tenant may create and delete objects of one kind, and nothing else. A pod without credentials reaches the webhook port
-of an operator that may open 1,024 files. The operator ends, and its webhook configuration is tampered with, while the
-tenant goes on. A neighbour on the machine asks for the live view. All of it is on the loopback interface.
+of an operator that may open 1,024 files and has 512 MiB of addresses. The operator ends, and its webhook configuration
+is tampered with, while the tenant goes on. A neighbour on the machine asks for the live view. All of it is on the
+loopback interface.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import functools
 import http.client
 import json
 import os
@@ -33,6 +33,7 @@ from tests.program import Program
 from tests.soak.floods import FLOODS
 
 _FILES: Final = 1024
+_ADDRESSES: Final = 512 * 2**20
 _MAX_MIB: Final = 200
 _MAX_LINES: Final = 100
 _HOOKS: Final = "validatingwebhookconfigurations/hooks.example.com"
@@ -79,7 +80,7 @@ class Attack:
 
     @contextlib.contextmanager
     def operating(self) -> Iterator[Program]:
-        """Run the operator, which may open few files."""
+        """Run the operator within the limits of a small container."""
         self._lives += 1
         file, log = self.plane.folder / "app.py", self.plane.folder / f"operator-{self._lives}.log"
         file.write_text(_OPERATOR.format(port=self.port))
@@ -94,7 +95,7 @@ class Attack:
                     "KUBECONFIG": str(self.plane.folder / "operator.kubeconfig"),
                     "TRIOPERATOR_RUN_LIVE_VIEW_TOKEN": "secret",
                 },
-                preexec_fn=functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (_FILES, _FILES)),
+                preexec_fn=_limit,
             )
         program = Program(process, log)
         try:
@@ -243,6 +244,12 @@ class Attack:
             self.expect(status == 401, f"the live view answers {status} to {headers}")
         status, _ = self._get(self.view, "/debug/snapshot", Host="evil.example", Authorization="Bearer secret")
         self.expect(status == 403, f"the live view answers {status} to another host")
+
+
+def _limit() -> None:
+    """Limit the process as a small container does: in its files, and in its address space."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
 
 
 def peak_mib(pid: int) -> int:

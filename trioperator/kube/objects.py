@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import trio
 
 from trioperator.kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
+from trioperator.model.lazy_object import LARGE, LazyObject, Soon
 
-__all__ = ["BrokenObject", "Page", "RawObject", "parse_deep_page", "parse_identity", "parse_object", "parse_page"]
+__all__ = [
+    "BrokenObject",
+    "Page",
+    "RawObject",
+    "find_soon",
+    "parse_deep_page",
+    "parse_identity",
+    "parse_object",
+    "parse_page",
+]
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -89,6 +101,21 @@ class RawObject:
         if self.api_version and not body.get("apiVersion"):
             body["apiVersion"] = self.api_version
         return body
+
+    def load(self) -> Mapping[str, Any]:
+        """Decode the whole object. A large one is decoded again whenever it is used: only its JSON is kept."""
+        body = self.decode()
+        if len(self.raw) < LARGE:
+            return body
+        return LazyObject.of(self.raw, self.decode, body, soon=find_soon())
+
+
+def find_soon() -> Soon | None:
+    """Return what calls functions when the current task waits; None outside of Trio."""
+    try:
+        return trio.lowlevel.current_trio_token().run_sync_soon
+    except RuntimeError:
+        return None
 
 
 class BrokenObject(msgspec.Struct, frozen=True):

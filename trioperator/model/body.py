@@ -11,6 +11,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from trioperator.model.jsontypes import copy_json
+from trioperator.model.lazy_object import LazyObject
 
 __all__ = ["Annotations", "Body", "BodyEssence", "Labels", "MappingView", "Meta", "Spec", "Status"]
 
@@ -163,6 +164,11 @@ class Meta(MappingView[Any]):
         return self._target().get("deletionTimestamp")
 
 
+def _begin_copies(raw: Mapping[str, Any]) -> dict[str, Any] | LazyObject:
+    """Return the copies of what is handed out of an object: made one by one, or for a large one all at once."""
+    return raw.copy() if type(raw) is LazyObject else {}
+
+
 class Body(Mapping[str, Any]):
     """Read-only view of a whole object, with its common sections as attributes.
 
@@ -173,12 +179,12 @@ class Body(Mapping[str, Any]):
 
     def __init__(self, raw: Mapping[str, Any], *, private: bool = False) -> None:
         self._raw = raw
-        self._own: dict[str, Any] | None = {} if private else None  # the copies of what was handed out
+        self._own = _begin_copies(raw) if private else None
 
     def _replace_raw(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
-        if self._own:
-            self._own = {}
+        if self._own is not None:
+            self._own = _begin_copies(raw)
 
     def _shown(self) -> Mapping[str, Any]:
         """Return the whole object: only to be looked at."""
@@ -212,7 +218,7 @@ class Body(Mapping[str, Any]):
         value, own = self._raw[key], self._own
         if own is None or type(value) not in _CONTAINERS:
             return value
-        if key not in own:
+        if type(own) is dict and key not in own:
             own[key] = copy_json(value)
         return own[key]
 

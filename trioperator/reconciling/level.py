@@ -79,7 +79,7 @@ class Level:
         """Return the newest state of an object that has reconcile handlers, though its body was released."""
         if state not in self._schedules or state.last_object is None:
             return None
-        return state.last_object.decode()
+        return state.last_object.load()
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has triggered an object since its last reconcile."""

@@ -178,10 +178,10 @@ class ObjectState:
         """Make the state of a watch event the newest one, unless a newer one is known. *body* is it, if decoded."""
         if event.type == "DELETED":
             self.gone = True
-            self.body = event.decode() if body is None else body
+            self.body = event.load() if body is None else body
         elif event.version > self.version and not self.gone:
             self.version = event.version
-            self.body = event.decode() if body is None else body
+            self.body = event.load() if body is None else body
 
     def update(self, body: Mapping[str, Any]) -> None:
         """Make the response to an own write the newest state."""
@@ -222,7 +222,7 @@ class ObjectState:
         if newest is None or newest.type == "DELETED" or newest.version <= self.version:
             return None
         with contextlib.suppress(msgspec.MsgspecError, ValueError):
-            return newest.decode()
+            return newest.load()
         return None
 
     def has_vanished(self) -> bool:
@@ -442,7 +442,7 @@ class ObjectCache:
         text = str((body.get("metadata") or {}).get("resourceVersion") or "")
         state.version = max(state.version, self.versions.number_written(state, text))
         if self.kind.handlers.reconciles:
-            state.last_object = parse_object(msgspec.json.encode(body))
+            state.last_object = parse_object(msgspec.json.encode(dict(body)))
         if state.events and not self.kind.handlers.needs_own_writes and not state.has_newer():
             self.echoes += len(state.events)
             state.events = None

@@ -49,3 +49,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
             return body
         assert self.object is not None
         return self.object.decode()
+
+    def load(self) -> Mapping[str, Any]:
+        """Return the object as :meth:`decode` does; but if it is large, only its JSON is kept while it is not used."""
+        return self.decode() if self.object is None else self.object.load()

@@ -7,7 +7,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import msgspec
@@ -16,7 +16,9 @@ import trio
 from trioperator.errors import ReviewError
 from trioperator.handling.webhook_configuration import CONVERSION_PATH, WebhookFn
 from trioperator.logs import get_logger
+from trioperator.threads import run_in_thread
 from trioperator.web.http1 import Request, Response
+from trioperator.web.review_decoding import LARGE, TooManyItemsError, decode_review
 
 __all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp"]
 
@@ -24,10 +26,9 @@ __all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp"]
 MAX_BODY: Final = 3 * 1024 * 1024
 #: Bytes of a conversion, which may be that of many objects.
 MAX_CONVERSION: Final = 32 * 1024 * 1024
-# Objects and lists in the JSON of a review, and of a conversion: empty ones take 30 times the memory of their text.
+# Objects and lists in the JSON of a review, and of a conversion.
 _MAX_ITEMS, _MAX_CONVERTED_ITEMS = 100_000, 400_000
-# Bytes from which on a review is a large one, and how many of these are decoded and answered at a time.
-_LARGE: Final = 256 * 1024
+# Large reviews that are decoded and answered at a time.
 _MAX_LARGE: Final = 2
 # Share of the time of a review after which it is answered: before the API server gives up.
 _ANSWER_SHARE: Final = 0.98
@@ -50,6 +51,7 @@ class AdmissionApp:
         self._path = f"/{path.strip('/')}".rstrip("/")
         self._handles: Callable[[str | None], bool] = getattr(fn, "handles", lambda webhook: True)
         self._large = trio.CapacityLimiter(_MAX_LARGE)
+        self._threads = trio.CapacityLimiter(_MAX_LARGE)  # a review that is given up leaves its thread behind
         self._logger = get_logger("trioperator.web.admission")
 
     def limit_body(self, path: str) -> int | None:
@@ -66,7 +68,7 @@ class AdmissionApp:
         """Answer one request."""
         try:
             webhook = self._route(request)
-            async with self._large if len(request.body) > _LARGE else contextlib.nullcontext():
+            async with self._large if len(request.body) >= LARGE else contextlib.nullcontext():
                 return Response(200, await self._review(request, webhook))
         except _RejectedError as error:
             self._logger.debug("A request was rejected: HTTP %d: %s", error.status, error)
@@ -88,20 +90,25 @@ class AdmissionApp:
         return path[len(self._path) :].strip("/") or None  # configurations by hand may have too many slashes
 
     async def _review(self, request: Request, webhook: str | None) -> bytes:
-        body = request.body
-        if body.count(b"[") + body.count(b"{") > (_MAX_CONVERTED_ITEMS if webhook == CONVERSION_PATH else _MAX_ITEMS):
-            raise _RejectedError(413, "The body has too many objects and lists.")
-        try:
-            review = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _RejectedError(400, f"The body is not JSON: {error}") from None
         with trio.move_on_after(_find_timeout(request.query)):
+            review = await self._decode(request.body, webhook)
             try:
                 answer = await self._fn(review, webhook=webhook, headers=request.headers, sslpeer=request.peer)
                 return msgspec.json.encode(answer)
             except ReviewError as error:
                 raise _RejectedError(error.status, str(error)) from None
         raise _RejectedError(504, "The review takes longer than the client waits.")
+
+    async def _decode(self, body: bytes, webhook: str | None) -> Any:
+        """Decode the body of a review: a large one in a thread, so that others are answered meanwhile."""
+        max_items = _MAX_CONVERTED_ITEMS if webhook == CONVERSION_PATH else _MAX_ITEMS
+        decode = functools.partial(decode_review, body, max_items=max_items)
+        try:
+            return decode() if len(body) < LARGE else await run_in_thread(decode, limiter=self._threads)
+        except TooManyItemsError as error:
+            raise _RejectedError(413, str(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _RejectedError(400, f"The body is not JSON: {error}") from None
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -270,3 +273,13 @@ async def test_changes_are_not_computed_where_no_timer_needs_them() -> None:
     daemons.renew(patched(make_body(2), {"spec": {"size": 2}}), pending=None, own=False)
     assert daemons.changes == 0
     assert shown(daemons) == {"size": 2}
+
+
+# ------------------------------------------------------------------------------------------- large objects
+
+
+def test_ten_hostile_objects_of_idle_daemons_cost_little_more_than_their_json() -> None:
+    command = [sys.executable, "-m", "tests.runtime.daemons.memory"]
+    variables = {**os.environ, "PYTHONMALLOC": "malloc"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=variables)
+    assert float(done.stdout) <= 30

@@ -16,6 +16,7 @@ from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.test_cache import WIDGETS, Queue, body, raw
 from trioperator import DaemonStoppingReason, on
 from trioperator.handling.registry import KindHandlers
+from trioperator.model import lazy_object
 from trioperator.runtime.cache import Kind, ObjectCache
 from trioperator.runtime.causes import CauseFactory, Essences
 from trioperator.runtime.daemons.loops import DaemonLoops
@@ -1112,3 +1113,37 @@ async def test_the_api_being_away_keeps_what_daemons_want_stored(bench: Bench, a
         assert "status" not in await bench.cluster.get("widgets", "w")
         await settle(2000)
         assert (await bench.cluster.get("widgets", "w"))["status"] == {"watch": "done"}
+
+
+# ------------------------------------------------------------------------------------------- large objects
+
+
+async def test_a_large_object_is_decoded_only_while_somebody_looks_at_it(
+    bench: Bench, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_object, "_BUDGET", 0)
+    views: list[trioperator.Body] = []
+    seen: list[Any] = []
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def watch(body: trioperator.Body, spec: trioperator.Spec, stopped: Any, **_: Any) -> None:
+        views.append(body)
+        while not stopped:
+            seen.append((spec["number"], len(spec["items"]), body.status.get("ticks")))
+            await stopped.wait(10)
+
+    @trioperator.timer("widgets", interval=10, registry=bench.registry)
+    def tick(spec: trioperator.Spec, patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["ticks"] = spec["number"]
+
+    async with bench.running():
+        await bench.cluster.create(widget(number=1, items=[[]] * 10_000))
+        await settle(11)
+        await bench.cluster.patch("widgets", "w", {"spec": {"number": 2}})
+        await settle(20)
+        (body,) = views
+        kept = body._raw, body._own
+        assert [isinstance(found, lazy_object.LazyObject) and found.is_decoded for found in kept] == [False, False]
+        assert all(isinstance(found, lazy_object.LazyObject) for found in kept)
+        assert seen[0][:2] == (1, 10_000)
+        assert seen[-1] == (2, 10_000, 2)

@@ -13,6 +13,7 @@ from trioperator.handling.handler import SpawningHandler, TimerHandler
 from trioperator.handling.interruption import Interruption
 from trioperator.handling.stopping import DaemonStoppingReason, Stopper
 from trioperator.logs import Logger
+from trioperator.model.lazy_object import conserve
 from trioperator.model.patch import apply_merge
 from trioperator.pulse import Pulse
 from trioperator.runtime.cache import ObjectState
@@ -247,7 +248,8 @@ class ObjectDaemons:
         """Show what is going to be stored as if it were stored. With *opaque* there are functions in it."""
         self._is_opaque = self._is_opaque or opaque
         if self.cause is not None and patch:
-            self.cause.body._replace_raw(apply_merge(self.cause.body._raw, patch))
+            shown = self.cause.body._raw
+            self.cause.body._replace_raw(conserve(apply_merge(shown, patch), like=shown))
 
     def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None:
         """Show the state to which an own write has led."""
@@ -260,7 +262,7 @@ class ObjectDaemons:
             return
         shown = cause.body._raw
         cause.raw = body
-        cause.body._replace_raw(apply_merge(body, pending) if pending else body)
+        cause.body._replace_raw(conserve(apply_merge(body, pending), like=body) if pending else body)
         if self._digest_of is not None:
             before, self._digest = self._digest, self._digest_of(body)
             if self._digest != before and not (own and (self._is_opaque or self._digest == self._digest_of(shown))):

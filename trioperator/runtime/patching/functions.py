@@ -17,6 +17,8 @@ from trioperator.backoff import Backoff
 from trioperator.errors import ApiError, ServerError, UserCodeError
 from trioperator.handling import guard
 from trioperator.logs import Logger
+from trioperator.model.jsontypes import copy_json
+from trioperator.model.lazy_object import conserve
 from trioperator.model.patch import PatchFn, apply_merge, is_mapping, json_patch
 from trioperator.runtime.cache import Kind
 from trioperator.runtime.patching.pending import Contribution, SentPatch
@@ -203,10 +205,10 @@ def _resolve(value: Any, path: tuple[str, ...]) -> Any:
 def _with_status(body: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an object with the status of another state of it."""
     rest = {key: value for key, value in body.items() if key != "status"}
-    return {**rest, "status": other["status"]} if "status" in other else rest
+    return conserve({**rest, "status": other["status"]} if "status" in other else rest, like=body)
 
 
 def _apply(fn: PatchFn, body: Mapping[str, Any]) -> Any:
-    changed = msgspec.json.decode(msgspec.json.encode(body))
+    changed = copy_json(body)
     fn(changed)
     return msgspec.json.decode(msgspec.json.encode(changed))

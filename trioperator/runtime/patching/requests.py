@@ -10,6 +10,8 @@ import msgspec
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
 from trioperator.kube.client import Client
 from trioperator.kube.deep_json import DECODE_ERRORS
+from trioperator.kube.objects import find_soon
+from trioperator.model.lazy_object import LARGE, LazyObject
 from trioperator.model.patch import with_version_test
 from trioperator.model.resource import Resource
 from trioperator.runtime.cache import Kind
@@ -104,7 +106,7 @@ def is_about_uid(error: ApiError) -> bool:
     return "metadata.uid" in fields or any(text in error.message for text in texts)
 
 
-def _decode(response: bytes, body: Mapping[str, Any]) -> dict[str, Any]:
+def _decode(response: bytes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object in a response. Raises ConnectionLostError if there is none, NotFoundError if it is another."""
     known = body["metadata"]
     try:
@@ -116,5 +118,7 @@ def _decode(response: bytes, body: Mapping[str, Any]) -> dict[str, Any]:
         raise ConnectionLostError(f"The response about {known['name']} is not the object.")
     if metadata.get("uid") != known.get("uid"):
         raise not_found(body)
-    found: dict[str, Any] = written
-    return found
+    if len(response) < LARGE:
+        found: dict[str, Any] = written
+        return found
+    return LazyObject.of(response, lambda: msgspec.json.decode(response), written, soon=find_soon())

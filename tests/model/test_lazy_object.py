@@ -1,0 +1,119 @@
+"""Large objects, which are JSON while nobody uses them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from trioperator.model import lazy_object
+from trioperator.model.jsontypes import copy_json
+from trioperator.model.lazy_object import LazyObject, conserve
+
+BODY = {"kind": "Widget", "metadata": {"name": "w"}, "spec": {"items": [{}]}}
+
+
+class Source:
+    """JSON that counts how often it is decoded, and what is called when tasks wait."""
+
+    def __init__(self, body: Any = None) -> None:
+        self.raw = msgspec.json.encode(BODY if body is None else body)
+        self.decoded = 0
+        self.calls: list[Callable[[], None]] = []
+
+    def decode(self) -> Any:
+        self.decoded += 1
+        return msgspec.json.decode(self.raw)
+
+    def make(self) -> LazyObject:
+        return LazyObject.of(self.raw, self.decode, msgspec.json.decode(self.raw), soon=self.calls.append)
+
+
+@pytest.fixture
+def huge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every object be larger than the budget of all."""
+    monkeypatch.setattr(lazy_object, "_BUDGET", 0)
+
+
+def test_a_lazy_object_is_a_mapping_like_the_object() -> None:
+    found = Source().make()
+    assert found == BODY
+    assert found == BODY
+    assert dict(found) == BODY
+    assert list(found) == list(BODY)
+    assert (len(found), bool(found), "spec" in found, "status" in found) == (3, True, True, False)
+    assert (found["kind"], found.get("kind"), found.get("x"), found.get("x", 1)) == ("Widget", "Widget", None, 1)
+    assert repr(found) == f"LazyObject({BODY!r})"
+    with pytest.raises(KeyError):
+        found["x"]
+
+
+def test_what_was_decoded_last_stays_decoded() -> None:
+    source = Source()
+    found = source.make()
+    assert found["spec"] is found["spec"]
+    assert (source.decoded, source.calls) == (0, [])
+
+
+def test_what_was_decoded_first_is_given_up_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source()
+    cost = len(source.raw) + 64 * sum(source.raw.count(sign) for sign in (b"[", b"{", b",", b":"))
+    monkeypatch.setattr(lazy_object, "_BUDGET", 2 * cost)
+    monkeypatch.setattr(lazy_object, "_recent", lazy_object._Recent())
+    first, second, third = source.make(), source.make(), source.make()
+    assert [found.is_decoded for found in (first, second, third)] == [False, True, True]
+    assert first == BODY
+    assert [found.is_decoded for found in (first, second, third)] == [True, False, True]
+
+
+@pytest.mark.usefixtures("huge")
+def test_what_is_beyond_the_budget_stays_decoded_until_its_user_waits() -> None:
+    source = Source()
+    found = source.make()
+    assert dict(found) == BODY
+    assert source.decoded == 0
+    while source.calls:
+        source.calls.pop()()
+    assert not found.is_decoded
+    assert dict(found) == BODY
+    assert source.decoded == 1
+
+
+@pytest.mark.usefixtures("huge")
+def test_what_is_beyond_the_budget_does_not_stay_after_the_end_of_the_event_loop() -> None:
+    def fail(fn: object) -> None:
+        raise RuntimeError("the loop has ended")
+
+    source = Source()
+    found = LazyObject.of(source.raw, source.decode, dict(BODY), soon=fail)
+    assert not found.is_decoded
+    assert found == BODY
+    found = LazyObject.of(source.raw, source.decode, dict(BODY), soon=None)
+    assert not found.is_decoded
+    assert found == BODY
+
+
+def test_a_copy_shares_nothing_that_is_decoded() -> None:
+    found = Source().make()
+    other = found.copy()
+    other["spec"]["items"].append(1)
+    assert found == BODY
+
+
+@pytest.mark.parametrize("copy_of", [copy_json, copy.deepcopy])
+def test_deep_copies_are_plain(copy_of: Callable[[Any], Any]) -> None:
+    copied = copy_of(Source().make())
+    assert type(copied) is dict
+    assert copied == BODY
+
+
+def test_what_is_made_of_a_lazy_object_is_lazy_too() -> None:
+    changed = {**BODY, "status": {"a": 1}}
+    assert conserve(changed, like=BODY) is changed
+    lazy = conserve(changed, like=Source().make())
+    assert isinstance(lazy, LazyObject)
+    lazy.rest()
+    assert lazy == changed
