@@ -166,7 +166,7 @@ class Reconciler:
             daemons=tuple(self._daemons.handlers_of(state)),
             errors=self._failures[state][0] if state in self._failures else 0,
             unsaved=self.is_unsaved(state),
-            body=body,
+            body=None if body is None else dict(body),
         )
 
     def expedite(self, state: ObjectState) -> bool:
