@@ -79,3 +79,10 @@ def test_connections_that_cannot_be_accepted_are_one_line_a_minute(
     now[0] += 61
     assert [sparing.filter(record) for record in records[3:]] == [True, False]
     assert all(record.exc_info is None for record in records)
+
+
+async def test_a_server_spares_the_log_of_connections_that_cannot_be_accepted() -> None:
+    log = logging.getLogger("trio.serve_listeners")
+    log.removeFilter(listener._sparing)
+    async with serving():
+        assert listener._sparing in log.filters
