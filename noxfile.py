@@ -106,7 +106,7 @@ def clients(session: nox.Session) -> None:
         "tests/both/test_styles.py",
         "tests/client/test_connection.py",
         "tests/client/test_library_logins.py",
-        "tests/kits",
+        "tests/helpers",
         "tests/kopf",
         "tests/test_embedding.py",
     ]

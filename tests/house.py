@@ -5,7 +5,7 @@
 - long functions: lines with code, from ``def`` to the end, without the docstring
 - import circles: groups of modules that import each other; imports for typing and imports in functions count
 - docstrings that start with a verb that says nothing
-- modules without a mirrored test: ``trioperator/kube/retry.py`` has its tests in ``tests/kube/test_retry.py``
+- modules without a mirrored test: ``trioperator/_kube/retry.py`` has its tests in ``tests/kube/test_retry.py``
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ROOT: Final = pathlib.Path(__file__).parents[1]
 
 MAX_ATTRIBUTES: Final = 14
 MAX_LINES: Final = 30
-OBJECT_STATE: Final = ("trioperator.runtime.cache", "ObjectState")
-RUNTIME: Final = "trioperator.runtime"
+OBJECT_STATE: Final = ("trioperator._runtime.cache", "ObjectState")
+RUNTIME: Final = "trioperator._runtime"
 UNMIRRORED: Final = {
-    "trioperator.model.jsontypes": "aliases of types only: mypy tests them",
+    "trioperator._model.jsontypes": "aliases of types only: mypy tests them",
 }
 EMPTY_VERBS: Final = re.compile(r"\s*(Give|Tell|Have|Be|Say|Know|Hold)\b")
 
@@ -359,7 +359,7 @@ def count_unmirrored_modules(package: Iterable[Module], tests: Iterable[Module])
     present = {test.path for test in tests}
     places = []
     for module in package:
-        folder = pathlib.PurePath("tests", *module.path.parts[1:-1])
+        folder = pathlib.PurePath("tests", *(part.lstrip("_") for part in module.path.parts[1:-1]))
         test = folder / f"test_{module.path.name}"
         if not (module.path.name.startswith("_") or module.name in UNMIRRORED or test in present):
             places.append(f"{module.path} has no {test}")

@@ -20,10 +20,10 @@ import yaml
 from typer.testing import CliRunner
 
 import trioperator
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.user import ANONYMOUS
 from trioperator.cli.root import app as command
-from trioperator.clock import wall_now
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Folders in deploy/, with the options and the files of `trioperator manifests` that make the same.

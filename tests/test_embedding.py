@@ -21,11 +21,11 @@ import pytest
 import trio
 
 import trioperator
-from tests.web.admission import make_review
+from tests.webhooks.admission import make_review
+from trioperator._handling.declaring.registry import get_default_registry, set_default_registry
 from trioperator.apiserver import Cluster
 from trioperator.errors import ActivityError
-from trioperator.handling.registry import get_default_registry, set_default_registry
-from trioperator.testing import LogLine, Records, eventually
+from trioperator.testing import LogLine, RecordLog, eventually
 from trioperator.testing.recording import record_logs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -45,7 +45,7 @@ def recipe(title: str) -> Any:
 @pytest.fixture
 async def logs(
     cluster: Cluster, cluster_url: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Records[LogLine]]:
+) -> AsyncIterator[RecordLog[LogLine]]:
     """Let programs find the cluster, with fresh default handlers, and return what they log."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(cluster.kubeconfig(str(cluster_url))))
@@ -53,7 +53,7 @@ async def logs(
     await cluster.apply(ROOT / "examples" / "crd.yaml")
     before = get_default_registry()
     set_default_registry(trioperator.OperatorRegistry())
-    logs: Records[LogLine] = Records()
+    logs: RecordLog[LogLine] = RecordLog()
     with record_logs(logs):
         yield logs
     set_default_registry(before)
@@ -72,7 +72,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 async def test_several_operators_run_in_one_program_and_stop_together(
-    cluster: Cluster, logs: Records[LogLine], nursery: trio.Nursery
+    cluster: Cluster, logs: RecordLog[LogLine], nursery: trio.Nursery
 ) -> None:
     module = recipe("Several operators")
     exec(module.code, vars(module))
@@ -100,7 +100,7 @@ async def test_several_operators_run_in_one_program_and_stop_together(
 
 
 async def test_a_web_server_ends_with_its_operator(
-    cluster: Cluster, logs: Records[LogLine], nursery: trio.Nursery
+    cluster: Cluster, logs: RecordLog[LogLine], nursery: trio.Nursery
 ) -> None:
     declare()
     module = recipe("Next to a web server")
@@ -122,7 +122,7 @@ async def test_a_web_server_ends_with_its_operator(
 
 @pytest.mark.parametrize("library", ["fastapi", "quart_trio"])
 async def test_web_frameworks_show_what_handlers_know(
-    cluster: Cluster, logs: Records[LogLine], nursery: trio.Nursery, library: str
+    cluster: Cluster, logs: RecordLog[LogLine], nursery: trio.Nursery, library: str
 ) -> None:
     pytest.importorskip(library)
     module = recipe("Next to a web server")
@@ -153,7 +153,9 @@ async def test_web_frameworks_show_what_handlers_know(
         await ended.wait()
 
 
-async def test_a_web_server_is_cancelled_if_its_operator_cannot_start(cluster: Cluster, logs: Records[LogLine]) -> None:
+async def test_a_web_server_is_cancelled_if_its_operator_cannot_start(
+    cluster: Cluster, logs: RecordLog[LogLine]
+) -> None:
     @trioperator.on.startup()
     async def fail(**_: object) -> None:
         raise trioperator.PermanentError("no database")
@@ -167,7 +169,7 @@ async def test_a_web_server_is_cancelled_if_its_operator_cannot_start(cluster: C
 
 
 async def test_an_operator_in_a_thread_runs_beside_a_synchronous_program(
-    cluster: Cluster, logs: Records[LogLine]
+    cluster: Cluster, logs: RecordLog[LogLine]
 ) -> None:
     declare()
     module = recipe("In a thread")
@@ -188,7 +190,7 @@ async def test_an_operator_in_a_thread_runs_beside_a_synchronous_program(
 
 
 async def test_an_operator_in_a_thread_that_cannot_start_lets_the_program_go_on(
-    logs: Records[LogLine], monkeypatch: pytest.MonkeyPatch
+    logs: RecordLog[LogLine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @trioperator.on.startup()
     async def fail(**_: object) -> None:
@@ -207,7 +209,7 @@ def test_programs_log_as_the_command_does_after_configure(capsys: pytest.Capture
     handlers, level = root.handlers[:], root.level
     try:
         trioperator.configure()
-        trioperator.logs.get_logger("trioperator.test").info("seen")
+        trioperator._logs.get_logger("trioperator.test").info("seen")
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -275,7 +277,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("token")
-async def test_fastapi_serves_the_live_view_and_webhooks_of_an_operator(logs: Records[LogLine]) -> None:
+async def test_fastapi_serves_the_live_view_and_webhooks_of_an_operator(logs: RecordLog[LogLine]) -> None:
     pytest.importorskip("fastapi")
     module = embed()
     async with serving(module.app) as client:
@@ -287,7 +289,7 @@ async def test_fastapi_serves_the_live_view_and_webhooks_of_an_operator(logs: Re
 @pytest.mark.usefixtures("token")
 @pytest.mark.parametrize("kind", ["starlette", "quart_trio"])
 async def test_other_applications_mount_the_live_view_and_webhooks(
-    logs: Records[LogLine], nursery: trio.Nursery, kind: str
+    logs: RecordLog[LogLine], nursery: trio.Nursery, kind: str
 ) -> None:
     pytest.importorskip("fastapi")
     module = embed()
@@ -316,7 +318,7 @@ async def test_other_applications_mount_the_live_view_and_webhooks(
             assert (await client.get("/own")).text == "my own page"
 
 
-async def test_a_stock_hypercorn_serves_the_live_view_alone(logs: Records[LogLine], nursery: trio.Nursery) -> None:
+async def test_a_stock_hypercorn_serves_the_live_view_alone(logs: RecordLog[LogLine], nursery: trio.Nursery) -> None:
     declare()
     view = trioperator.live_view_app()
     async with serving(view) as client:

@@ -24,7 +24,7 @@ def figures() -> dict[str, house.Figure]:
     "name",
     [
         "attributes of ObjectState",
-        "foreign assignments in trioperator.runtime",
+        "foreign assignments in trioperator._runtime",
         "functions above 30 lines",
         "import circles",
         "docstrings that start with an empty verb",
@@ -53,7 +53,7 @@ def write(tmp_path: pathlib.Path) -> Write:
 class TestAttributes:
     def test_slots_fields_and_assignments_to_self_are_counted_once(self, write: Write) -> None:
         modules = write(
-            runtime__cache="""
+            _runtime__cache="""
                 class ObjectState:
                     __slots__ = ("one", "two", "__weakref__")
                     three: int
@@ -71,11 +71,11 @@ class TestAttributes:
         )
         figure = house.count_attributes(modules)
         assert figure.value == 6
-        assert figure.places == ["trioperator/runtime/cache.py five, four, one, six, three, two"]
+        assert figure.places == ["trioperator/_runtime/cache.py five, four, one, six, three, two"]
         assert figure.is_met
 
     def test_a_class_that_is_not_there_is_not_within_the_limit(self, write: Write) -> None:
-        figure = house.count_attributes(write(runtime__cache="class Other: ..."))
+        figure = house.count_attributes(write(_runtime__cache="class Other: ..."))
         assert figure.value is None
         assert not figure.is_met
 
@@ -89,9 +89,9 @@ class TestForeignAssignments:
     """
 
     def found(self, write: Write, text: str) -> list[str]:
-        modules = write(runtime__state=self.STATE, runtime__other=text)
+        modules = write(_runtime__state=self.STATE, _runtime__other=text)
         places = house.count_foreign_assignments(modules).places
-        return [place.removeprefix("trioperator/runtime/other.py:") for place in places]
+        return [place.removeprefix("trioperator/_runtime/other.py:") for place in places]
 
     @pytest.mark.parametrize(
         "statement",
@@ -108,7 +108,7 @@ class TestForeignAssignments:
     def test_an_attribute_of_another_module_is_found_in_any_statement(self, write: Write, statement: str) -> None:
         [place] = self.found(write, f"def change(state):\n    {statement}\n")
         assert place.startswith("2 ")
-        assert place.endswith(" belongs to trioperator.runtime.state.State")
+        assert place.endswith(" belongs to trioperator._runtime.state.State")
 
     @pytest.mark.parametrize(
         "text",
@@ -139,7 +139,7 @@ class TestForeignAssignments:
         assert len(self.found(write, text)) == 1
 
     def test_other_packages_may_assign(self, write: Write) -> None:
-        modules = write(runtime__state=self.STATE, supervisor="def change(state):\n    state.body = 1")
+        modules = write(_runtime__state=self.STATE, supervisor="def change(state):\n    state.body = 1")
         assert house.count_foreign_assignments(modules).value == 0
 
 
@@ -209,21 +209,21 @@ class TestMirroredTests:
     def test_a_module_needs_a_test_of_its_name_in_the_mirrored_folder(
         self, tmp_path: pathlib.Path, write: Write
     ) -> None:
-        modules = write(app="", kube__retry="", kube__watch="", runtime__retry="")
+        modules = write(app="", _kube__retry="", _kube__watch="", _runtime__retry="")
         (tmp_path / "tests" / "kube").mkdir(parents=True)
         for name in ("test_app.py", "test_watch.py", "kube/test_retry.py", "kube/watch.py"):
             (tmp_path / "tests" / name).touch()
         assert house.count_unmirrored_modules(modules, house.read_modules(tmp_path, "tests")).places == [
-            "trioperator/kube/watch.py has no tests/kube/test_watch.py",
-            "trioperator/runtime/retry.py has no tests/runtime/test_retry.py",
+            "trioperator/_kube/watch.py has no tests/kube/test_watch.py",
+            "trioperator/_runtime/retry.py has no tests/runtime/test_retry.py",
         ]
 
     def test_packages_private_modules_and_exceptions_need_none(self, write: Write) -> None:
-        modules = write(kube____init__="", kits___clients="", model__jsontypes="")
+        modules = write(_kube____init__="", helpers___clients="", _model__jsontypes="")
         assert [module.name for module in modules] == [
-            "trioperator.kits._clients",
-            "trioperator.kube",
-            "trioperator.model.jsontypes",
+            "trioperator._kube",
+            "trioperator._model.jsontypes",
+            "trioperator.helpers._clients",
         ]
         assert house.count_unmirrored_modules(modules, []).value == 0
 
@@ -255,13 +255,13 @@ def test_the_table_shows_figures_limits_and_what_is_above_them(write: Write) -> 
 def test_the_script_prints_the_table_and_fails_when_a_figure_is_too_high(
     write: Write, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(runtime__cache="class ObjectState:\n    body: object\n")
+    write(_runtime__cache="class ObjectState:\n    body: object\n")
     for name in ("cache", "other"):
         test = tmp_path / "tests" / "runtime" / f"test_{name}.py"
         test.parent.mkdir(parents=True, exist_ok=True)
         test.touch()
     assert house.main(tmp_path) == 0
     assert capsys.readouterr().out.startswith("figure ")
-    write(runtime__other="def change(state):\n    state.body = 1\n")
+    write(_runtime__other="def change(state):\n    state.body = 1\n")
     assert house.main(tmp_path) == 1
-    assert "trioperator/runtime/other.py:2 state.body belongs to" in capsys.readouterr().out
+    assert "trioperator/_runtime/other.py:2 state.body belongs to" in capsys.readouterr().out

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from trioperator import crds, on
-from trioperator.errors import ConfigError
-from trioperator.handling.filters import ABSENT, PRESENT
-from trioperator.handling.handler import (
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._handling.handlers.filters import ABSENT, PRESENT
+from trioperator._handling.handlers.handler import (
     Activity,
     ActivityHandler,
     ChangeHandler,
@@ -26,8 +26,8 @@ from trioperator.handling.handler import (
     ResourceHandler,
     TimerHandler,
 )
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
-from trioperator.model.resource import EVERYTHING, Resource, Selector
+from trioperator._model.resource import EVERYTHING, Resource, Selector
+from trioperator.errors import ConfigError
 
 ACTIVITIES = ("startup", "login", "cleanup", "probe")
 CHANGES = ("create", "resume", "update", "delete", "field")

@@ -80,8 +80,8 @@ def test_the_wheel_has_all_files_of_the_package_and_nothing_else(wheel: pathlib.
     with zipfile.ZipFile(wheel) as archive:
         assert {
             "trioperator/py.typed",
-            "trioperator/web/live_view/assets/live.js",
-            "trioperator/web/live_view/templates/layout.html",
+            "trioperator/_endpoints/live_view/assets/live.js",
+            "trioperator/_endpoints/live_view/templates/layout.html",
         } <= set(archive.namelist())
 
 

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 import trioperator
 from tests.coordination.test_peering import peering, peering_crd
 from tests.runtime.conftest import CRD, PLAIN_CRD, Bench, settle, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 #: Seconds that each request of a starting operator takes, so that its start has many moments.

@@ -46,7 +46,7 @@ def test_public_names_exist_and_are_sorted(name: str) -> None:
 
 
 def test_all_helpers_for_hierarchies_are_public() -> None:
-    from trioperator.kits import hierarchies
+    from trioperator.helpers import hierarchies
 
     assert set(hierarchies.__all__) - set(trioperator.__all__) <= {"disown", "unlabel"}
 
@@ -56,9 +56,9 @@ def test_the_package_is_marked_as_typed() -> None:
 
 
 def test_each_package_has_its_tests() -> None:
-    packages = {path.parent.name for path in (ROOT / "trioperator").glob("*/__init__.py")}
+    packages = {path.parent.name.lstrip("_") for path in (ROOT / "trioperator").glob("*/__init__.py")}
     tests = ROOT / "tests"
-    tested = {path.parent.name for path in tests.glob("*/test_*.py")}
+    tested = {path.parent.name for path in tests.rglob("*/test_*.py")}
     tested |= {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
     assert packages - tested == set()
 
@@ -86,7 +86,7 @@ def test_all_options_of_decorators_are_on_the_page_of_handlers(options: str) -> 
 
 
 def test_all_arguments_are_on_their_page() -> None:
-    from trioperator.handling import cause
+    from trioperator._handling.arguments import cause
 
     page = read("docs/arguments.md")
     names = cause.ACTIVITY_KWARGS | cause.EVENT_KWARGS | cause.CHANGE_KWARGS

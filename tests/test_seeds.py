@@ -14,9 +14,15 @@ import pytest
 
 import trioperator as kopf
 from tests.handling.factory import event_cause
-from trioperator.handling.handler import ActivityHandler, ChangeHandler, EventHandler, Handler, ResourceHandler
-from trioperator.handling.registry import KindHandlers, select_event_handlers
-from trioperator.model.resource import select_resources
+from trioperator._handling.declaring.registry import KindHandlers, select_event_handlers
+from trioperator._handling.handlers.handler import (
+    ActivityHandler,
+    ChangeHandler,
+    EventHandler,
+    Handler,
+    ResourceHandler,
+)
+from trioperator._model.resource import select_resources
 
 
 @pytest.fixture

@@ -12,10 +12,14 @@ from tests.house import ROOT, Module, read_modules, without_gc
 
 # Shields without a deadline, and what limits them instead.
 SHIELDS: Final = {
-    "trioperator.shutdown.Shutdown.__init__": "the supervisor sets the deadline when it enters the scope",
-    "trioperator.web.server": "`stop` sets the deadline of the connections, and is called when the server is cancelled",
-    "trioperator.web.webhook_listener": "the same",
-    "trioperator.threads.run_in_nursery_thread": "cancelling the nursery abandons the thread, which ends the wait",
+    "trioperator._supervisor.shutdown.Shutdown.__init__": "the supervisor sets the deadline when it enters the scope",
+    "trioperator._http.server": (
+        "`stop` sets the deadline of the connections, and is called when the server is cancelled"
+    ),
+    "trioperator._http.webhook_listener": "the same",
+    "trioperator._concurrency.threads.run_in_nursery_thread": (
+        "cancelling the nursery abandons the thread, which ends the wait"
+    ),
 }
 
 # All sleeps, and what they wait for: never for something that could have been an event.
@@ -26,24 +30,32 @@ SLEEPS: Final = {
     "trioperator.client.deleting.Deletion.send": "backoff after a failed deletion",
     "trioperator.client.watching.ObjectWatch.advance": "backoff after a failed list or watch",
     "trioperator.cli.top._show": "the interval at which the terminal is updated",
-    "trioperator.coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",
-    "trioperator.coordination.leadership.Leadership._renew": "the same, when the lease is held",
-    "trioperator.coordination.shards.Shards._keep_session": "the retry period of a session",
-    "trioperator.coordination.shards.Shards._release": "backoff after a failed release",
-    "trioperator.coordination.peerings.Peerings._find": "backoff after a failed discovery",
-    "trioperator.endpoints.Endpoints._show_live": "for its cancellation",
-    "trioperator.kube.client.Client._retry": "backoff after a failed request",
-    "trioperator.kube.credential_store.CredentialStore._renew": "backoff after rejected credentials",
-    "trioperator.runtime.activities._run_to_the_end": "the delay before a retry",
-    "trioperator.runtime.patching.functions.Functions.apply": "backoff after a conflict",
-    "trioperator.runtime.reflector.Reflector._back_off": "backoff after a failed list or watch",
-    "trioperator.runtime.reflector.Reflector._reopen": "backoff after a broken watch",
-    "trioperator.runtime.reflector.Reflector._try": "the pause between two watches, each of which takes minutes",
-    "trioperator.runtime.watches.WatchManager._discover_the_rest": "backoff after API groups were unavailable",
-    "trioperator.shutdown.report_awaited": "the interval of messages about what a stopping operator waits for",
-    "trioperator.signals._Listener._end_process": "the time that a second signal leaves the process to end by itself",
-    "trioperator.signals.end_process_after.end": "the time until the process is ended",
-    "trioperator.supervisor._Operator._watch": "for its cancellation",
+    "trioperator._coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",
+    "trioperator._coordination.leadership.Leadership._renew": "the same, when the lease is held",
+    "trioperator._coordination.shards.Shards._keep_session": "the retry period of a session",
+    "trioperator._coordination.shards.Shards._release": "backoff after a failed release",
+    "trioperator._coordination.peerings.Peerings._find": "backoff after a failed discovery",
+    "trioperator._supervisor.endpoints.Endpoints._show_live": "for its cancellation",
+    "trioperator._kube.api_client.ApiClient._retry": "backoff after a failed request",
+    "trioperator._kube.credential_store.CredentialStore._renew": "backoff after rejected credentials",
+    "trioperator._runtime.activities._run_to_the_end": "the delay before a retry",
+    "trioperator._runtime.patching.functions.PatchFunctions.apply": "backoff after a conflict",
+    "trioperator._runtime.watching.reflector.Reflector._back_off": "backoff after a failed list or watch",
+    "trioperator._runtime.watching.reflector.Reflector._reopen": "backoff after a broken watch",
+    "trioperator._runtime.watching.reflector.Reflector._try": (
+        "the pause between two watches, each of which takes minutes"
+    ),
+    "trioperator._runtime.watching.watch_manager.WatchManager._discover_the_rest": (
+        "backoff after API groups were unavailable"
+    ),
+    "trioperator._supervisor.shutdown.report_awaited": (
+        "the interval of messages about what a stopping operator waits for"
+    ),
+    "trioperator._supervisor.signals._Listener._end_process": (
+        "the time that a second signal leaves the process to end by itself"
+    ),
+    "trioperator._supervisor.signals.end_process_after.end": "the time until the process is ended",
+    "trioperator._supervisor.tree._Operator._watch": "for its cancellation",
     "trioperator.testing.crashes._Play._on_write": "for the crash",
     "trioperator.testing.crashes._Play.run": "the time for what an operator still does after a scenario",
     "trioperator.testing.operator_runner.OperatorRunner.assert_converged": "the time in which nothing must be written",
@@ -52,32 +64,34 @@ SLEEPS: Final = {
     "trioperator.testing.transport._FaultyStream._lag": "the delay of an injected fault",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
-    "trioperator.web.admission_configurations.WebhookConfigurations._repair": "backoff before what others change again",
-    "trioperator.web.admission_server.WebhookServer._serve": "for its cancellation",
-    "trioperator.web.admission_server._TlsFiles._replace": "until API servers notice, who do not say when",
-    "trioperator.web.admission_server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
-    "trioperator.web.admission_service.Admission.linger": "the time in which Services still pass reviews on",
-    "trioperator.web.health._HealthThread._keep_asking": "the interval of heartbeats of a loop that may be blocked",
-    "trioperator.web.health.serve_health": "for its cancellation",
-    "trioperator.web.listener.accept_connections": "backoff after the server has failed",
-    "trioperator.web.server._close_when_cancelled": "for its cancellation",
-    "trioperator.web.webhooks_app.WebhooksApp.serve": "for its cancellation",
+    "trioperator._webhooks.configurations.WebhookConfigurations._repair": "backoff before what others change again",
+    "trioperator._webhooks.server.WebhookServer._serve": "for its cancellation",
+    "trioperator._webhooks.server._TlsFiles._replace": "until API servers notice, who do not say when",
+    "trioperator._webhooks.server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
+    "trioperator._webhooks.service.Admission.linger": "the time in which Services still pass reviews on",
+    "trioperator._endpoints.health._HealthThread._keep_asking": (
+        "the interval of heartbeats of a loop that may be blocked"
+    ),
+    "trioperator._endpoints.health.serve_health": "for its cancellation",
+    "trioperator._http.listener.accept_connections": "backoff after the server has failed",
+    "trioperator._http.server._close_when_cancelled": "for its cancellation",
+    "trioperator._webhooks.webhooks_app.WebhooksApp.serve": "for its cancellation",
 }
 
 # Timeouts in loops, and what happens when they are over: not a look whether something has happened.
 TIMEOUTS: Final = {
-    "trioperator.coordination.leadership.Leadership._lead": "the lease is lost",
-    "trioperator.coordination.peering.Peering._keep_alive": "the record must be renewed",
-    "trioperator.coordination.peering.Peering.serve": "the record of a peer has expired",
-    "trioperator.coordination.shards.Shards._keep_session": "the session is over",
-    "trioperator.kube.credential_store.CredentialStore.serve": "the credentials must be renewed",
-    "trioperator.runtime.daemons.alarm_clock.AlarmClock.serve": "the next alarm goes off",
-    "trioperator.runtime.index_gate._find_unlistable": "the first list has made no progress for too long",
-    "trioperator.runtime.progress.saver.Saver._save_when_due": "the progress is due to be stored",
-    "trioperator.runtime.watches.WatchManager._start_observing": "the next of two paths has its turn",
-    "trioperator.runtime.workqueue.WorkQueue._requeue": "an item is due",
-    "trioperator.web.managed.ManagedObjects.serve": "backoff after a failed write",
-    "trioperator.web.admission_configurations.WebhookConfigurations._drop_foreign": "the CAs of others are dropped",
+    "trioperator._coordination.leadership.Leadership._lead": "the lease is lost",
+    "trioperator._coordination.peering.Peering._keep_alive": "the record must be renewed",
+    "trioperator._coordination.peering.Peering.serve": "the record of a peer has expired",
+    "trioperator._coordination.shards.Shards._keep_session": "the session is over",
+    "trioperator._kube.credential_store.CredentialStore.serve": "the credentials must be renewed",
+    "trioperator._runtime.daemons.alarm_clock.AlarmClock.serve": "the next alarm goes off",
+    "trioperator._runtime.watching.index_gate._find_unlistable": "the first list has made no progress for too long",
+    "trioperator._runtime.progress.saver.Saver._save_when_due": "the progress is due to be stored",
+    "trioperator._runtime.watching.watch_manager.WatchManager._start_observing": "the next of two paths has its turn",
+    "trioperator._runtime.workqueue.WorkQueue._requeue": "an item is due",
+    "trioperator._webhooks.managed.ManagedObjects.serve": "backoff after a failed write",
+    "trioperator._webhooks.configurations.WebhookConfigurations._drop_foreign": "the CAs of others are dropped",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})

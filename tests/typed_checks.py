@@ -16,7 +16,7 @@ import pydantic
 
 import trioperator
 from trioperator import crds
-from trioperator.handling.registry import OperatorRegistry
+from trioperator._handling.declaring.registry import OperatorRegistry
 
 UNUSED = OperatorRegistry()
 

@@ -7,8 +7,56 @@ with :func:`run`, or by awaiting :func:`operator`. Names and meanings are those 
 from typing import TYPE_CHECKING
 
 from trioperator import on
+from trioperator._handling.arguments.conditions import Conditions
+from trioperator._handling.arguments.indexing import Index, Store
+from trioperator._handling.arguments.stopping import AsyncDaemonStopped as AsyncDaemonStopperChecker
+from trioperator._handling.arguments.stopping import DaemonStopped, DaemonStoppingReason
+from trioperator._handling.arguments.stopping import SyncDaemonStopped as SyncDaemonStopperChecker
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._handling.declaring.subhandlers import execute
+from trioperator._handling.handlers import lifecycles
+from trioperator._handling.handlers.children import Child, Owned, Requeue
+from trioperator._handling.handlers.filters import ABSENT, PRESENT, all_, any_, none_, not_
+from trioperator._handling.handlers.handler import ErrorsMode, HandlerId, Reason
+from trioperator._handling.handlers.lifecycles import get_default_lifecycle, set_default_lifecycle
+from trioperator._handling.reviews.admission import Headers, Operation, SSLPeer, UserInfo
+from trioperator._handling.reviews.webhook_configuration import (
+    WebhookClientConfig,
+    WebhookClientConfigService,
+    WebhookFn,
+    WebhookServerProtocol,
+)
+from trioperator._handling.storages.diffbase import (
+    AnnotationsDiffBaseStorage,
+    DiffBaseStorage,
+    MultiDiffBaseStorage,
+    StatusDiffBaseStorage,
+)
+from trioperator._handling.storages.progress import (
+    AnnotationsProgressStorage,
+    MultiProgressStorage,
+    ProgressRecord,
+    ProgressStorage,
+    SmartProgressStorage,
+    StatusProgressStorage,
+)
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._logs import LocalObjectLogger, LogFormat, Logger, ObjectLogger, configure, set_log_processors
+from trioperator._model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
+from trioperator._model.diff import Diff, DiffItem, DiffOperation
+from trioperator._model.fields import FieldPath, FieldSpec
+from trioperator._model.jsontypes import RawBody, RawEvent, RawEventType
+from trioperator._model.memo import Memo
+from trioperator._model.patch import Patch, PatchFn
+from trioperator._model.references import (
+    ObjectReference,
+    OwnerReference,
+    build_object_reference,
+    build_owner_reference,
+)
+from trioperator._model.resource import EVERYTHING, Resource
+from trioperator._supervisor.app import operator, run
 from trioperator._version import __version__
-from trioperator.app import operator, run
 from trioperator.errors import (
     ActivityError,
     AdmissionError,
@@ -35,41 +83,8 @@ from trioperator.errors import (
     UnauthorizedError,
     UserCodeError,
 )
-from trioperator.handling import lifecycles
-from trioperator.handling.admission import Headers, Operation, SSLPeer, UserInfo
-from trioperator.handling.children import Child, Owned, Requeue
-from trioperator.handling.conditions import Conditions
-from trioperator.handling.diffbase import (
-    AnnotationsDiffBaseStorage,
-    DiffBaseStorage,
-    MultiDiffBaseStorage,
-    StatusDiffBaseStorage,
-)
-from trioperator.handling.filters import ABSENT, PRESENT, all_, any_, none_, not_
-from trioperator.handling.handler import ErrorsMode, HandlerId, Reason
-from trioperator.handling.indexing import Index, Store
-from trioperator.handling.lifecycles import get_default_lifecycle, set_default_lifecycle
-from trioperator.handling.progress import (
-    AnnotationsProgressStorage,
-    MultiProgressStorage,
-    ProgressRecord,
-    ProgressStorage,
-    SmartProgressStorage,
-    StatusProgressStorage,
-)
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
-from trioperator.handling.stopping import AsyncDaemonStopped as AsyncDaemonStopperChecker
-from trioperator.handling.stopping import DaemonStopped, DaemonStoppingReason
-from trioperator.handling.stopping import SyncDaemonStopped as SyncDaemonStopperChecker
-from trioperator.handling.subhandlers import execute
-from trioperator.handling.webhook_configuration import (
-    WebhookClientConfig,
-    WebhookClientConfigService,
-    WebhookFn,
-    WebhookServerProtocol,
-)
-from trioperator.kits.events import event, exception, info, warn
-from trioperator.kits.hierarchies import (
+from trioperator.helpers.events import event, exception, info, warn
+from trioperator.helpers.hierarchies import (
     adjust_namespace,
     adopt,
     append_owner_reference,
@@ -77,27 +92,22 @@ from trioperator.kits.hierarchies import (
     label,
     remove_owner_reference,
 )
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.logs import LocalObjectLogger, LogFormat, Logger, ObjectLogger, configure, set_log_processors
-from trioperator.model.body import Annotations, Body, BodyEssence, Labels, Meta, Spec, Status
-from trioperator.model.diff import Diff, DiffItem, DiffOperation
-from trioperator.model.fields import FieldPath, FieldSpec
-from trioperator.model.jsontypes import RawBody, RawEvent, RawEventType
-from trioperator.model.memo import Memo
-from trioperator.model.patch import Patch, PatchFn
-from trioperator.model.references import (
-    ObjectReference,
-    OwnerReference,
-    build_object_reference,
-    build_owner_reference,
-)
-from trioperator.model.resource import EVERYTHING, Resource
 from trioperator.on import daemon, index, register, subhandler, timer
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
+    from trioperator._endpoints.live_view.app import live_view_app
+    from trioperator._webhooks.server import WebhookServer
+    from trioperator._webhooks.server_variants import (
+        WebhookAutoServer,
+        WebhookDockerDesktopServer,
+        WebhookK3dServer,
+        WebhookMinikubeServer,
+    )
+    from trioperator._webhooks.tunnels import WebhookAutoTunnel, WebhookNgrokTunnel
+    from trioperator._webhooks.webhooks_app import webhooks_app
     from trioperator.client import Client, ObjectEvent, SyncClient, open_client
-    from trioperator.kits.logins import (
+    from trioperator.helpers.logins import (
         login_via_async_client,
         login_via_client,
         login_via_kr8s,
@@ -105,16 +115,6 @@ if TYPE_CHECKING:
         login_with_kubeconfig,
         login_with_service_account,
     )
-    from trioperator.web.admission_server import WebhookServer
-    from trioperator.web.admission_tunnels import WebhookAutoTunnel, WebhookNgrokTunnel
-    from trioperator.web.admission_variants import (
-        WebhookAutoServer,
-        WebhookDockerDesktopServer,
-        WebhookK3dServer,
-        WebhookMinikubeServer,
-    )
-    from trioperator.web.live_view.app import live_view_app
-    from trioperator.web.webhooks_app import webhooks_app
 
 __all__ = [
     "ABSENT",
@@ -269,7 +269,7 @@ _LAZY = {
             "login_with_kubeconfig",
             "login_with_service_account",
         ),
-        "kits.logins",
+        "helpers.logins",
     ),
     **dict.fromkeys(
         (
@@ -278,12 +278,12 @@ _LAZY = {
             "WebhookK3dServer",
             "WebhookMinikubeServer",
         ),
-        "web.admission_variants",
+        "_webhooks.server_variants",
     ),
-    "WebhookServer": "web.admission_server",
-    "live_view_app": "web.live_view.app",
-    "webhooks_app": "web.webhooks_app",
-    **dict.fromkeys(("WebhookAutoTunnel", "WebhookNgrokTunnel"), "web.admission_tunnels"),
+    "WebhookServer": "_webhooks.server",
+    "live_view_app": "_endpoints.live_view.app",
+    "webhooks_app": "_webhooks.webhooks_app",
+    **dict.fromkeys(("WebhookAutoTunnel", "WebhookNgrokTunnel"), "_webhooks.tunnels"),
 }
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

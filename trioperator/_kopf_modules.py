@@ -64,23 +64,25 @@ _SETTINGS: Final = (
 )
 _LIFECYCLES: Final = "all_at_once asap one_by_one randomized shuffled"
 _FUNCTIONS: Final = "ActivityFn ChangingFn DaemonFn DelayFn IndexingFn MetaFilterFn TimerFn WatchingFn WhenFilterFn"
-_JSON: Final = "trioperator.model.jsontypes:RawBody"
+_JSON: Final = "trioperator._model.jsontypes:RawBody"
 # What else private modules have, and where it is here: types for annotations, and classes that have been merged.
 _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "_cogs.configs.configuration": {name: f"trioperator.settings:{name}" for name in _SETTINGS.split()},
     "_cogs.structs.bodies": dict.fromkeys(("MetaEssence", "RawError", "RawInput", "RawMeta"), _JSON),
-    "_cogs.structs.diffs": {"diff": "trioperator.model.diff:diff"},
+    "_cogs.structs.diffs": {"diff": "trioperator._model.diff:diff"},
     "_cogs.structs.ephemera": {"AnyMemo": "typing:Any"},
     "_cogs.structs.references": {
-        "Marker": "trioperator.model.resource:Marker",
+        "Marker": "trioperator._model.resource:Marker",
         "NamespaceName": "builtins:str",
-        "Selector": "trioperator.model.resource:Selector",
+        "Selector": "trioperator._model.resource:Selector",
     },
     "_core.actions.execution": {
-        "LifeCycleFn": "trioperator.handling.lifecycles:Lifecycle",
+        "LifeCycleFn": "trioperator._handling.handlers.lifecycles:Lifecycle",
         "Logger": "trioperator:Logger",
     },
-    "_core.actions.lifecycles": {name: f"trioperator.handling.lifecycles:{name}" for name in _LIFECYCLES.split()},
+    "_core.actions.lifecycles": {
+        name: f"trioperator._handling.handlers.lifecycles:{name}" for name in _LIFECYCLES.split()
+    },
     "_core.intents.callbacks": dict.fromkeys(_FUNCTIONS.split(), "collections.abc:Callable"),
     "_core.intents.registries": {"SmartOperatorRegistry": "trioperator:OperatorRegistry"},
     "_kits.runner": {"KopfRunner": "trioperator.kopf.testing:KopfRunner"},

@@ -6,7 +6,7 @@
     def created(spec, name, **_): ...
 
 Every decorator returns the function unchanged, so several can be stacked. The positional arguments of the resource
-decorators select resource kinds (see :class:`trioperator.model.resource.Selector`); the options are those of Kopf.
+decorators select resource kinds (see :class:`trioperator._model.resource.Selector`); the options are those of Kopf.
 Shared options are repeated in each docstring, as ``help()`` and editors show only that of one decorator.
 """
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, Unpack
 
-from trioperator.handling.admission import AdmissionHandler, WebhookType
-from trioperator.handling.admission_options import (
+from trioperator._handling.arguments.conditions import check_type
+from trioperator._handling.arguments.reconciling import ReconcileHandler
+from trioperator._handling.declaring.admission_options import (
     ConvertOptions,
     MutateOptions,
     ValidateOptions,
@@ -24,22 +25,7 @@ from trioperator.handling.admission_options import (
     parse_admission_options,
     parse_conversion_options,
 )
-from trioperator.handling.children import collecting, parse_mappers, parse_owned
-from trioperator.handling.conditions import check_type
-from trioperator.handling.conversion import ConversionHandler
-from trioperator.handling.handler import (
-    Activity,
-    ActivityHandler,
-    ChangeHandler,
-    DaemonHandler,
-    EventHandler,
-    IndexHandler,
-    Reason,
-    TimerHandler,
-    check_function,
-    derive_id,
-)
-from trioperator.handling.options import (
+from trioperator._handling.declaring.options import (
     ActivityOptions,
     CreateOptions,
     DaemonOptions,
@@ -62,11 +48,25 @@ from trioperator.handling.options import (
     parse_spawning_options,
     parse_timer_options,
 )
-from trioperator.handling.reconciling import ReconcileHandler
-from trioperator.handling.registry import OperatorRegistry, get_default_registry
-from trioperator.handling.subhandlers import running_subhandlers
-from trioperator.handling.typed import bind_types
-from trioperator.model.fields import parse_field
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry
+from trioperator._handling.declaring.subhandlers import running_subhandlers
+from trioperator._handling.handlers.children import collecting, parse_mappers, parse_owned
+from trioperator._handling.handlers.handler import (
+    Activity,
+    ActivityHandler,
+    ChangeHandler,
+    DaemonHandler,
+    EventHandler,
+    IndexHandler,
+    Reason,
+    TimerHandler,
+    check_function,
+    derive_id,
+)
+from trioperator._handling.handlers.typed import bind_types
+from trioperator._handling.reviews.admission import AdmissionHandler, WebhookType
+from trioperator._handling.reviews.conversion import ConversionHandler
+from trioperator._model.fields import parse_field
 
 __all__ = [
     "cleanup",

@@ -5,9 +5,9 @@ import datetime
 import trio
 
 import trioperator
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection import load_connection
 from trioperator.errors import NotFoundError
-from trioperator.kube.client import open_client
-from trioperator.kube.connection import load_connection
 
 LIFETIME = "example.com/lifetime"
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from tests.apiserver.conftest import definition
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.errors import ConfigError, ConflictError, ExpiredError, InvalidError, NotFoundError
 
 FREE: dict[str, Any] = {"apiVersion": "conformance.dev/v1", "kind": "Free", "metadata": {"name": "a"}}

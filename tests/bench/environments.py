@@ -49,7 +49,11 @@ def find_peer(program: str) -> Framework:
 
 
 def _can_import(python: pathlib.Path, environment: dict[str, str]) -> bool:
-    command = [str(python), "-c", "import trioperator.app"]  # this also compiles it: not part of what is measured
+    command = [
+        str(python),
+        "-c",
+        "import trioperator._supervisor.app",
+    ]  # this also compiles it: not part of what is measured
     done = subprocess.run(command, env={**os.environ, **environment}, cwd="/", capture_output=True, check=False)
     return done.returncode == 0
 

@@ -17,13 +17,13 @@ import trio
 import trioperator
 from tests.both.kinds import CRDS, DEFINITIONS, NAMESPACES
 from tests.controlplane import ControlPlane
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.connection import load_connection
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.watch import open_watch
+from trioperator._model.resource import Resource
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.errors import ApiError, ConflictError, NotFoundError
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import load_connection
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.watch import open_watch
-from trioperator.model.resource import Resource
 from trioperator.settings import OperatorSettings
 
 __all__ = ["LAST", "Notes", "Server"]
@@ -57,7 +57,7 @@ class Server:
     Names of objects are in ``namespace``, which is the test's own, unless another one is given.
     """
 
-    def __init__(self, connection: ConnectionInfo, admin: Client, *, is_real: bool) -> None:
+    def __init__(self, connection: ConnectionInfo, admin: ApiClient, *, is_real: bool) -> None:
         self.connection = connection
         self.admin = admin
         self.is_real = is_real

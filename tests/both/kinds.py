@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trioperator.model.resource import Resource
+from trioperator._model.resource import Resource
 
 __all__ = [
     "CONFIGMAPS",

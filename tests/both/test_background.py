@@ -10,7 +10,7 @@ import trio
 import trioperator
 from tests.both.conftest import Server
 from tests.both.kinds import GADGETS, WIDGETS, manifest
-from trioperator.model.resource import Resource
+from trioperator._model.resource import Resource
 
 FINALIZERS = ["trioperator.dev/finalizer"]
 

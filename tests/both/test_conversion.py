@@ -12,9 +12,9 @@ import trio
 import trioperator
 from tests.both.conftest import Server
 from tests.both.kinds import CRDS, OPEN
+from trioperator._model.resource import Resource
 from trioperator.client import open_client
 from trioperator.errors import ApiError, InvalidError
-from trioperator.model.resource import Resource
 
 PAGE: Final = (pathlib.Path(__file__).parents[2] / "docs" / "conversion.md").read_text()
 SNIPPETS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Any
 import trioperator
 from tests.both.conftest import Body, Server
 from tests.both.kinds import PLANETS, WIDGETS, manifest
-from trioperator.model.resource import Resource
+from trioperator._model.resource import Resource
 
 on = trioperator.on
 

@@ -22,8 +22,8 @@ from tests.both.kinds import (
     define,
     manifest,
 )
+from trioperator._model.resource import Resource
 from trioperator.errors import ConflictError
-from trioperator.model.resource import Resource
 
 on = trioperator.on
 

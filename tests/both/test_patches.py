@@ -10,7 +10,7 @@ import pytest
 import trioperator
 from tests.both.conftest import LAST, Server
 from tests.both.kinds import GADGETS, STRICTS, WIDGETS, manifest
-from trioperator.model.resource import Resource
+from trioperator._model.resource import Resource
 
 on = trioperator.on
 

@@ -9,7 +9,7 @@ import trio
 import trioperator
 from tests.both.conftest import Body, Server
 from tests.both.kinds import WIDGETS, manifest
-from trioperator.model.resource import Resource
+from trioperator._model.resource import Resource
 
 SERVICES = Resource("", "v1", "services", kind="Service")
 JOBS = Resource("batch", "v1", "jobs", kind="Job")

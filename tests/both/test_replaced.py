@@ -10,7 +10,7 @@ import trio
 
 import trioperator
 from tests.both.conftest import Body, Server
-from trioperator.model.resource import Resource
+from trioperator._model.resource import Resource
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", kind="ConfigMap")
 PODS = Resource("", "v1", "pods", kind="Pod")

@@ -24,15 +24,15 @@ from tests.both.conftest import Server
 from tests.both.kinds import CONFIGMAPS, CRDS, GADGETS, NAMESPACES, OPEN, PLANETS, WIDGETS, config_map, define, manifest
 from tests.controlplane import ControlPlane
 from tests.coordination.test_peering import peering, peering_crd
+from trioperator._handling.handlers.children import Strategy
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.connection import load_connection
+from trioperator._kube.discovery import discover
+from trioperator._model.resource import Resource
+from trioperator._tooling.permissions import list_permissions, make_roles
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.cli.rbac import RbacOptions, make_requirements
 from trioperator.errors import ApiError, NotFoundError
-from trioperator.handling.children import Strategy
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import load_connection
-from trioperator.kube.discovery import discover
-from trioperator.model.resource import Resource
-from trioperator.permissions import list_permissions, make_roles
 from trioperator.settings import OperatorSettings
 
 on = trioperator.on
@@ -50,7 +50,7 @@ Body = dict[str, Any]
 class Robot(Server):
     """An API server, and a service account on it that gets the rights of an operator."""
 
-    def __init__(self, admin: Client, *, plane: ControlPlane | None, cluster: Cluster | None) -> None:
+    def __init__(self, admin: ApiClient, *, plane: ControlPlane | None, cluster: Cluster | None) -> None:
         connection = load_connection([plane.kubeconfig]) if plane else trioperator.ConnectionInfo(server="")
         super().__init__(connection, admin, is_real=plane is not None)
         self.user = f"system:serviceaccount:{self.namespace}:robot"
@@ -103,7 +103,7 @@ class Robot(Server):
         self.connection = dataclasses.replace(self.connection, token=token, username=None, password=None)
 
 
-async def _wait_granted(client: Client, wanted: Mapping[str, Any]) -> None:
+async def _wait_granted(client: ApiClient, wanted: Mapping[str, Any]) -> None:
     """Wait until the API server has noticed a right: a real one reads roles with a delay."""
     review: Body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     review |= {"spec": {"resourceAttributes": {key: value for key, value in wanted.items() if value}}}

@@ -16,11 +16,11 @@ from typer.testing import CliRunner, Result
 
 import trioperator
 from tests.runtime.conftest import CRD, PLAIN_CRD
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.user import ANONYMOUS
 from trioperator.cli.failures import USAGE_ERROR
 from trioperator.cli.root import app as command
-from trioperator.clock import wall_now
 
 Invoke: TypeAlias = Callable[..., Result]
 

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from trioperator._logs import get_logger
 from trioperator.cli.failures import FAILURE, INTERRUPTED, USAGE_ERROR, report_failure
 from trioperator.cli.loading import LoadingError
 from trioperator.errors import ActivityError, ApiError, ConfigError, LoginError
-from trioperator.logs import get_logger
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from trioperator import crds
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.apiserver import Cluster
 from trioperator.cli.manifests import Manifest, apply_manifests, find_declared, load_manifests
 from trioperator.errors import ConfigError
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 CRD, OBJ = str(EXAMPLES / "crd.yaml"), str(EXAMPLES / "obj.yaml")

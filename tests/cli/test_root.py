@@ -37,8 +37,11 @@ def test_no_arguments_are_a_usage_error(run: Run) -> None:
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("trioperator", "trioperator.supervisor trioperator.kube.client trioperator.client trioperator.kits.logins"),
-        ("trioperator.supervisor", "trioperator.web.admission_service trioperator.web.admission_server httpx"),
+        (
+            "trioperator",
+            "trioperator._supervisor.tree trioperator._kube.api_client trioperator.client trioperator.helpers.logins",
+        ),
+        ("trioperator._supervisor.tree", "trioperator._webhooks.service trioperator._webhooks.server httpx"),
         (
             "trioperator.cli.root",
             "trioperator.apiserver trioperator.cli.embedded trioperator.cli.loading yaml hypercorn",

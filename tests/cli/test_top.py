@@ -12,9 +12,9 @@ from rich.console import Console
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, widget
+from trioperator._concurrency.threads import run_in_thread
 from trioperator.apiserver import Cluster
 from trioperator.cli.top import render, top
-from trioperator.threads import run_in_thread
 
 on = trioperator.on
 CALL: Final = {

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 import trioperator
+from trioperator._handling.arguments.context import current_cause
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._model.body import Body
 from trioperator.apiserver import Cluster
 from trioperator.client import Client, open_client
-from trioperator.handling.context import current_cause
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.model.body import Body
 from trioperator.testing import FaultPlan, FaultyTransport
 
 CONNECTION = ConnectionInfo(server="http://cluster", default_namespace="default")

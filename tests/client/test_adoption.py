@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import config_map, handling
+from trioperator._model.resource import Resource
 from trioperator.client.adoption import HANDLED, adopt, find_handled
 from trioperator.errors import ConfigError
-from trioperator.model.resource import Resource
 from trioperator.settings import OperatorSettings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", kind="ConfigMap")

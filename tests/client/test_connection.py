@@ -15,11 +15,11 @@ import trio
 
 import trioperator
 from tests.client.conftest import CONNECTION, config_map
+from trioperator._kube.connection import load_connection
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.client import SyncClient
 from trioperator.client.connection import make_kubeconfig
 from trioperator.errors import ConfigError
-from trioperator.kube.connection import load_connection
 
 # They warn of servers that are newer than they are.
 pytestmark = pytest.mark.filterwarnings("ignore:Kubernetes version:UserWarning")

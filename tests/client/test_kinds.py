@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from trioperator._model.body import Body
+from trioperator._model.custom_kind import KindInfo, set_kind
+from trioperator._model.resource import Resource, Selector
 from trioperator.client.kinds import TargetName, parse_kind, parse_target, to_dict
-from trioperator.model.body import Body
-from trioperator.model.custom_kind import KindInfo, set_kind
-from trioperator.model.resource import Resource, Selector
 
 DEPLOYMENTS = Resource(
     "apps", "v1", "deployments", kind="Deployment", singular="deployment", shortcuts=frozenset({"deploy"})

@@ -18,11 +18,11 @@ from trio.testing import MockClock
 from tests.processes.conftest import environment
 from tests.program import Program
 from trioperator import ConnectionInfo
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube.api_client import log_in
+from trioperator._kube.credential_store import Login, login_with
 from trioperator.apiserver import Cluster
 from trioperator.client.library_logins import LIBRARIES, LibraryLogins
-from trioperator.clock import wall_now
-from trioperator.kube.client import log_in
-from trioperator.kube.credential_store import Login, login_with
 from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://127.0.0.1:1", token="first")

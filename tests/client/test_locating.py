@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.client.conftest import config_map, handling
+from trioperator._model.resource import Resource
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.client.locating import Target, choose_namespace
-from trioperator.model.resource import Resource
 
 PODS = Resource("", "v1", "pods", kind="Pod", singular="pod")
 NODES = Resource("", "v1", "nodes", kind="Node", singular="node", namespaced=False)

@@ -8,11 +8,11 @@ import pytest
 
 from tests.client.conftest import config_map, opened
 from tests.kube.conftest import Memory, ok
+from trioperator._model.resource import Resource
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.client.paging import make_selectors
 from trioperator.errors import ExpiredError
-from trioperator.model.resource import Resource
 from trioperator.testing import Fault, FaultPlan
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.client.conftest import config_map, deployment, handling
+from trioperator._model.body import Body
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import NotFoundError
-from trioperator.model.body import Body
 
 
 async def test_an_object_is_as_the_cluster_has_it(client: Client, cluster: Cluster) -> None:

@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from tests.runtime.conftest import CRD
+from trioperator._model.resource import Resource
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import ConfigError, NotFoundError
-from trioperator.model.resource import Resource
 
 
 def paths(cluster: Cluster) -> list[str]:

@@ -16,11 +16,11 @@ from trio.testing import MockClock
 import trioperator
 from tests.client.conftest import CONNECTION, config_map
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._handling.calls.invoke import Clients
+from trioperator._kube.credential_store import login_with
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.client.session import Session
 from trioperator.errors import ConfigError, ConnectionLostError, PausedError
-from trioperator.handling.invoke import Clients
-from trioperator.kube.credential_store import login_with
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on

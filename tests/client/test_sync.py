@@ -17,11 +17,11 @@ from trio.testing import MockClock
 
 from tests.client.conftest import config_map, handling, opened
 from tests.kube.conftest import Chunks
+from trioperator._concurrency.threads import run_in_thread
 from trioperator.apiserver import Cluster
 from trioperator.client import Client, SyncClient
 from trioperator.errors import ForeignChildError, NotFoundError
 from trioperator.testing import Fault, FaultPlan
-from trioperator.threads import run_in_thread
 
 T = TypeVar("T")
 

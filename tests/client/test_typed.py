@@ -13,12 +13,12 @@ import trio
 
 from tests.client.conftest import handling
 from trioperator import crds
+from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator.apiserver import Cluster
 from trioperator.client import Client, ObjectEvent, SyncClient
 from trioperator.client.kinds import to_dict
 from trioperator.client.typed import decode_all
 from trioperator.errors import ConflictError, DecodeError, ForeignChildError
-from trioperator.handling.registry import OperatorRegistry
 
 UNUSED = OperatorRegistry()
 

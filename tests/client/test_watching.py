@@ -11,12 +11,12 @@ from trio.testing import MockClock
 
 from tests.client.conftest import config_map, opened
 from tests.kube.conftest import Chunks, Memory, ok
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._model.resource import Resource
 from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.client import Client, open_client
 from trioperator.client.watching import ObjectWatch
 from trioperator.errors import ConnectionLostError, ForbiddenError
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.model.resource import Resource
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 WATCH_FAULTS = {

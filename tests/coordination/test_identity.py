@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.identity`: names of operators are unique, those of people are not."""
+"""Tests for :mod:`trioperator._coordination.identity`: names of operators are unique, those of people are not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from trioperator.coordination.identity import make_identity
+from trioperator._coordination.identity import make_identity
 
 
 @pytest.fixture(autouse=True)

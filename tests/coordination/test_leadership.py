@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.leadership`: of several replicas, at most one handles objects."""
+"""Tests for :mod:`trioperator._coordination.leadership`: of several replicas, at most one handles objects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trio.testing import MockClock
 import trioperator
 from tests.coordination.test_shards import SkewedTransport
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._coordination.leadership import Leadership
+from trioperator._coordination.pauses import Pauses
+from trioperator._kube.api_client import open_client
 from trioperator.apiserver import Cluster
-from trioperator.coordination.leadership import Leadership
-from trioperator.coordination.pauses import Pauses
-from trioperator.kube.client import open_client
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 #: How many seeds are tried: more of them in `nox -s soak`.

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.lease`: a lease has one holder at a time, by client-go's rules."""
+"""Tests for :mod:`trioperator._coordination.lease`: a lease has one holder at a time, by client-go's rules."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from trioperator._coordination.lease import Attempt, Lease
+from trioperator._kube.api_client import ApiClient, open_client
 from trioperator.apiserver import Cluster
-from trioperator.coordination.lease import Attempt, Lease
 from trioperator.errors import ConflictError, ServerError
-from trioperator.kube.client import Client, open_client
 from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -24,14 +24,14 @@ def plan() -> FaultPlan:
 
 
 @pytest.fixture
-async def client(cluster: Cluster, plan: FaultPlan) -> AsyncIterator[Client]:
+async def client(cluster: Cluster, plan: FaultPlan) -> AsyncIterator[ApiClient]:
     info = trioperator.ConnectionInfo(server="http://embedded")
     transport = FaultyTransport(cluster.transport(), plan)
     async with open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client:
         yield client
 
 
-def make(client: Client, identity: str, *, duration: float = 15) -> Lease:
+def make(client: ApiClient, identity: str, *, duration: float = 15) -> Lease:
     return Lease(client, namespace="default", name="it", identity=identity, duration=duration)
 
 
@@ -41,7 +41,7 @@ async def spec(cluster: Cluster) -> dict[str, Any]:
 
 
 async def test_the_first_one_acquires_the_lease_and_renews_it(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     lease = make(client, "a")
     assert await lease.attempt(timeout=5) is Attempt.HELD
@@ -60,14 +60,14 @@ async def test_the_first_one_acquires_the_lease_and_renews_it(
 
 @pytest.mark.parametrize(("duration", "seconds"), [(0.5, 1), (2.4, 3), (2.5, 3), (2.6, 3), (3, 3)])
 async def test_others_wait_at_least_as_long_as_the_holder_was_promised(
-    duration: float, seconds: int, cluster: Cluster, client: Client, autojump_clock: MockClock
+    duration: float, seconds: int, cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     await make(client, "a", duration=duration).attempt(timeout=5)
     assert (await spec(cluster))["leaseDurationSeconds"] == seconds
 
 
 async def test_another_one_waits_until_the_record_has_not_changed_for_its_duration(
-    client: Client, autojump_clock: MockClock
+    client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await one.attempt(timeout=5)
@@ -86,7 +86,7 @@ async def test_another_one_waits_until_the_record_has_not_changed_for_its_durati
 
 
 async def test_transitions_are_counted_and_foreign_fields_are_kept(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await one.attempt(timeout=5)
@@ -100,7 +100,7 @@ async def test_transitions_are_counted_and_foreign_fields_are_kept(
 
 
 async def test_a_lease_that_was_released_is_free_at_once(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await one.attempt(timeout=5)
@@ -110,7 +110,7 @@ async def test_a_lease_that_was_released_is_free_at_once(
     assert await other.attempt(timeout=5) is Attempt.HELD
 
 
-async def test_only_the_holder_releases_a_lease(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+async def test_only_the_holder_releases_a_lease(cluster: Cluster, client: ApiClient, autojump_clock: MockClock) -> None:
     one, other = make(client, "a"), make(client, "b")
     await one.attempt(timeout=5)
     await other.attempt(timeout=5)
@@ -119,7 +119,7 @@ async def test_only_the_holder_releases_a_lease(cluster: Cluster, client: Client
 
 
 async def test_a_lease_that_was_deleted_is_created_again(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     lease = make(client, "a")
     await lease.attempt(timeout=5)
@@ -134,7 +134,7 @@ async def test_a_lease_that_was_deleted_is_created_again(
     assert (await spec(cluster))["holderIdentity"] == "a"
 
 
-async def test_a_conflict_is_not_overwritten(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+async def test_a_conflict_is_not_overwritten(cluster: Cluster, client: ApiClient, autojump_clock: MockClock) -> None:
     lease = make(client, "a")
     await lease.attempt(timeout=5)
     await cluster.patch("leases.coordination.k8s.io", "it", {"spec": {"holderIdentity": "b"}})
@@ -145,7 +145,7 @@ async def test_a_conflict_is_not_overwritten(cluster: Cluster, client: Client, a
 
 
 async def test_a_change_of_others_to_the_metadata_takes_no_leadership(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     lease = make(client, "a")
     await lease.attempt(timeout=5)
@@ -155,7 +155,9 @@ async def test_a_change_of_others_to_the_metadata_takes_no_leadership(
     assert await lease.attempt(timeout=5) is Attempt.HELD
 
 
-async def test_errors_are_raised_and_renew_nothing(client: Client, plan: FaultPlan, autojump_clock: MockClock) -> None:
+async def test_errors_are_raised_and_renew_nothing(
+    client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
     lease = make(client, "a")
     await lease.attempt(timeout=5)
     renewed_at = lease.renewed_at
@@ -170,7 +172,7 @@ async def test_errors_are_raised_and_renew_nothing(client: Client, plan: FaultPl
 
 
 async def test_the_time_of_a_renewal_is_that_of_its_request(
-    client: Client, plan: FaultPlan, autojump_clock: MockClock
+    client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:
     lease, began = make(client, "a"), trio.current_time()
     plan.add(Fault.delay(after=3))
@@ -179,7 +181,7 @@ async def test_the_time_of_a_renewal_is_that_of_its_request(
 
 
 async def test_nonsense_in_a_record_is_replaced_after_the_duration(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     await cluster.create(
         {

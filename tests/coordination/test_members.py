@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.members`: members agree on their shares without talking to each other."""
+"""Tests for :mod:`trioperator._coordination.members`: members agree on their shares without talking to each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.coordination.members import (
+from trioperator._coordination.members import (
     NOTHING,
     Member,
     Share,

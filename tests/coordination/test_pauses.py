@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.pauses`: an operator is active while there is no reason for a pause."""
+"""Tests for :mod:`trioperator._coordination.pauses`: an operator is active while there is no reason for a pause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator.coordination.pauses import Pauses
+from trioperator._coordination.pauses import Pauses
 from trioperator.errors import PausedError
 
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.peering`: operators pause in favour of others, as Kopf's do."""
+"""Tests for :mod:`trioperator._coordination.peering`: operators pause in favour of others, as Kopf's do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.peerings`: which peerings an operator takes part in, and when."""
+"""Tests for :mod:`trioperator._coordination.peerings`: which peerings an operator takes part in, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.peers`: what the records of other operators mean for this one."""
+"""Tests for :mod:`trioperator._coordination.peers`: what the records of other operators mean for this one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.coordination.peers import Peer, judge, parse_peers
+from trioperator._coordination.peers import Peer, judge, parse_peers
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.session`: one request renews a session and tells who else is alive."""
+"""Tests for :mod:`trioperator._coordination.session`: one request renews a session and tells who else is alive."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from trioperator._coordination.members import Member
+from trioperator._coordination.session import Session
+from trioperator._kube.api_client import ApiClient, open_client
 from trioperator.apiserver import Cluster
-from trioperator.coordination.members import Member
-from trioperator.coordination.session import Session
 from trioperator.errors import ConnectionLostError
-from trioperator.kube.client import Client, open_client
 from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -24,14 +24,14 @@ def plan() -> FaultPlan:
 
 
 @pytest.fixture
-async def client(cluster: Cluster, plan: FaultPlan) -> AsyncIterator[Client]:
+async def client(cluster: Cluster, plan: FaultPlan) -> AsyncIterator[ApiClient]:
     info = trioperator.ConnectionInfo(server="http://embedded")
     transport = FaultyTransport(cluster.transport(), plan)
     async with open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client:
         yield client
 
 
-def make(client: Client, identity: str) -> Session:
+def make(client: ApiClient, identity: str) -> Session:
     member = Member(identity=identity, shards=4, duration=15.0)
     return Session(client, namespace="default", name="it-members", member=member, deadline=10.0)
 
@@ -48,7 +48,7 @@ async def records(cluster: Cluster) -> int:
 
 
 async def test_members_have_shares_when_they_know_each_other(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one)
@@ -63,7 +63,7 @@ async def test_members_have_shares_when_they_know_each_other(
     assert await records(cluster) == 2
 
 
-async def test_a_renewal_is_one_request(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+async def test_a_renewal_is_one_request(cluster: Cluster, client: ApiClient, autojump_clock: MockClock) -> None:
     session = make(client, "a")
     await renew(session, times=2)
     cluster.requests.clear()
@@ -72,7 +72,7 @@ async def test_a_renewal_is_one_request(cluster: Cluster, client: Client, autoju
 
 
 async def test_a_session_is_valid_for_a_while_after_the_begin_of_its_last_renewal(
-    client: Client, plan: FaultPlan, autojump_clock: MockClock
+    client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:
     session = make(client, "a")
     await renew(session)
@@ -88,7 +88,7 @@ async def test_a_session_is_valid_for_a_while_after_the_begin_of_its_last_renewa
 
 
 async def test_what_a_dead_member_owned_is_free_when_a_renewal_has_shown_that_it_is_dead(
-    client: Client, autojump_clock: MockClock
+    client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, other, times=2)
@@ -102,7 +102,7 @@ async def test_what_a_dead_member_owned_is_free_when_a_renewal_has_shown_that_it
     assert one.share.size == 4
 
 
-async def test_an_unknown_holder_is_waited_for(client: Client, autojump_clock: MockClock) -> None:
+async def test_an_unknown_holder_is_waited_for(client: ApiClient, autojump_clock: MockClock) -> None:
     session = make(client, "a")
     await renew(session, times=2)
     assert session.is_free("")
@@ -113,7 +113,7 @@ async def test_an_unknown_holder_is_waited_for(client: Client, autojump_clock: M
 
 
 async def test_a_session_that_is_joined_again_has_a_new_identity_and_removes_its_old_record(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, other, times=2)
@@ -131,7 +131,7 @@ async def test_a_session_that_is_joined_again_has_a_new_identity_and_removes_its
 
 
 async def test_an_identity_lapses_from_its_first_attempt_even_if_that_was_not_answered(
-    client: Client, plan: FaultPlan, autojump_clock: MockClock
+    client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:
     session = make(client, "a")
     assert session.valid_until == float("inf")
@@ -143,7 +143,7 @@ async def test_an_identity_lapses_from_its_first_attempt_even_if_that_was_not_an
 
 
 async def test_a_member_that_was_suspended_removes_no_records_of_others_that_live(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, other, one, other, one)
@@ -157,7 +157,7 @@ async def test_a_member_that_was_suspended_removes_no_records_of_others_that_liv
     assert one.count == 2
 
 
-async def test_who_leaves_is_gone_at_once(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
+async def test_who_leaves_is_gone_at_once(cluster: Cluster, client: ApiClient, autojump_clock: MockClock) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, other, times=2)
     await other.leave()
@@ -167,7 +167,7 @@ async def test_who_leaves_is_gone_at_once(cluster: Cluster, client: Client, auto
 
 
 async def test_the_lease_of_the_members_is_created_again(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, other, times=2)
@@ -177,7 +177,7 @@ async def test_the_lease_of_the_members_is_created_again(
 
 
 async def test_a_response_that_is_no_lease_renews_nothing(
-    client: Client, plan: FaultPlan, autojump_clock: MockClock
+    client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:
     session = make(client, "a")
     plan.add(Fault.answer(200, b"<html>"))

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.coordination.shards`: each shard has one owner at a time, and soon has one again."""
+"""Tests for :mod:`trioperator._coordination.shards`: each shard has one owner at a time, and soon has one again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import settle
+from trioperator._coordination.shards import ShardOwnership, Shards
+from trioperator._kube.api_client import open_client
 from trioperator.apiserver import Cluster
-from trioperator.coordination.shards import Shards, Term
 from trioperator.errors import PausedError
-from trioperator.kube.client import open_client
 from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -40,13 +40,13 @@ class Owners:
 
     serving: dict[int, str] = dataclasses.field(default_factory=dict)
     written: list[tuple[float, int, str]] = dataclasses.field(default_factory=list)
-    terms: dict[int, Term] = dataclasses.field(default_factory=dict)
+    terms: dict[int, ShardOwnership] = dataclasses.field(default_factory=dict)
     thawed_at: float = -1.0
 
     def owned_by(self, name: str) -> set[int]:
         return {shard for shard, owner in self.serving.items() if owner == name}
 
-    def begin(self, name: str, term: Term) -> None:
+    def begin(self, name: str, term: ShardOwnership) -> None:
         before = self.serving.get(term.shard)
         if before is not None and trio.current_time() == self.thawed_at:
             with pytest.raises(PausedError):
@@ -55,7 +55,7 @@ class Owners:
             assert before is None, f"{name} and {before} own {term.shard}"
         self.serving[term.shard], self.terms[term.shard] = name, term
 
-    def end(self, term: Term) -> None:
+    def end(self, term: ShardOwnership) -> None:
         if self.terms[term.shard] is term:
             del self.serving[term.shard]
 
@@ -109,7 +109,7 @@ class Replica:
                 self.election = Shards(client, settings=settings, identity=self.name, serve=self.serve)
                 await self.election.serve()
 
-    async def serve(self, term: Term) -> None:
+    async def serve(self, term: ShardOwnership) -> None:
         owners = self._owners
         owners.begin(self.name, term)
         try:
@@ -122,7 +122,7 @@ class Replica:
         finally:
             owners.end(term)
 
-    async def write(self, term: Term, name: str) -> None:
+    async def write(self, term: ShardOwnership, name: str) -> None:
         while True:
             with contextlib.suppress(PausedError):
                 term.check_write()

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from trioperator import crds
-from trioperator.handling.registry import OperatorRegistry
+from trioperator._handling.declaring.registry import OperatorRegistry
 
 GROUP = "typed.example.com"
 REGISTRY = OperatorRegistry()

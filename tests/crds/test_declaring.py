@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from trioperator import crds
-from trioperator.handling.registry import OperatorRegistry
-from trioperator.model.custom_kind import get_kind
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator._model.custom_kind import get_kind
 
 
 def declare(api_version: str = "example.com/v1", **options: Any) -> type:

@@ -11,11 +11,11 @@ import pytest
 
 from tests.crds.classes import CASES, REGISTRY, Case
 from trioperator import crds
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator._model.custom_kind import get_kind
 from trioperator.apiserver import Cluster
 from trioperator.cli.crds import dump_definitions
 from trioperator.errors import ApiError, ConfigError, PermanentError
-from trioperator.handling.registry import OperatorRegistry
-from trioperator.model.custom_kind import get_kind
 
 _names = itertools.count()
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from trioperator import crds
+from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator.apiserver import Cluster
 from trioperator.crds.schema import make_schema
 from trioperator.errors import ApiError, ConfigError, PermanentError
-from trioperator.handling.registry import OperatorRegistry
 
 pydantic = pytest.importorskip("pydantic")
 

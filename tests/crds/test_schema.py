@@ -16,10 +16,10 @@ import trio
 from msgspec import Meta
 
 from trioperator import crds
+from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator.apiserver import Cluster
 from trioperator.crds.schema import make_schema
 from trioperator.errors import ConfigError, InvalidError, PermanentError
-from trioperator.handling.registry import OperatorRegistry
 
 
 class Level(enum.IntEnum):

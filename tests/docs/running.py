@@ -38,13 +38,13 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.docs.pages import ROOT, Block
+from trioperator._concurrency.clock import wall_now
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry
+from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator._handling.reviews.conversion import ConversionHandler
+from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.errors import ReviewError
-from trioperator.handling.admission import AdmissionHandler
-from trioperator.handling.conversion import ConversionHandler
-from trioperator.handling.registry import OperatorRegistry, get_default_registry
-from trioperator.handling.webhook_configuration import WebhookFn
 from trioperator.testing import OperatorRunner, open_runner
 
 __all__ = ["KINDS", "Given", "Hooks", "Page", "check_names"]

@@ -14,7 +14,7 @@ import pytest
 
 import trioperator
 from tests.docs.pages import ROOT, read
-from trioperator.kits import hierarchies
+from trioperator.helpers import hierarchies
 from trioperator.settings import OperatorSettings
 
 _ROW = re.compile(r"^\| (?P<cells>.+) \|$", re.MULTILINE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.test_first_project import merge, read_steps, split
-from trioperator.scaffolding import ProjectOptions, render_project
+from trioperator._tooling.scaffolding import ProjectOptions, render_project
 
 
 def test_a_block_has_everything_between_the_first_and_the_last_of_what_it_replaces() -> None:

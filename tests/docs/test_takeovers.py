@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from trioperator._handling.handlers.handler import ChangeHandler
 from trioperator.apiserver import Cluster
-from trioperator.handling.handler import ChangeHandler
 from trioperator.testing import OperatorRunner
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import yaml
 import trioperator
 from tests.controlplane import ControlPlane
 from tests.e2e.deployment import Deployed, define, foreign_kinds
-from trioperator.kube.connection import load_connection
+from trioperator._kube.connection import load_connection
 
 __all__ = ["foreign_kinds"]
 

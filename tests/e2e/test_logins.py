@@ -22,8 +22,8 @@ import yaml
 
 import trioperator
 from tests.controlplane import ControlPlane
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import load_connection
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.connection import load_connection
 
 EXEC = "client.authentication.k8s.io/v1"
 PATH = "/apis/kopf.dev/v1/namespaces/default/kopfexamples"
@@ -65,7 +65,7 @@ class Account:
 class Work:
     """An operator that handles the changes of an object, and somebody who makes them."""
 
-    admin: Client
+    admin: ApiClient
     name: str = dataclasses.field(default_factory=lambda: f"kex-{uuid.uuid4().hex[:8]}")
     registry: trioperator.OperatorRegistry = dataclasses.field(default_factory=trioperator.OperatorRegistry)
     stop: trio.Event = dataclasses.field(default_factory=trio.Event)

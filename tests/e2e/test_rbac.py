@@ -22,7 +22,7 @@ import trioperator
 from tests.controlplane import ControlPlane
 from tests.e2e.test_life import example
 from tests.program import Program
-from trioperator.kube.connection import load_connection
+from trioperator._kube.connection import load_connection
 
 APP = """
 import trioperator

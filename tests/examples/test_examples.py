@@ -18,10 +18,10 @@ import trio
 from trio.testing import MockClock
 
 from trioperator import crds
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._supervisor.app import operator
 from trioperator.apiserver import Cluster
-from trioperator.app import operator
 from trioperator.errors import ApiError
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.testing import OperatorRunner, eventually
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"

@@ -6,14 +6,14 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trioperator.clock import wall_now
-from trioperator.handling.cause import ChangeCause, EventCause
-from trioperator.handling.handler import ChangeHandler, EventHandler, Handler, Reason
-from trioperator.handling.invoke import Attempt, Invoker
-from trioperator.handling.outcome import Outcome
-from trioperator.handling.thread_limiter import ThreadLimiter
-from trioperator.logs import get_logger
-from trioperator.model.resource import Resource, Selector
+from trioperator._concurrency.clock import wall_now
+from trioperator._handling.arguments.cause import ChangeCause, EventCause
+from trioperator._handling.calls.invoke import Attempt, Invoker
+from trioperator._handling.calls.thread_limiter import ThreadLimiter
+from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Handler, Reason
+from trioperator._handling.handlers.outcome import Outcome
+from trioperator._logs import get_logger
+from trioperator._model.resource import Resource, Selector
 
 WIDGETS = Resource(
     group="example.com", version="v1", plural="widgets", kind="Widget", verbs=frozenset({"list", "watch", "patch"})

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.handling.guard`: what a user's function raises becomes a UserCodeError."""
+"""Tests for :mod:`trioperator._handling.guard`: what a user's function raises becomes a UserCodeError."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from tests.handling.factory import WIDGETS, change_cause, change_handler, event_cause, event_handler
-from trioperator.errors import TrioperatorError, UserCodeError
-from trioperator.handling import guard
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.handling.filters import all_, any_, call_with, matches, none_, not_, prematches
-from trioperator.handling.lifecycles import apply_lifecycle
-from trioperator.handling.progress import (
+from trioperator._handling import guard
+from trioperator._handling.handlers.filters import all_, any_, call_with, matches, none_, not_, prematches
+from trioperator._handling.handlers.lifecycles import apply_lifecycle
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._handling.storages.progress import (
     AnnotationsProgressStorage,
     ProgressRecord,
     ProgressStorage,
     SmartProgressStorage,
     StatusProgressStorage,
 )
-from trioperator.logs import get_logger
-from trioperator.model.body import Body, BodyEssence
-from trioperator.model.resource import Selector, select_resources
+from trioperator._logs import get_logger
+from trioperator._model.body import Body, BodyEssence
+from trioperator._model.resource import Selector, select_resources
+from trioperator.errors import TrioperatorError, UserCodeError
 
 
 class OwnError(BaseException):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
 
 
 @pytest.fixture(autouse=True)

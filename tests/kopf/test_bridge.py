@@ -14,9 +14,9 @@ import pytest
 
 import trioperator
 from tests.processes.conftest import ROOT, environment
+from trioperator._handling.declaring.registry import OperatorRegistry, handler_identity
+from trioperator._handling.handlers.handler import derive_id, is_async, signature_of
 from trioperator.errors import ConfigError
-from trioperator.handling.handler import derive_id, is_async, signature_of
-from trioperator.handling.registry import OperatorRegistry, handler_identity
 from trioperator.kopf import bridge
 
 NAMES = re.findall(

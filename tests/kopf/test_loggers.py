@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from trioperator._logs import get_logger, object_logger
 from trioperator.kopf.loggers import follow_loggers
-from trioperator.logs import get_logger, object_logger
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default", "uid": "1"}}
 

@@ -14,7 +14,7 @@ import pytest
 
 import trioperator
 from tests.processes.conftest import ROOT, environment
-from trioperator.handling.registry import get_default_registry
+from trioperator._handling.declaring.registry import get_default_registry
 from trioperator.kopf.names import make_modules
 
 PUBLIC = """

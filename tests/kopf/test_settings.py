@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from trioperator._model.resource import Selector
 from trioperator.errors import ConfigError
 from trioperator.kopf.settings import OperatorSettings
-from trioperator.model.resource import Selector
 from trioperator.settings import OperatorSettings as NativeSettings
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trioperator.handling import diffbase, progress
-from trioperator.handling.guard import guarded
+from trioperator._handling.guard import guarded
+from trioperator._handling.storages import diffbase, progress
+from trioperator._model.body import Body
 from trioperator.kopf import storages
-from trioperator.model.body import Body
 
 BODY = Body({"metadata": {"name": "x"}, "spec": {"x": 1}})
 CLASSES = [name for name in storages.__all__ if name.endswith("Storage")]

@@ -16,8 +16,8 @@ import pytest
 import trio
 import trustme
 
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection_info import ConnectionInfo
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.connection_info import ConnectionInfo
 from trioperator.settings import OperatorSettings
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -189,7 +189,7 @@ def settings() -> OperatorSettings:
 
 
 @contextlib.asynccontextmanager
-async def client_of(server: Server, settings: OperatorSettings, **fields: Any) -> AsyncIterator[Client]:
+async def client_of(server: Server, settings: OperatorSettings, **fields: Any) -> AsyncIterator[ApiClient]:
     """Open a client of a server."""
     async with open_client(lambda: ConnectionInfo(server=server.url, **fields), settings=settings) as client:
         yield client

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trioperator._kube.connection import load_connection, load_service_account
 from trioperator.errors import ConfigError
-from trioperator.kube.connection import load_connection, load_service_account
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 KUBECONFIG = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trioperator._kube.connection_info import ConnectionInfo, ServerUrl, decode_pem, parse_server_url
 from trioperator.errors import ConfigError
-from trioperator.kube.connection_info import ConnectionInfo, ServerUrl, decode_pem, parse_server_url
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 

@@ -18,11 +18,11 @@ import trustme
 from trio.testing import MockClock
 
 from tests.kube.conftest import ANSWER, Memory, Serve, Talk, answer_all, ok, status
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube.api_client import ApiClient, log_in, open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.watch import open_watch
 from trioperator.errors import ConfigError, ConnectionLostError, LoginError, UnauthorizedError
-from trioperator.kube.client import Client, log_in, open_client
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.watch import open_watch
 from trioperator.settings import OperatorSettings
 
 pytestmark = pytest.mark.usefixtures("no_environment")
@@ -152,7 +152,7 @@ async def test_connections_are_loaded_in_a_thread(autojump_clock: MockClock, set
 async def test_a_file_that_is_never_read_to_its_end_leaves_the_current_credentials(
     settings: OperatorSettings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trioperator.kube.credential_store._SOURCE_TIMEOUT", 0.1)
+    monkeypatch.setattr("trioperator._kube.credential_store._SOURCE_TIMEOUT", 0.1)
     release = threading.Event()
     expiration = wall_now() - datetime.timedelta(seconds=10)
     calls = 0
@@ -215,7 +215,7 @@ async def test_all_waiting_requests_fail_if_credentials_were_never_accepted(
 ) -> None:
     failed = 0
 
-    async def ask(client: Client) -> None:
+    async def ask(client: ApiClient) -> None:
         nonlocal failed
         with pytest.raises(LoginError):
             await client.get("/x")
@@ -245,7 +245,7 @@ async def test_one_endpoint_that_rejects_all_credentials_does_not_stop_the_other
     memory = Memory(lambda request: status(401, "not here") if request.url.path == "/broken" else ok())
     done = 0
 
-    async def work(client: Client) -> None:
+    async def work(client: ApiClient) -> None:
         nonlocal done
         for _ in range(100):
             await client.get("/fine")

@@ -11,12 +11,12 @@ import pytest
 from trio.testing import MockClock
 
 from tests.kube.conftest import Memory, ok
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube import httpx_adapter
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.credentials import Credentials, is_expired, prepare_credentials
 from trioperator.errors import ConfigError
-from trioperator.kube import httpx_adapter
-from trioperator.kube.client import open_client
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.credentials import Credentials, is_expired, prepare_credentials
 from trioperator.settings import OperatorSettings
 
 pytestmark = pytest.mark.usefixtures("no_environment")

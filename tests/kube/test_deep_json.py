@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import untimed
-from trioperator.kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
+from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
 
 # More levels than any decoder has: Python's limit depends on its version.
 DEPTH = 100_000

@@ -10,11 +10,11 @@ import trio
 from trio.testing import MockClock
 
 from tests.kube.conftest import Memory, ok, status
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.discovery import discover
+from trioperator._model.resource import Resource
 from trioperator.errors import ConnectionLostError, ForbiddenError
-from trioperator.kube.client import open_client
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.discovery import discover
-from trioperator.model.resource import Resource
 from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://cluster")

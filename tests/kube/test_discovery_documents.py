@@ -1,5 +1,5 @@
 """Discovery documents as resources. What is requested, and what happens to groups that are down, is tested with
-:mod:`trioperator.kube.discovery`.
+:mod:`trioperator._kube.discovery`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.kube.discovery_documents import Group, GroupVersion, parse_group_version, parse_root
+from trioperator._kube.discovery_documents import Group, GroupVersion, parse_group_version, parse_root
 
 
 def aggregated(*groups: Any) -> bytes:

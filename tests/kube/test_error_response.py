@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube.error_response import is_version_too_large, parse_error_response, parse_retry_after, parse_status
 from trioperator.errors import ApiError, ConflictError, ExpiredError, ServerError, TooManyRequestsError
-from trioperator.kube.error_response import is_version_too_large, parse_error_response, parse_retry_after, parse_status
 
 
 def body(**fields: Any) -> bytes:

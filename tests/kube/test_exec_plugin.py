@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import trio
 
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection import load_connection
+from trioperator._kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
 from trioperator.apiserver import Cluster, User
 from trioperator.apiserver.server import serve_cluster
 from trioperator.errors import ConfigError, LoginError
-from trioperator.kube.client import open_client
-from trioperator.kube.connection import load_connection
-from trioperator.kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
 from trioperator.settings import OperatorSettings
 
 V1 = "client.authentication.k8s.io/v1"
@@ -130,7 +130,7 @@ FAILURES = {
 def test_a_plugin_that_fails_is_an_error_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("trioperator.kube.exec_plugin._OUTPUT_LIMIT", 65536)
+    monkeypatch.setattr("trioperator._kube.exec_plugin._OUTPUT_LIMIT", 65536)
     text, message = FAILURES[name]
     with pytest.raises(LoginError, match=message) as caught:
         run(tmp_path, text)
@@ -142,7 +142,7 @@ def test_a_plugin_that_fails_is_an_error_in_one_line(
 def test_a_plugin_that_hangs_is_killed_with_what_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr("trioperator.kube.exec_plugin._TIMEOUT", 0.5)
+    monkeypatch.setattr("trioperator._kube.exec_plugin._TIMEOUT", 0.5)
     os.mkfifo(tmp_path / "alive")
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     try:

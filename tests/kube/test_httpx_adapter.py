@@ -12,11 +12,11 @@ import trio
 from trio.testing import MockClock
 
 from tests.kube.conftest import Chunks, Memory, Streaming, ok
+from trioperator._http.transport import TransportError
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.httpx_adapter import HttpxTransport
 from trioperator.errors import ConfigError, ConnectionLostError
-from trioperator.kube.client import open_client
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.httpx_adapter import HttpxTransport
-from trioperator.kube.transport import TransportError
 from trioperator.settings import OperatorSettings
 
 
@@ -109,7 +109,7 @@ async def test_an_unreachable_proxy_is_a_lost_connection() -> None:
 def test_httpx_is_not_imported_unless_it_is_needed() -> None:
     code = (
         "import sys, types\n"
-        "import trioperator.kube.client, trioperator.kube.watch, trioperator.kube.discovery\n"
+        "import trioperator._kube.api_client, trioperator._kube.watch, trioperator._kube.discovery\n"
         "assert not {'httpx', 'yaml', 'email.utils'} & set(sys.modules), sorted(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

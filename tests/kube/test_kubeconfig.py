@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.kubeconfig import load_kubeconfig
 from trioperator.errors import ConfigError, LoginError
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.kubeconfig import load_kubeconfig
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 DATA = base64.b64encode(PEM.encode()).decode()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trioperator._kube.netrc_file import find_login
 from trioperator.errors import ConfigError
-from trioperator.kube.netrc_file import find_login
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.kube.objects import parse_deep_page, parse_identity, parse_object, parse_page
+from trioperator._kube.objects import parse_deep_page, parse_identity, parse_object, parse_page
 
 
 def pod(name: str = "p", **metadata: Any) -> dict[str, Any]:

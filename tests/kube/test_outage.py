@@ -1,11 +1,11 @@
-"""Tests for :mod:`trioperator.kube.outage`."""
+"""Tests for :mod:`trioperator._kube.outage`."""
 
 from __future__ import annotations
 
 import trio
 from trio.testing import MockClock
 
-from trioperator.kube.outage import Outage
+from trioperator._kube.outage import Outage
 
 
 def test_the_first_one_reports_an_outage_until_it_ends() -> None:

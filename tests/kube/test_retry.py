@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
-from trioperator.kube.retry import (
+from trioperator._http.transport import TransportError
+from trioperator._kube.retry import (
     JSON_PATCH,
     adjust_delay,
     is_repeatable,
@@ -16,7 +16,7 @@ from trioperator.kube.retry import (
     iterate_backoffs,
     may_be_processed,
 )
-from trioperator.kube.transport import TransportError
+from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
 
 LOST = TransportError("x", reached=True)
 NOT_REACHED = TransportError("x", reached=False)

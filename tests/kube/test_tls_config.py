@@ -12,9 +12,9 @@ import trio
 import trio.testing
 import trustme
 
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
 from trioperator.errors import ConfigError
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
 
 
 def test_certificates_are_verified_but_not_by_the_strictest_rules(ca_pem: str) -> None:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, client_of, ok, status
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.objects import BrokenObject
+from trioperator._kube.watch import MAX_LINE, RawWatchEvent, open_watch
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, ServerError
-from trioperator.kube.client import open_client
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.objects import BrokenObject
-from trioperator.kube.watch import MAX_LINE, RawWatchEvent, open_watch
 from trioperator.settings import OperatorSettings
 
 INFO = ConnectionInfo(server="http://cluster")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tests.lives.world import definition, make_fault
-from trioperator import clock
+from trioperator._concurrency import clock
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.errors import ApiError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from tests.lives.plans import PEACE, TROUBLE, Plan
 from tests.lives.rules import Leases, Peers
 from tests.lives.verdict import judge
 from tests.lives.world import definition, make_fault, peering_definition
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.errors import ApiError
 from trioperator.testing import FaultPlan, deterministic
 from trioperator.testing.plans import RequestInfo

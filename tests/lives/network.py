@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import trio
 
+from trioperator._http import connection_pool
+from trioperator._http.tls_connection import TlsConnection
 from trioperator.apiserver.model.messages import Request, Response
 from trioperator.apiserver.model.user import ADMIN
 from trioperator.apiserver.serving.http import serve_stream
-from trioperator.kube import connection_pool
-from trioperator.kube.tls_connection import TlsConnection
 from trioperator.testing import FaultPlan, FaultyTransport
 from trioperator.testing.plans import describe_request
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tests.lives.journal import Call
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
 
 if TYPE_CHECKING:
     from tests.lives.life import Life

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.logs import ObjectRef
+from trioperator._logs import ObjectRef
 
 REF: ObjectRef = {
     "apiVersion": "example.com/v1",

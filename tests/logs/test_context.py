@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.logs.context`: records of users' own loggers while an object is handled."""
+"""Tests for :mod:`trioperator._logs.context`: records of users' own loggers while an object is handled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trio.testing import MockClock
 import trioperator
 from tests.logs.conftest import Stream, read_json
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._logs import LogFormat, configure
 from trioperator.apiserver import Cluster
-from trioperator.logs import LogFormat, configure
 
 mine = logging.getLogger("mine.app")
 

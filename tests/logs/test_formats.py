@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.logs.formats`."""
+"""Tests for :mod:`trioperator._logs.formats`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.logs.conftest import REF, Stream, read_json
+from trioperator._logs import LogFormat, configure, get_logger, object_logger
 from trioperator.errors import ConfigError
-from trioperator.logs import LogFormat, configure, get_logger, object_logger
 
 
 class TestTextFormats:

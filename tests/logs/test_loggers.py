@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.logs.loggers`."""
+"""Tests for :mod:`trioperator._logs.loggers`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from tests.logs.conftest import REF, Stream
-from trioperator.logs import (
+from trioperator._logs import (
     LocalObjectLogger,
     LogFormat,
     Logger,

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.logs.processors`."""
+"""Tests for :mod:`trioperator._logs.processors`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import structlog
 
 import trioperator
 from tests.logs.conftest import REF, Stream, read_json
+from trioperator._logs import LogFormat, configure, get_logger, object_logger, observing_objects
 from trioperator.errors import ConfigError
-from trioperator.logs import LogFormat, configure, get_logger, object_logger, observing_objects
 
 Entry = MutableMapping[str, Any]
 

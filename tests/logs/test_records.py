@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.logs.records`."""
+"""Tests for :mod:`trioperator._logs.records`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.logs.records import RECORD_KEYS, interpolate, represent
+from trioperator._logs.records import RECORD_KEYS, interpolate, represent
 
 
 class Silent:

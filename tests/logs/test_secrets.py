@@ -13,10 +13,10 @@ from trio.testing import MockClock
 import trioperator
 from tests.logs.conftest import Stream
 from tests.runtime.conftest import settle
+from trioperator._concurrency.clock import wall_now
+from trioperator._logs import LogFormat, configure
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.user import NO_CREDENTIALS
-from trioperator.clock import wall_now
-from trioperator.logs import LogFormat, configure
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.model.body import Annotations, Body, Labels, Meta, Spec, Status
-from trioperator.model.lazy_object import LazyObject
+from trioperator._model.body import Annotations, Body, Labels, Meta, Spec, Status
+from trioperator._model.lazy_object import LazyObject
 
 RAW: dict[str, Any] = {
     "apiVersion": "example.com/v1",

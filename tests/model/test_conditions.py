@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.model.conditions`."""
+"""Tests for :mod:`trioperator._model.conditions`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.model.conditions import describe_condition, is_met
+from trioperator._model.conditions import describe_condition, is_met
 
 
 def with_conditions(*conditions: Any, **status: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trioperator.model.crd import is_established, name_of_crd, resources_of_crd, version_rank
-from trioperator.model.resource import Selector
+from trioperator._model.crd import is_established, name_of_crd, resources_of_crd, version_rank
+from trioperator._model.resource import Selector
 
 
 def crd(*versions: dict[str, Any], established: str | None = "True", **names: Any) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Tests for :mod:`trioperator.model.custom_kind`."""
+"""Tests for :mod:`trioperator._model.custom_kind`."""
 
 from __future__ import annotations
 
 import pytest
 
-from trioperator.model.custom_kind import KindInfo, find_kind, get_kind, set_kind
+from trioperator._model.custom_kind import KindInfo, find_kind, get_kind, set_kind
 
 INFO = KindInfo(group="example.com", version="v1", kind="Thing", plural="things", singular="thing")
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from tests.model.strategies import Untouched, fields, objects, untimed, without_nulls
-from trioperator.model.diff import MAX_DEPTH, MAX_ITEMS, Diff, DiffItem, DiffOperation, diff, reduce_diff
-from trioperator.model.fields import FieldPath, ensure, remove, resolve
+from trioperator._model.diff import MAX_DEPTH, MAX_ITEMS, Diff, DiffItem, DiffOperation, diff, reduce_diff
+from trioperator._model.fields import FieldPath, ensure, remove, resolve
 
 
 def apply(old: dict[str, Any], items: Iterable[DiffItem]) -> Any:

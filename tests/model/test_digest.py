@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import Untouched, objects, untimed
-from trioperator.model.digest import DIGEST, restore, shrink
-from trioperator.model.jsontypes import JsonObject
+from trioperator._model.digest import DIGEST, restore, shrink
+from trioperator._model.jsontypes import JsonObject
 
 
 def shrunk(value: JsonObject, room: int) -> JsonObject:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.model.strategies import Untouched
-from trioperator.model.body import Body
-from trioperator.model.essence import build_essence, marker_key
-from trioperator.model.fields import FieldPath
+from trioperator._model.body import Body
+from trioperator._model.essence import build_essence, marker_key
+from trioperator._model.fields import FieldPath
 
 
 def annotated(**annotations: str) -> dict[str, Any]:

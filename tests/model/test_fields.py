@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from tests.model.strategies import Untouched, fields, objects, untimed, values
-from trioperator.model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
+from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
 
 
 @pytest.mark.parametrize(

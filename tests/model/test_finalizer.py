@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import Untouched, untimed
-from trioperator.model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
+from trioperator._model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
 
 OURS = "example.com/finalizer"
 others = st.lists(st.sampled_from(["a", "b", "c"]), unique=True)

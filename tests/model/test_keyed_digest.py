@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import Untouched, fields, objects, untimed
-from trioperator.model.fields import FieldPath, resolve
-from trioperator.model.keyed_digest import KEYED_DIGEST, FieldDigests, reveal
+from trioperator._model.fields import FieldPath, resolve
+from trioperator._model.keyed_digest import KEYED_DIGEST, FieldDigests, reveal
 
 DATA: FieldPath = ("data",)
 SECRET = {"kind": "Secret", "data": {"user": "YWRtaW4=", "password": "MTIzNA=="}, "metadata": {"labels": {"a": "b"}}}

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.model import lazy_object
-from trioperator.model.jsontypes import copy_json
-from trioperator.model.lazy_object import LazyObject, conserve
+from trioperator._model import lazy_object
+from trioperator._model.jsontypes import copy_json
+from trioperator._model.lazy_object import LazyObject, conserve
 
 BODY = {"kind": "Widget", "metadata": {"name": "w"}, "spec": {"items": [{}]}}
 

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from trioperator.model.memo import Memo
+from trioperator._model.memo import Memo
 
 
 def test_items_are_attributes_and_attributes_are_items() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from trioperator.model.namespaces import NamespacePattern, is_exact, match_namespace
+from trioperator._model.namespaces import NamespacePattern, is_exact, match_namespace
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 
 from tests.model.strategies import Untouched, objects, untimed
-from trioperator.model.body import Body
-from trioperator.model.patch import (
+from trioperator._model.body import Body
+from trioperator._model.patch import (
     Patch,
     apply_merge,
     is_result,

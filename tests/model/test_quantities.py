@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.model.quantities`."""
+"""Tests for :mod:`trioperator._model.quantities`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.model.quantities import PATTERN, Quantity, canonical_quantity, quantity_value
+from trioperator._model.quantities import PATTERN, Quantity, canonical_quantity, quantity_value
 
 SUFFIXES = {"m": "1e-3", "": "1", "k": "1e3", "M": "1e6", "G": "1e9", "Ki": "1024", "Mi": "1048576", "e3": "1e3"}
 

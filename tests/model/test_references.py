@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trioperator.model.body import Body
-from trioperator.model.references import build_object_reference, build_owner_reference
+from trioperator._model.body import Body
+from trioperator._model.references import build_object_reference, build_owner_reference
 
 BODY: dict[str, Any] = {
     "apiVersion": "example.com/v1",

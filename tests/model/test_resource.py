@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.model.resource import EVERYTHING, Resource, Selector, select_resources
+from trioperator._model.resource import EVERYTHING, Resource, Selector, select_resources
 
 ALL_VERBS = frozenset({"list", "watch", "patch", "get", "create", "update", "delete"})
 

@@ -1,11 +1,11 @@
-"""Tests for :mod:`trioperator.model.rights`."""
+"""Tests for :mod:`trioperator._model.rights`."""
 
 from __future__ import annotations
 
 import pytest
 
-from trioperator.model.resource import Resource
-from trioperator.model.rights import Rule, describe_unknown_kind, find_kind, parse_rule
+from trioperator._model.resource import Resource
+from trioperator._model.rights import Rule, describe_unknown_kind, find_kind, parse_rule
 
 JOBS = Resource("batch", "v1", "jobs", kind="Job")
 PODS = Resource("", "v1", "pods", kind="Pod")

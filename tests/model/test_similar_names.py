@@ -1,8 +1,8 @@
-"""Tests for :mod:`trioperator.model.similar_names`."""
+"""Tests for :mod:`trioperator._model.similar_names`."""
 
 from __future__ import annotations
 
-from trioperator.model.similar_names import find_similar, suggest
+from trioperator._model.similar_names import find_similar, suggest
 
 
 def test_unknown_names_are_listed_with_the_ones_that_may_have_been_meant() -> None:

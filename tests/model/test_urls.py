@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.model.urls import build_target, mask_userinfo
+from trioperator._model.urls import build_target, mask_userinfo
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 import trioperator
+from tests.http.attacks import ATTACKS, CONNECT_H2
 from tests.processes.conftest import EXAMPLES, Api, Program, Start, environment
-from tests.web.attacks import ATTACKS, CONNECT_H2
 
 SIMPLE = """
 import trioperator as kopf

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.applying`: the children of an object become what its handler returns."""
+"""Tests for :mod:`trioperator._reconciling.applying`: the children of an object become what its handler returns."""
 
 from __future__ import annotations
 

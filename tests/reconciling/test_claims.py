@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.claims`: children of several operators and handlers are told apart."""
+"""Tests for :mod:`trioperator._reconciling.claims`: children of several operators and handlers are told apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import trioperator
 from tests.reconciling.conftest import children_of, config_map, names_of, requests_of
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator import OperatorRegistry, OperatorSettings, on
-from trioperator.reconciling.claims import CLAIM
+from trioperator._reconciling.claims import CLAIM
 
 
 def make_registry(

@@ -1,11 +1,11 @@
-"""Tests for :mod:`trioperator.reconciling.loop_guard`: what is done again and again, and when it may be."""
+"""Tests for :mod:`trioperator._reconciling.loop_guard`: what is done again and again, and when it may be."""
 
 from __future__ import annotations
 
 import math
 
-from trioperator.backoff import Backoff
-from trioperator.reconciling.loop_guard import LoopGuard
+from trioperator._concurrency.backoff import Backoff
+from trioperator._reconciling.loop_guard import LoopGuard
 
 BACKOFF = Backoff(initial=10, maximum=100)
 

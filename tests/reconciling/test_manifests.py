@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.manifests`: when a child counts as ready."""
+"""Tests for :mod:`trioperator._reconciling.manifests`: when a child counts as ready."""
 
 from __future__ import annotations
 

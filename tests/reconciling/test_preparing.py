@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.preparing`: what can be a child, and what it is completed by."""
+"""Tests for :mod:`trioperator._reconciling.preparing`: what can be a child, and what it is completed by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests for :mod:`trioperator.reconciling.pruning`: when children that no handler desires are deleted, and when not."""
+"""Tests for :mod:`trioperator._reconciling.pruning`.
+
+When children that no handler desires are deleted, and when not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.recreating`: children that are replaced, as the strategies of kinds say."""
+"""Tests for :mod:`trioperator._reconciling.recreating`: children that are replaced, as the strategies of kinds say."""
 
 from __future__ import annotations
 

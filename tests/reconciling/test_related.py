@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.related`; what children cost in memory is measured here, too."""
+"""Tests for :mod:`trioperator._reconciling.related`; what children cost in memory is measured here, too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from trioperator.kube.objects import RawObject, parse_object
-from trioperator.model.resource import Resource
-from trioperator.reconciling.related import RelatedCache, RelatedRecord, Target, Writer, read_record
+from trioperator._kube.objects import RawObject, parse_object
+from trioperator._model.resource import Resource
+from trioperator._reconciling.related import RelatedCache, RelatedRecord, Target, Writer, read_record
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", kind="Deployment")
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.reporting`: who learns that children cannot be applied, and how."""
+"""Tests for :mod:`trioperator._reconciling.reporting`: who learns that children cannot be applied, and how."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import trioperator
 from tests.reconciling.conftest import config_map, names_of
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator import on
+from trioperator._reconciling.failures import ChildrenError, LoopError, reason_of
 from trioperator.errors import ForbiddenError, ForeignChildError, InvalidError
-from trioperator.reconciling.failures import ChildrenError, LoopError, reason_of
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 NO = "configmaps is forbidden: no rights"

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.rollouts`: several children are changed one at a time."""
+"""Tests for :mod:`trioperator._reconciling.rollouts`: several children are changed one at a time."""
 
 from __future__ import annotations
 

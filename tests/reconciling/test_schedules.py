@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.schedules`."""
+"""Tests for :mod:`trioperator._reconciling.schedules`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import datetime
 
 import pytest
 
-from trioperator.handling.reconciling import ReconcileHandler
-from trioperator.model.resource import Resource, Selector
-from trioperator.reconciling.schedules import ChildKey, HandlerSchedule, ObjectSchedule
+from trioperator._handling.arguments.reconciling import ReconcileHandler
+from trioperator._model.resource import Resource, Selector
+from trioperator._reconciling.schedules import ChildKey, HandlerSchedule, ObjectSchedule
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 PODS = Resource("", "v1", "pods", kind="Pod")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.reconciling.watches`: which related objects are watched, and whom they concern."""
+"""Tests for :mod:`trioperator._reconciling.watches`: which related objects are watched, and whom they concern."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.reconciling.conftest import config_map, names_of
-from tests.reconciling.test_level import Calls
+from tests.reconciling.test_level_reconciler import Calls
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator.reconciling.related import Target
-from trioperator.reconciling.watches import read_targets
+from trioperator._reconciling.related import Target
+from trioperator._reconciling.watches import read_targets
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on

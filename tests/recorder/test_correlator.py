@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.recorder.correlator`: the figures of client-go's recorder."""
+"""Tests for :mod:`trioperator._recorder.correlator`: the figures of client-go's recorder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.recorder.correlator import (
+from trioperator._recorder.correlator import (
     BURST,
     COMBINED,
     MAX_ENTRIES,

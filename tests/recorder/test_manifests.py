@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.recorder.manifests`."""
+"""Tests for :mod:`trioperator._recorder.manifests`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.recorder.correlator import Occurrence, Series
-from trioperator.recorder.manifests import build_event, build_update, events_path, get_namespace, shorten
+from trioperator._recorder.correlator import Occurrence, Series
+from trioperator._recorder.manifests import build_event, build_update, events_path, get_namespace, shorten
 from trioperator.settings.posting import PostingSettings
 
 OCCURRENCE = Occurrence("example.com/v1", "Widget", "ns", "w", "u-1", "Normal", "Greeting", "hello", 0.0)

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.recorder.recorder`: operators that post events, in virtual time."""
+"""Tests for :mod:`trioperator._recorder.recorder`: operators that post events, in virtual time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._recorder.correlator import COMBINED
+from trioperator._recorder.recorder import MAX_QUEUED, EventRecorder
 from trioperator.apiserver import Cluster
 from trioperator.errors import PausedError
-from trioperator.kube.client import Client, open_client
-from trioperator.recorder.correlator import COMBINED
-from trioperator.recorder.recorder import MAX_QUEUED, EventRecorder
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -58,7 +58,7 @@ async def recording(
     settings = trioperator.OperatorSettings()
     connection = transport or cluster.transport()
     async with open_client(lambda: info, settings=settings, transport=connection) as client:
-        used: Client = client if fence is None else client.fenced(fence)
+        used: ApiClient = client if fence is None else client.fenced(fence)
         recorder = EventRecorder(used, settings, identity="me")
         with recorder.active():
             async with trio.open_nursery() as nursery:
@@ -363,7 +363,7 @@ async def test_a_full_queue_drops_and_reports(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trioperator.recorder.recorder.MAX_QUEUED", 50)
+    monkeypatch.setattr("trioperator._recorder.recorder.MAX_QUEUED", 50)
     async with recording(cluster) as recorded:
         for number in range(60):
             recorded.record(name=f"w{number}", uid=f"u{number}")

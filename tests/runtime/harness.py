@@ -10,22 +10,22 @@ import msgspec
 
 import trioperator
 from tests.runtime.conftest import CRD, widget
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._handling.storages.progress import SmartProgressStorage
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.objects import parse_object
+from trioperator._logs import get_logger
+from trioperator._model.patch import apply_merge
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind, ObjectCache, ObjectState
+from trioperator._runtime.causes import CauseFactory, Change, Essences
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.progress.records import RecordStore
+from trioperator._runtime.workqueue import Lane
 from trioperator.apiserver import Cluster
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.handling.progress import SmartProgressStorage
-from trioperator.handling.registry import KindHandlers
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.objects import parse_object
-from trioperator.logs import get_logger
-from trioperator.model.patch import apply_merge
-from trioperator.model.resource import Resource
-from trioperator.runtime.cache import Kind, ObjectCache, ObjectState
-from trioperator.runtime.causes import CauseFactory, Change, Essences
-from trioperator.runtime.patching.patcher import Patcher
-from trioperator.runtime.patching.pending import PendingPatches
-from trioperator.runtime.progress.progress import Progress
-from trioperator.runtime.progress.records import Records
-from trioperator.runtime.workqueue import Lane
 from trioperator.settings import OperatorSettings
 from trioperator.testing import FaultPlan, FaultyTransport
 
@@ -43,13 +43,13 @@ class Queue:
 class Harness:
     """The progress of objects, the cluster on which it is stored, and what goes wrong there."""
 
-    def __init__(self, cluster: Cluster, client: Client, *, plan: FaultPlan, settings: OperatorSettings) -> None:
+    def __init__(self, cluster: Cluster, client: ApiClient, *, plan: FaultPlan, settings: OperatorSettings) -> None:
         progress, diffbase = SmartProgressStorage(), AnnotationsDiffBaseStorage()
         self.cluster = cluster
         self.plan = plan
         self.settings = settings
         self.pending = PendingPatches()
-        self.records = Records(progress=progress, diffbase=diffbase)
+        self.records = RecordStore(progress=progress, diffbase=diffbase)
         self.client = client
         self.patcher = Patcher(client, self.pending)
         self.progress = Progress(self.records, self.patcher)

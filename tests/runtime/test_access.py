@@ -1,14 +1,14 @@
-"""Tests for :mod:`trioperator.runtime.access`."""
+"""Tests for :mod:`trioperator._runtime.access`."""
 
 from __future__ import annotations
 
 import pytest
 
 import trioperator
+from trioperator._kube.api_client import open_client
+from trioperator._runtime.access import may_list_namespaces
 from trioperator.apiserver import Cluster, User
 from trioperator.errors import PausedError
-from trioperator.kube.client import open_client
-from trioperator.runtime.access import may_list_namespaces
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 ROBOT = User(name="robot", groups=("system:authenticated",))

@@ -13,13 +13,13 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from trioperator._handling.arguments.cause import ActivityCause
+from trioperator._handling.calls.invoke import Invoker
+from trioperator._handling.calls.thread_limiter import ThreadLimiter
+from trioperator._handling.handlers.handler import Activity
+from trioperator._logs import get_logger
+from trioperator._runtime.activities import run_activity
 from trioperator.errors import ActivityError
-from trioperator.handling.cause import ActivityCause
-from trioperator.handling.handler import Activity
-from trioperator.handling.invoke import Invoker
-from trioperator.handling.thread_limiter import ThreadLimiter
-from trioperator.logs import get_logger
-from trioperator.runtime.activities import run_activity
 
 on = trioperator.on
 ErrorsMode = trioperator.ErrorsMode

@@ -17,8 +17,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, settle, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster, User
-from trioperator.clock import wall_now
 
 on = trioperator.on
 

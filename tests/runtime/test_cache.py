@@ -10,11 +10,11 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from trioperator.handling.registry import KindHandlers
-from trioperator.kube.objects import RawObject, parse_object
-from trioperator.model.resource import Resource
-from trioperator.runtime.cache import Kind, Memory, ObjectCache, ObjectState, WatchEvent
-from trioperator.runtime.workqueue import Lane
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._kube.objects import RawObject, parse_object
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind, Memory, ObjectCache, ObjectState, WatchEvent
+from trioperator._runtime.workqueue import Lane
 
 on = trioperator.on
 WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget", subresources=frozenset({"status"}))

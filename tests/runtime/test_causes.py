@@ -8,22 +8,22 @@ import msgspec
 import pytest
 
 import trioperator
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.handling.handler import Reason
-from trioperator.handling.progress import SmartProgressStorage
-from trioperator.handling.registry import KindHandlers
-from trioperator.kube.client import Client
-from trioperator.kube.objects import parse_object
-from trioperator.model.body import Body
-from trioperator.model.patch import Patch, apply_merge
-from trioperator.model.resource import Resource
-from trioperator.runtime.cache import Kind, ObjectCache, ObjectState
-from trioperator.runtime.causes import CauseFactory, Change, Essences
-from trioperator.runtime.patching.patcher import Patcher
-from trioperator.runtime.patching.pending import PendingPatches
-from trioperator.runtime.progress.progress import Progress
-from trioperator.runtime.progress.records import Records
-from trioperator.runtime.workqueue import Lane
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._handling.handlers.handler import Reason
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._handling.storages.progress import SmartProgressStorage
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.objects import parse_object
+from trioperator._model.body import Body
+from trioperator._model.patch import Patch, apply_merge
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind, ObjectCache, ObjectState
+from trioperator._runtime.causes import CauseFactory, Change, Essences
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.progress.records import RecordStore
+from trioperator._runtime.workqueue import Lane
 
 on = trioperator.on
 FINALIZER = "example.com/f"
@@ -42,8 +42,8 @@ class Detector:
         storage, diffbase = SmartProgressStorage(), AnnotationsDiffBaseStorage()
         self.essences = Essences(progress=storage, diffbase=diffbase)
         self.causes = CauseFactory(self.essences, diffbase=diffbase, finalizer=FINALIZER)
-        patcher = Patcher(cast(Client, None), PendingPatches())
-        self.progress = Progress(Records(progress=storage, diffbase=diffbase), patcher)
+        patcher = Patcher(cast(ApiClient, None), PendingPatches())
+        self.progress = Progress(RecordStore(progress=storage, diffbase=diffbase), patcher)
 
     def detect(self, state: ObjectState) -> Change:
         """Detect a change, and confirm the stored record, as a reconcile does."""

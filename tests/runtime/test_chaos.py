@@ -20,11 +20,11 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._concurrency.clock import wall_now
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._model.body import Body
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.errors import NotFoundError
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.model.body import Body
 from trioperator.testing import Fault, FaultPlan, FaultyTransport, deterministic
 
 on = trioperator.on

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator.model.fields import FieldSpec
+from trioperator._model.fields import FieldSpec
 
 on = trioperator.on
 

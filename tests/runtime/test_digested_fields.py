@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator.model.keyed_digest import KEYED_DIGEST
+from trioperator._model.keyed_digest import KEYED_DIGEST
 
 on = trioperator.on
 LAST = "trioperator.dev/last-handled-configuration"

@@ -12,15 +12,15 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.harness import LOGGER, Harness, observe, open_harness
+from trioperator._handling.calls.invoke import Invoker
+from trioperator._handling.calls.thread_limiter import ThreadLimiter
+from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Reason
+from trioperator._handling.handlers.lifecycles import Lifecycle, all_at_once
+from trioperator._model.resource import Selector
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.execution import Execution, Executor
+from trioperator._runtime.progress.saver import Saver
 from trioperator.apiserver import Cluster
-from trioperator.handling.handler import ChangeHandler, EventHandler, Reason
-from trioperator.handling.invoke import Invoker
-from trioperator.handling.lifecycles import Lifecycle, all_at_once
-from trioperator.handling.thread_limiter import ThreadLimiter
-from trioperator.model.resource import Selector
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.execution import Execution, Executor
-from trioperator.runtime.progress.saver import Saver
 
 WIDGETS = Selector.parse("widgets")
 

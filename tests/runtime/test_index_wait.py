@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.runtime.index_wait`: handlers find own writes in the indices of their kind."""
+"""Tests for :mod:`trioperator._runtime.index_wait`: handlers find own writes in the indices of their kind."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ import pytest
 
 import trioperator
 from tests.runtime.harness import Harness, open_harness, patched
+from trioperator._handling.calls.interruption import Interruption
+from trioperator._handling.guard import guarded
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._kube.objects import parse_object
+from trioperator._runtime.cache import ObjectState, WatchEvent
+from trioperator._runtime.causes import Essences
+from trioperator._runtime.interrupter import Interrupter
 from trioperator.apiserver import Cluster
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.handling.guard import guarded
-from trioperator.handling.interruption import Interruption
-from trioperator.kube.objects import parse_object
-from trioperator.runtime.cache import ObjectState, WatchEvent
-from trioperator.runtime.causes import Essences
-from trioperator.runtime.interrupter import Interrupter
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/f"]}
 

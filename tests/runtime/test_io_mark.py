@@ -6,7 +6,7 @@ import time
 
 import trio
 
-from trioperator.runtime.io_mark import IoMark
+from trioperator._runtime.io_mark import IoMark
 
 
 async def test_a_task_that_computes_does_no_io() -> None:

@@ -1,12 +1,12 @@
-"""Tests for :mod:`trioperator.runtime.kind`: what is known of a kind."""
+"""Tests for :mod:`trioperator._runtime.kind`: what is known of a kind."""
 
 from __future__ import annotations
 
 import pytest
 
-from trioperator.handling.registry import KindHandlers
-from trioperator.model.resource import Resource
-from trioperator.runtime.kind import Kind, Memory
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._model.resource import Resource
+from trioperator._runtime.kind import Kind, Memory
 
 
 @pytest.mark.parametrize(("subresources", "expected"), [(["status", "scale"], True), (["scale"], False), ([], False)])

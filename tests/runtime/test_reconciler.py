@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator.runtime.cache import ObjectCache
+from trioperator._runtime.cache import ObjectCache
 from trioperator.testing import FaultPlan, FaultyTransport
 
 on = trioperator.on

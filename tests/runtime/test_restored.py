@@ -14,9 +14,9 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.store.data_file import DataFile
-from trioperator.clock import wall_now
 
 on = trioperator.on
 

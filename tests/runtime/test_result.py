@@ -6,7 +6,7 @@ from typing import assert_never
 
 import pytest
 
-from trioperator.runtime.result import AGAIN, DONE, Again, Done, RequeueAt, Result, earlier
+from trioperator._runtime.result import AGAIN, DONE, Again, Done, RequeueAt, Result, earlier
 
 
 def describe(result: Result) -> str:

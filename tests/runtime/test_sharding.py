@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.runtime.sharding`: which objects are handled here, and what is known of the others."""
+"""Tests for :mod:`trioperator._runtime.sharding`: which objects are handled here, and what is known of the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
-from trioperator.runtime.sharding import find_shard
+from trioperator._runtime.sharding import find_shard
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Tests for :mod:`trioperator.runtime.succession`: a kind gets other versions, and what is done for objects goes on."""
+"""Tests for :mod:`trioperator._runtime.succession`.
+
+A kind gets other versions, and what is done for objects goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.runtime.takeover`: what another operator has handled is not handled again."""
+"""Tests for :mod:`trioperator._runtime.takeover`: what another operator has handled is not handled again."""
 
 from __future__ import annotations
 

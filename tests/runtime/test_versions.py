@@ -6,8 +6,8 @@ import trio
 from trio.testing import MockClock
 
 from tests.runtime.test_cache import raw
-from trioperator.runtime.versions import Versions
-from trioperator.runtime.watch_event import WatchEvent
+from trioperator._runtime.versions import Versions
+from trioperator._runtime.watch_event import WatchEvent
 
 
 class State:

@@ -1,12 +1,12 @@
-"""Tests for :mod:`trioperator.runtime.watch_event`: what is known of a state without decoding it."""
+"""Tests for :mod:`trioperator._runtime.watch_event`: what is known of a state without decoding it."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from trioperator.kube.objects import parse_object
-from trioperator.runtime.watch_event import WatchEvent
+from trioperator._kube.objects import parse_object
+from trioperator._runtime.watch_event import WatchEvent
 
 BODY = {"metadata": {"name": "w", "resourceVersion": "5", "generation": 3, "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 

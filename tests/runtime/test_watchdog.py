@@ -223,7 +223,7 @@ async def test_an_error_of_the_watchdog_ends_only_the_watchdog(
     def fail(self: object) -> None:
         raise LookupError("nothing to see")
 
-    monkeypatch.setattr("trioperator.runtime.watchdog._Loop.find_running", fail)
+    monkeypatch.setattr("trioperator._runtime.watchdog._Loop.find_running", fail)
 
     @on.create("widgets", id="create", registry=bench.registry)
     async def create(**_: Any) -> None:

@@ -15,8 +15,8 @@ import trio
 
 import trioperator
 from tests.runtime.conftest import CRD, widget
+from trioperator._kube.connection_info import ConnectionInfo
 from trioperator.apiserver import Cluster, serve_cluster
-from trioperator.kube.connection_info import ConnectionInfo
 from trioperator.testing import eventually
 
 on = trioperator.on

@@ -14,11 +14,11 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator.runtime.cache import ObjectCache, ObjectState
-from trioperator.runtime.patching.pending import PendingPatches
-from trioperator.runtime.progress.progress import Progress
-from trioperator.runtime.result import AGAIN, DONE, RequeueAt, Result
-from trioperator.runtime.workqueue import Lane, WorkQueue, open_workqueue
+from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
+from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on

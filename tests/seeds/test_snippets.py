@@ -32,8 +32,8 @@ import trioperator
 from tests.docs.pages import ROOT
 from tests.docs.running import Hooks
 from tests.seeds.conftest import CRD, example
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.testing import OperatorRunner
 from trioperator.testing.operator_runner import open_unchecked_runner
 

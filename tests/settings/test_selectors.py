@@ -8,7 +8,7 @@ import pytest
 
 import trioperator
 from trioperator import ConfigError, OperatorSettings, Resource
-from trioperator.model.resource import Selector
+from trioperator._model.resource import Selector
 from trioperator.settings.selectors import SelectorMapping
 
 PODS = Resource("", "v1", "pods", kind="Pod", singular="pod", shortcuts=frozenset({"po"}))

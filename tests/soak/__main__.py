@@ -34,8 +34,8 @@ from tests.soak.load import Load
 from tests.soak.proxy import Proxy, Weather
 from tests.soak.verdict import find_unsettled, read_journal
 from trioperator import OperatorSettings
-from trioperator.kube.client import open_client
-from trioperator.kube.connection import load_connection
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection import load_connection
 from trioperator.testing import FaultPlan, FaultyTransport
 from trioperator.testing.pooled_transport import PooledTransport
 

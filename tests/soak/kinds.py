@@ -31,8 +31,8 @@ from tests.controlplane import ControlPlane
 from tests.e2e.test_logins import Account, replace
 from tests.program import Program
 from trioperator import OperatorSettings
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.connection import load_connection
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.connection import load_connection
 
 _GROUP = "kinds.example.com"
 _OPERATOR = f"""
@@ -70,7 +70,7 @@ def definition(number: int) -> dict[str, Any]:
 class Kinds:
     """The kinds, with an object of each."""
 
-    client: Client
+    client: ApiClient
     count: int
     version: int = 0
 

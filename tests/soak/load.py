@@ -10,8 +10,8 @@ from typing import Any
 import trio
 
 from tests.bench.objects import COLLECTION, build_object
+from trioperator._kube.api_client import ApiClient
 from trioperator.errors import ConflictError, NotFoundError
-from trioperator.kube.client import Client
 
 __all__ = ["Load"]
 
@@ -23,7 +23,7 @@ class Load:
     deleted: somebody has to handle their deletion.
     """
 
-    def __init__(self, client: Client, *, objects: int, seed: int) -> None:
+    def __init__(self, client: ApiClient, *, objects: int, seed: int) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.deleted: set[str] = set()
         self._client = client

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 import trio
 
 from tests.bench.processes import cpu_seconds, resident_mib
+from tests.http.attacks import mutate
 from tests.program import Program
-from tests.web.attacks import mutate
-from trioperator.web.endpoint import Endpoint
+from trioperator._http.endpoint import Endpoint
 
 __all__ = ["Attack"]
 

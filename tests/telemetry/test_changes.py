@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.changes`: what is announced, to whom, and that nobody pays for nobody."""
+"""Tests for :mod:`trioperator._telemetry.changes`: what is announced, to whom, and that nobody pays for nobody."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._concurrency.pulse import Pulse
+from trioperator._endpoints.live_view.app import LiveViewApp
+from trioperator._kube.objects import RawObject
+from trioperator._telemetry.changes import Changes
 from trioperator.apiserver import Cluster
-from trioperator.kube.objects import RawObject
-from trioperator.pulse import Pulse
-from trioperator.telemetry.changes import Changes
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
-from trioperator.web.live_view.app import LiveViewApp
 
 on = trioperator.on
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.failures`: what is kept of errors, and how many of them."""
+"""Tests for :mod:`trioperator._telemetry.failures`: what is kept of errors, and how many of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from trioperator.clock import steady_now
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.calls.invoke import Attempt
+from trioperator._handling.handlers.handler import Handler
+from trioperator._handling.handlers.outcome import Outcome
+from trioperator._logs import get_logger, object_logger
+from trioperator._telemetry.failures import MAX_FAILURES, Failures, mask_message
 from trioperator.errors import HandlerRetriesError, PermanentError
-from trioperator.handling.handler import Handler
-from trioperator.handling.invoke import Attempt
-from trioperator.handling.outcome import Outcome
-from trioperator.logs import get_logger, object_logger
-from trioperator.telemetry.failures import MAX_FAILURES, Failures, mask_message
 
 REF: Any = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "u", "namespace": "default"}
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.instruments`: what they count, and what they change, which is nothing."""
+"""Tests for :mod:`trioperator._telemetry.instruments`: what they count, and what they change, which is nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._handling.calls.invoke import Attempt, RunningCall
+from trioperator._handling.calls.thread_limiter import ThreadLimiter
+from trioperator._telemetry.instruments import CountingInvoker, Instruments
 from trioperator.apiserver import Cluster
-from trioperator.handling.invoke import Attempt, RunningCall
-from trioperator.handling.thread_limiter import ThreadLimiter
-from trioperator.telemetry.instruments import CountingInvoker, Instruments
 
 on = trioperator.on
 

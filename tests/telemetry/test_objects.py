@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.objects`: which objects are found, and what is known of one."""
+"""Tests for :mod:`trioperator._telemetry.objects`: which objects are found, and what is known of one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._kube.objects import parse_object
+from trioperator._telemetry.inspector import Inspector
+from trioperator._telemetry.objects import STATES, ObjectFilter, describe_object, find_object, find_objects
 from trioperator.apiserver import Cluster
-from trioperator.kube.objects import parse_object
-from trioperator.telemetry.objects import STATES, ObjectFilter, describe_object, find_object, find_objects
-from trioperator.telemetry.parts import Parts
 
 on = trioperator.on
 
@@ -26,12 +26,12 @@ async def bench(cluster: Cluster) -> Bench:
     return Bench(cluster, trioperator.OperatorRegistry(), settings)
 
 
-def parts_of(view: Any) -> Parts:
-    parts: Parts = view._shown.parts
+def parts_of(view: Any) -> Inspector:
+    parts: Inspector = view._shown.parts
     return parts
 
 
-def found(parts: Parts, **wanted: str) -> list[str]:
+def found(parts: Inspector, **wanted: str) -> list[str]:
     total, rows = find_objects(parts, ObjectFilter(**wanted), start=0, limit=1000)
     assert total == len(rows)
     return [row["name"] for row in rows]
@@ -135,7 +135,7 @@ def trioperator_json(value: Any) -> bytes:
     ],
 )
 async def test_metadata_of_any_form_are_shown(bench: Bench, metadata: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trioperator.telemetry.objects import _describe_metadata
+    from trioperator._telemetry.objects import _describe_metadata
 
     described = _describe_metadata({"metadata": metadata})
     if isinstance(metadata, dict):

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.requests`: what is counted of requests, and of those that are sent again."""
+"""Tests for :mod:`trioperator._telemetry.requests`: what is counted of requests, and of those that are sent again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from trio.testing import MockClock
 
 import trioperator
+from trioperator._kube.api_client import open_client
+from trioperator._telemetry.instruments import Instruments
+from trioperator._telemetry.requests import CountingClient
+from trioperator._telemetry.statistics import Statistics
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ConnectionLostError
-from trioperator.kube.client import open_client
-from trioperator.telemetry.instruments import Instruments
-from trioperator.telemetry.requests import CountingClient
-from trioperator.telemetry.statistics import Statistics
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 INFO = trioperator.ConnectionInfo(server="http://embedded:80/base")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.reviews`: under which names and codes reviews are counted."""
+"""Tests for :mod:`trioperator._telemetry.reviews`: under which names and codes reviews are counted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.web.admission import make_review, widget
-from tests.web.conversions import make_conversion
+from tests.webhooks.admission import make_review, widget
+from tests.webhooks.conversions import make_conversion
+from trioperator._telemetry.reviews import CountingReviews
+from trioperator._telemetry.statistics import OTHERS, Statistics
 from trioperator.errors import ReviewError
-from trioperator.telemetry.reviews import CountingReviews
-from trioperator.telemetry.statistics import OTHERS, Statistics
 
 
 async def answer(request: Any, *, webhook: Any = None, headers: Any = None, sslpeer: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.snapshot`: what it shows of a running operator, and what it costs."""
+"""Tests for :mod:`trioperator._telemetry.snapshot`: what it shows of a running operator, and what it costs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._telemetry.inspector import Inspector
+from trioperator._telemetry.snapshot import take_snapshot
 from trioperator.apiserver import Cluster
-from trioperator.telemetry.parts import Parts
-from trioperator.telemetry.snapshot import take_snapshot
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -29,20 +29,20 @@ async def bench(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[Inspector]:
     """Return a list that gets the parts of operators that are created."""
-    made: list[Parts] = []
+    made: list[Inspector] = []
 
-    class Kept(Parts):
+    class Kept(Inspector):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr("trioperator.supervisor.Parts", Kept)
+    monkeypatch.setattr("trioperator._supervisor.tree.Inspector", Kept)
     return made
 
 
-def shown(parts: list[Parts]) -> dict[str, Any]:
+def shown(parts: list[Inspector]) -> dict[str, Any]:
     return take_snapshot(parts[0], trio.lowlevel.current_task())
 
 
@@ -51,7 +51,7 @@ def names(node: dict[str, Any]) -> set[str]:
 
 
 async def test_it_shows_what_runs_for_which_object_and_what_it_waits_for(
-    bench: Bench, parts: list[Parts], autojump_clock: MockClock
+    bench: Bench, parts: list[Inspector], autojump_clock: MockClock
 ) -> None:
     plan = FaultPlan()
 
@@ -100,7 +100,7 @@ async def test_it_shows_what_runs_for_which_object_and_what_it_waits_for(
 
 
 async def test_a_snapshot_of_many_tasks_and_objects_is_quick_and_limited(
-    bench: Bench, parts: list[Parts], autojump_clock: MockClock
+    bench: Bench, parts: list[Inspector], autojump_clock: MockClock
 ) -> None:
     bench.settings.queueing.worker_limit = 500
     bench.settings.persistence.write_delay = 1000

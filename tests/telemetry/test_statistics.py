@@ -1,11 +1,11 @@
-"""Tests for :mod:`trioperator.telemetry.statistics`: what is counted, and that the number of series is bounded."""
+"""Tests for :mod:`trioperator._telemetry.statistics`: what is counted, and that the number of series is bounded."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.telemetry.statistics import BATCH, OTHERS, Histogram, Statistics
+from trioperator._telemetry.statistics import BATCH, OTHERS, Histogram, Statistics
 
 
 def test_a_histogram_counts_values_up_to_each_bound() -> None:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.telemetry.tracing`: traces of a running operator, in the SDK's exporter in memory."""
+"""Tests for :mod:`trioperator._telemetry.tracing`: traces of a running operator, in the SDK's exporter in memory."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_without_opentelemetry_the_operator_says_what_to_install(
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args, **kwargs)
 
-    monkeypatch.delitem(sys.modules, "trioperator.telemetry.tracing", raising=False)
+    monkeypatch.delitem(sys.modules, "trioperator._telemetry.tracing", raising=False)
     monkeypatch.setattr(builtins, "__import__", fail)
     with pytest.raises(ConfigError, match=r"pip install 'trioperator\[tracing\]'"), trio.fail_after(30):
         await trioperator.operator(

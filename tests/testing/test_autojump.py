@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from trioperator._concurrency.threads import observe_threads, run_in_joined_thread, run_in_thread, time_passes
 from trioperator.testing import deterministic, pause_autojump_for_threads
-from trioperator.threads import observe_threads, run_in_joined_thread, run_in_thread, time_passes
 
 WORK = 0.05  # seconds of real time
 

@@ -11,8 +11,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.testing import OperatorRunner, crash_at_every_write
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}

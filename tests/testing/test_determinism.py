@@ -16,8 +16,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 from trioperator.testing import determinism, deterministic
 
 # For a whole day: TRIOPERATOR_TEST_HOURS=24.

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.kube.conftest import Serve, Talk, answer_all
-from trioperator.kube.client import open_client
-from trioperator.kube.connection_info import ConnectionInfo
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection_info import ConnectionInfo
 from trioperator.settings import OperatorSettings
 from trioperator.testing.pooled_transport import PooledTransport
 

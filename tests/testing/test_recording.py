@@ -8,21 +8,21 @@ import httpx
 import msgspec
 import pytest
 
+from trioperator._logs import get_logger
 from trioperator.apiserver import Cluster
-from trioperator.logs import get_logger
-from trioperator.testing import LogLine, Records, Write
+from trioperator.testing import LogLine, RecordLog, Write
 from trioperator.testing.recording import RecordingTransport, record_logs
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
 EVENT = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
 
 
-def recording(cluster: Cluster, writes: Records[Write]) -> RecordingTransport:
+def recording(cluster: Cluster, writes: RecordLog[Write]) -> RecordingTransport:
     return RecordingTransport(cluster.transport(), writes, revision=lambda: cluster.revision)
 
 
 async def test_writes_that_change_nothing_are_marked(cluster: Cluster) -> None:
-    writes: Records[Write] = Records()
+    writes: RecordLog[Write] = RecordLog()
     base, apply = "/api/v1/namespaces/default/configmaps", {"fieldManager": "me"}
     headers = {"Content-Type": "application/apply-patch+yaml"}
     async with httpx.AsyncClient(transport=recording(cluster, writes), base_url="http://cluster") as client:
@@ -37,7 +37,7 @@ async def test_writes_that_change_nothing_are_marked(cluster: Cluster) -> None:
 
 
 async def test_writes_are_recorded_but_no_reads_and_no_routine(cluster: Cluster) -> None:
-    writes: Records[Write] = Records()
+    writes: RecordLog[Write] = RecordLog()
     transport = recording(cluster, writes)
     async with httpx.AsyncClient(transport=transport, base_url="http://cluster") as client:
         assert (await client.get("/api/v1/configmaps")).status_code == 200
@@ -49,7 +49,7 @@ async def test_writes_are_recorded_but_no_reads_and_no_routine(cluster: Cluster)
 
 
 async def test_nothing_passes_a_transport_that_is_cut_off(cluster: Cluster) -> None:
-    transport = recording(cluster, Records())
+    transport = recording(cluster, RecordLog())
     async with httpx.AsyncClient(transport=transport, base_url="http://cluster") as client:
         transport.is_cut = True
         with pytest.raises(httpx.ConnectError, match="has crashed"):
@@ -57,7 +57,7 @@ async def test_nothing_passes_a_transport_that_is_cut_off(cluster: Cluster) -> N
 
 
 def test_logs_are_recorded_from_info_on_and_the_level_is_restored() -> None:
-    logs: Records[LogLine] = Records()
+    logs: RecordLog[LogLine] = RecordLog()
     logger = logging.getLogger("trioperator")
     before = logger.level, list(logger.handlers)
     with record_logs(logs):

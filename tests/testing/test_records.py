@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trioperator.errors import PermanentError, TemporaryError
-from trioperator.testing import Call, LogLine, Records, Write
+from trioperator.testing import Call, LogLine, RecordLog, Write
 
 
 def call(handler: str = "fn", **fields: Any) -> Call:
@@ -17,7 +17,7 @@ def call(handler: str = "fn", **fields: Any) -> Call:
 
 
 def test_records_are_selected_by_their_attributes() -> None:
-    records: Records[Call] = Records()
+    records: RecordLog[Call] = RecordLog()
     first, second = call("a"), call("b", kwargs={"reason": "create"})
     records.extend([first, second])
     assert records.select() == [first, second]

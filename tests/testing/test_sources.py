@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import trioperator
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry
 from trioperator.cli.loading import LoadingError
 from trioperator.errors import ConfigError
-from trioperator.handling.registry import OperatorRegistry, get_default_registry
 from trioperator.testing.sources import Source, fresh_registry, gather_handlers
 
 SOURCE = """
@@ -132,7 +132,7 @@ def test_a_file_is_loaded_once_with_all_that_it_imports(module: str, tmp_path: p
 
 def test_a_module_that_was_imported_before_has_its_own_handlers(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base = OperatorRegistry()
-    monkeypatch.setattr("trioperator.handling.registry._Default.registry", base)
+    monkeypatch.setattr("trioperator._handling.declaring.registry._Default.registry", base)
     imported: Any = __import__(module)
     with fresh_registry():
         assert gather(module) == ["create_fn"]
@@ -144,7 +144,7 @@ def test_a_module_that_was_imported_before_has_its_own_handlers(module: str, mon
 
 def test_what_other_tests_of_a_file_declare_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     base = OperatorRegistry()
-    monkeypatch.setattr("trioperator.handling.registry._Default.registry", base)
+    monkeypatch.setattr("trioperator._handling.declaring.registry._Default.registry", base)
 
     def local_fn(**_: object) -> None: ...
 

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, widget
-from tests.web.conversions import add_handlers, definition
+from tests.webhooks.conversions import add_handlers, definition
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ServerError
 from trioperator.testing import OperatorRunner, crash_at_every_write

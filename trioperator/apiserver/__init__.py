@@ -1,7 +1,7 @@
 """A Kubernetes API in process, for running, demonstrating and testing operators without a cluster.
 
 :class:`Cluster` stores the objects and answers through an in-memory httpx transport; :func:`serve_cluster` serves it
-on a port, :func:`open_cluster` persists its objects in a file. It imports only ``trioperator.model`` and
+on a port, :func:`open_cluster` persists its objects in a file. It imports only ``trioperator._model`` and
 ``trioperator.errors``, and knows nothing about operators.
 """
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
+from trioperator._model.conditions import Condition
 from trioperator.errors import ConfigError
-from trioperator.model.conditions import Condition
 
 from .api import Api
 from .bodies import patching

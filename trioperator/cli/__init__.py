@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLIControls", "LogFormatParamType", "main"]
 
-# The exit code of an interrupted command, as in trioperator.signals, which is not imported just to look.
+# The exit code of an interrupted command, as in trioperator._supervisor.signals, which is not imported just to look.
 _INTERRUPTED: Final = 130
 # Seconds that Python may take to exit then.
 _PATIENCE: Final = 2.0
@@ -34,7 +34,7 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
             app(args, obj=controls)
     except SystemExit as error:
         if error.code == _INTERRUPTED:
-            from trioperator.signals import end_process_after
+            from trioperator._supervisor.signals import end_process_after
 
             end_process_after(_PATIENCE)  # threads of handlers may keep Python from exiting
         raise

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import configure, get_logger
 from trioperator.cli import deployment
 from trioperator.cli.deployment import option, parse_request
 from trioperator.cli.options import split_names
 from trioperator.errors import ApiError, ConfigError
-from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
+    from trioperator._model.jsontypes import JsonObject
+    from trioperator._tooling.deployment.bundle import BundleOptions
     from trioperator.cli.deployment import DeploymentRequest
-    from trioperator.deployment.bundle import BundleOptions
-    from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["bundle"]
 
@@ -105,10 +105,10 @@ def bundle(
 def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
     import trio
 
+    from trioperator._tooling.deployment.bundle import make_annotations, make_bundle, make_dockerfile
+    from trioperator._tooling.deployment.files import describe_written, render, write_files
     from trioperator.cli.deployment import load_parts
     from trioperator.cli.manifests import load_manifests
-    from trioperator.deployment.bundle import make_annotations, make_bundle, make_dockerfile
-    from trioperator.deployment.files import describe_written, render, write_files
 
     options = _make_options(params)
     # OLM grants the rights of this namespace in those that the operator is installed for.
@@ -131,7 +131,7 @@ def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
 
 
 def _make_options(params: Mapping[str, Any]) -> BundleOptions:
-    from trioperator.deployment.bundle import BundleOptions
+    from trioperator._tooling.deployment.bundle import BundleOptions
 
     return BundleOptions(
         version=params["version"],
@@ -149,8 +149,8 @@ async def _complete_examples(given: Sequence[JsonObject], definitions: Sequence[
 
     Raises ConfigError for a given example that the CRDs reject; of those that are made, it is logged.
     """
+    from trioperator._tooling.deployment.examples import make_example
     from trioperator.apiserver import Cluster
-    from trioperator.deployment.examples import make_example
 
     cluster, complete = Cluster(), list(given)
     for definition in definitions:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import typer
 
+from trioperator._logs import configure, get_logger
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import declare_option
-from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
-    from trioperator.checking import Difference, HandlerSummary, Problem, Source
+    from trioperator._handling.declaring.registry import OperatorRegistry
+    from trioperator._tooling.checking import Difference, HandlerSummary, Problem, Source
     from trioperator.cli.loading import LoadingError
-    from trioperator.handling.registry import OperatorRegistry
 
 __all__ = ["check"]
 
@@ -76,8 +76,8 @@ def check(
     """
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    from trioperator._handling.declaring.registry import set_default_registry
     from trioperator.cli.failures import report_failure
-    from trioperator.handling.registry import set_default_registry
 
     configure(quiet=True)
     controls = context.find_object(CLIControls) or CLIControls()
@@ -98,7 +98,7 @@ def check(
 
 def _report_migration(files: Sequence[str], modules: Sequence[str], format: OutputFormat) -> int:
     """Print what differs from Kopf, and return the exit code. Raises ConfigError."""
-    from trioperator.checking import Effect
+    from trioperator._tooling.checking import Effect
     from trioperator.cli.migration import examine_migration, print_differences, print_differences_as_json
 
     differences = [_relate(difference) for difference in examine_migration(files, modules)]
@@ -115,10 +115,10 @@ def _examine(
     """
     import trio
 
-    from trioperator import checking
+    from trioperator._handling.declaring.registry import get_default_registry
+    from trioperator._tooling import checking
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.manifests import find_declared, load_manifests
-    from trioperator.handling.registry import get_default_registry
 
     definitions = None if manifests is None else load_manifests(manifests)
     failures = list(_load(files, modules))
@@ -149,9 +149,9 @@ def _examine(
 
 def _find_removals(registry: OperatorRegistry) -> Iterator[Problem]:
     """Yield the webhooks that the replicas of the project's deployment take away from each other."""
-    from trioperator.checking import problem_of
+    from trioperator._handling.reviews.webhook_configuration import describe_removal
+    from trioperator._tooling.checking import problem_of
     from trioperator.cli.project_table import find_options
-    from trioperator.handling.webhook_configuration import describe_removal
 
     options = find_options("manifests")
     if "managed" in options and (options.get("leader-elect") or options.get("shards", 1) > 1):
@@ -181,7 +181,7 @@ def _load(files: Sequence[str], modules: Sequence[str]) -> Iterator[Problem]:
 
 def _describe_failure(error: LoadingError, source: str) -> Problem:
     """Return a failure where it is: in the line of a syntax error, or the last line of the project that was reached."""
-    from trioperator.checking import Problem
+    from trioperator._tooling.checking import Problem
     from trioperator.cli.project import is_library
 
     file, line, cause = source, 0, error.__cause__
@@ -200,7 +200,7 @@ def _describe_failure(error: LoadingError, source: str) -> Problem:
 
 def _parse_sources(files: Sequence[str], modules: Sequence[str]) -> Iterator[Source]:
     """Parse the project's sources, those that could not be imported included; syntax errors are known by then."""
-    from trioperator.checking import Source
+    from trioperator._tooling.checking import Source
     from trioperator.cli.project import find_project_modules
 
     paths = {os.path.abspath(path): path for path in files}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trioperator.logs import LogFormat
+from trioperator._logs import LogFormat
 
 __all__ = ["LogFormatParamType"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import trio
 import typer
 
+from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.options import declare_option, split_names
-from trioperator.logs import LogFormat, configure, get_logger
 
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster

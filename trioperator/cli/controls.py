@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trioperator.handling.registry import OperatorRegistry
-    from trioperator.plan import Flag
+    from trioperator._handling.declaring.registry import OperatorRegistry
+    from trioperator._supervisor.plan import Flag
     from trioperator.settings import OperatorSettings
 
 __all__ = ["CLIControls"]

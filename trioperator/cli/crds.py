@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import configure, get_logger
 from trioperator.cli.options import declare_option
-from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,10 +61,10 @@ def crds(files: Files = None, modules: Modules = None, check: Check = None) -> N
 
 
 def _load_definitions(files: Sequence[str], modules: Sequence[str]) -> list[dict[str, Any]]:
+    from trioperator._handling.declaring.registry import get_default_registry
     from trioperator.cli.loading import load_all
     from trioperator.crds.definitions import collect_definitions
     from trioperator.errors import ConfigError
-    from trioperator.handling.registry import get_default_registry
 
     load_all(files, modules)
     definitions = collect_definitions(get_default_registry())
@@ -91,6 +91,6 @@ def _find_changes(path: str, definitions: Sequence[dict[str, Any]]) -> list[str]
 
 def dump_definitions(definitions: Sequence[dict[str, Any]]) -> str:
     """Return the definitions as YAML documents, as ``trioperator manifests`` writes them: sorted by their names."""
-    from trioperator.deployment.files import render
+    from trioperator._tooling.deployment.files import render
 
     return render(sorted(definitions, key=lambda each: str(each["metadata"]["name"])))

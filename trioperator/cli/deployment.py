@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import configure, get_logger
 from trioperator.cli.options import declare_option
 from trioperator.cli.rbac import RbacOptions, make_requirements, parse_pair, parse_rules
 from trioperator.errors import ConfigError
-from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from trioperator._handling.declaring.registry import OperatorRegistry
+    from trioperator._model.resource import Resource
+    from trioperator._tooling.deployment.base import OperatorParts
+    from trioperator._tooling.deployment.options import DeploymentOptions
+    from trioperator._tooling.permissions import Permissions
     from trioperator.cli.manifests import Manifest
-    from trioperator.deployment.base import OperatorParts
-    from trioperator.deployment.options import DeploymentOptions
-    from trioperator.handling.registry import OperatorRegistry
-    from trioperator.model.resource import Resource
-    from trioperator.permissions import Permissions
 
 __all__ = ["DeploymentRequest", "load_parts", "manifests", "option", "parse_request"]
 
@@ -189,7 +189,7 @@ def manifests(
 
 def parse_request(params: Mapping[str, Any]) -> DeploymentRequest:
     """Return the request for the parameters of a command. Raises BadParameter and ConfigError."""
-    from trioperator.deployment.options import DeploymentOptions
+    from trioperator._tooling.deployment.options import DeploymentOptions
 
     _check_usage(params)
     rbac = _make_rbac_options(params)
@@ -245,8 +245,8 @@ def _make_rbac_options(params: Mapping[str, Any]) -> RbacOptions:
 
 
 def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, force: bool) -> None:
-    from trioperator.deployment.base import FILES, KUSTOMIZATION, make_base
-    from trioperator.deployment.files import describe_written, find_leftovers, render, write_files
+    from trioperator._tooling.deployment.base import FILES, KUSTOMIZATION, make_base
+    from trioperator._tooling.deployment.files import describe_written, find_leftovers, render, write_files
 
     base = make_base(request.deployment, load_parts(request))
     if directory is None:
@@ -264,12 +264,12 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     """Load the operator, and collect what its deployment is made of. What is unclear is logged. Raises ConfigError."""
     import trio
 
+    from trioperator._handling.declaring.registry import get_default_registry
+    from trioperator._handling.reviews.webhook_configuration import describe_removal
+    from trioperator._tooling.permissions import list_permissions
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.loading import load_all
     from trioperator.cli.manifests import find_declared, load_manifests
-    from trioperator.handling.registry import get_default_registry
-    from trioperator.handling.webhook_configuration import describe_removal
-    from trioperator.permissions import list_permissions
 
     load_all(request.rbac.files, request.rbac.modules)
     registry = get_default_registry()
@@ -296,7 +296,7 @@ def _make_parts(
     resources: Collection[Resource],
     permissions: Permissions,
 ) -> OperatorParts:
-    from trioperator.deployment.base import OperatorParts
+    from trioperator._tooling.deployment.base import OperatorParts
 
     contents = [dict(manifest.content) for manifest in definitions]
     return OperatorParts(

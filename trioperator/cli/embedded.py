@@ -10,12 +10,12 @@ from typing import Any
 
 import trio
 
+from trioperator._kube.connection import load_connection
+from trioperator._logs import get_logger
+from trioperator._supervisor.plan import Flag
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.cluster import kubeconfig_path
 from trioperator.cli.manifests import Manifest, apply_manifests, find_declared
-from trioperator.kube.connection import load_connection
-from trioperator.logs import get_logger
-from trioperator.plan import Flag
 
 __all__ = ["run_embedded"]
 

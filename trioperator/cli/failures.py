@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from trioperator._logs import Logger
+from trioperator._supervisor.signals import INTERRUPTED
 from trioperator.errors import ConfigError, TrioperatorError
-from trioperator.logs import Logger
-from trioperator.signals import INTERRUPTED
 
 __all__ = ["FAILURE", "INTERRUPTED", "SUCCESS", "USAGE_ERROR", "report_failure"]
 

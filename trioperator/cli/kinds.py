@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from trioperator._kube.api_client import ApiClient
+    from trioperator._model.resource import Resource
     from trioperator.cli.manifests import Manifest
-    from trioperator.kube.client import Client
-    from trioperator.model.resource import Resource
 
 __all__ = ["discover_kinds"]
 
@@ -19,9 +19,9 @@ async def discover_kinds(manifests: Iterable[Manifest] | None) -> Collection[Res
 
     Raises ConfigError if one of them is rejected.
     """
-    from trioperator.kube.client import open_client
-    from trioperator.kube.connection import load_connection
-    from trioperator.kube.connection_info import ConnectionInfo
+    from trioperator._kube.api_client import open_client
+    from trioperator._kube.connection import load_connection
+    from trioperator._kube.connection_info import ConnectionInfo
     from trioperator.settings import OperatorSettings
 
     settings = OperatorSettings()
@@ -39,7 +39,7 @@ async def discover_kinds(manifests: Iterable[Manifest] | None) -> Collection[Res
         return await _discover_with(client)
 
 
-async def _discover_with(client: Client) -> Collection[Resource]:
-    from trioperator.kube.discovery import discover
+async def _discover_with(client: ApiClient) -> Collection[Resource]:
+    from trioperator._kube.discovery import discover
 
     return (await discover(client)).resources

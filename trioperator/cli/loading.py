@@ -10,10 +10,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 
+from trioperator._handling.arguments.context import loaded_source
+from trioperator._logs import trim_traceback
+from trioperator._model.similar_names import find_similar
 from trioperator.errors import ConfigError
-from trioperator.handling.context import loaded_source
-from trioperator.logs import trim_traceback
-from trioperator.model.similar_names import find_similar
 
 __all__ = ["LoadingError", "load_all", "load_file", "load_module"]
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from trioperator._logs import get_logger
 from trioperator.errors import ApiError, ConfigError
-from trioperator.logs import get_logger
 
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
@@ -54,8 +54,8 @@ def find_declared(manifests: Iterable[Manifest]) -> list[Manifest]:
 
     Raises ConfigError for classes that make no valid definition.
     """
+    from trioperator._handling.declaring.registry import get_default_registry
     from trioperator.crds.definitions import collect_definitions
-    from trioperator.handling.registry import get_default_registry
 
     given = {str(manifest.content["metadata"].get("name")) for manifest in manifests if manifest.is_definition}
     made = collect_definitions(get_default_registry())

@@ -18,7 +18,7 @@ from trioperator.cli.project import is_library
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trioperator.checking import Difference, Source
+    from trioperator._tooling.checking import Difference, Source
 
 __all__ = ["examine_migration", "print_differences", "print_differences_as_json"]
 
@@ -30,7 +30,7 @@ def examine_migration(files: Sequence[str], modules: Sequence[str]) -> list[Diff
 
     A directory stands for the files in it. Raises ConfigError for files and modules that cannot be read.
     """
-    from trioperator.checking import find_kopf_differences
+    from trioperator._tooling.checking import find_kopf_differences
 
     roots = [os.getcwd(), *(str(_find_root(pathlib.Path(file))) for file in files), *filter(os.path.isdir, files)]
     paths = [path for file in files for path in _list_files(pathlib.Path(file))]
@@ -67,7 +67,7 @@ def _locate(name: str, roots: Sequence[str]) -> pathlib.Path | None:
 
 def _read(paths: Iterable[pathlib.Path], roots: Sequence[str]) -> Iterator[Source]:
     """Yield the sources, and those of the project that they import, each once."""
-    from trioperator.checking import Source
+    from trioperator._tooling.checking import Source
 
     seen: set[str] = set()
     waiting = list(paths)

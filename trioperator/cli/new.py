@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import configure, get_logger
 from trioperator.cli.options import declare_option
 from trioperator.errors import ConfigError
-from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
-    from trioperator.scaffolding import ProjectOptions
+    from trioperator._tooling.scaffolding import ProjectOptions
 
 __all__ = ["new"]
 
@@ -37,9 +37,9 @@ def new(name: Name, kind: Kind = None, group: Group = "example.com", namespaced:
 
     It has handlers, a kind, tests, an image and a deployment.
     """
+    from trioperator._tooling.scaffolding import ProjectOptions
+    from trioperator._tooling.scaffolding.project import derive_kind
     from trioperator.cli.failures import report_failure
-    from trioperator.scaffolding import ProjectOptions
-    from trioperator.scaffolding.project import derive_kind
 
     configure(quiet=True)
     try:
@@ -56,8 +56,8 @@ def new(name: Name, kind: Kind = None, group: Group = "example.com", namespaced:
 
 def _write_project(root: pathlib.Path, options: ProjectOptions) -> int:
     """Write a project, and return the number of its files. Raises ConfigError if there is anything already."""
-    from trioperator.deployment.files import write_files
-    from trioperator.scaffolding import render_project
+    from trioperator._tooling.deployment.files import write_files
+    from trioperator._tooling.scaffolding import render_project
 
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
         raise ConfigError(f"{root} exists already, and is no empty folder: use another name.")
@@ -71,12 +71,12 @@ def _write_project(root: pathlib.Path, options: ProjectOptions) -> int:
 
 def _render_deployment(options: ProjectOptions) -> dict[str, str]:
     """Return the files of the deployment, which the command manifests makes from the handlers."""
+    from trioperator._handling.declaring.registry import OperatorRegistry, set_default_registry
+    from trioperator._tooling.deployment.base import make_base
+    from trioperator._tooling.deployment.files import render
+    from trioperator._tooling.deployment.options import DeploymentOptions
     from trioperator.cli.deployment import DeploymentRequest, load_parts
     from trioperator.cli.rbac import RbacOptions
-    from trioperator.deployment.base import make_base
-    from trioperator.deployment.files import render
-    from trioperator.deployment.options import DeploymentOptions
-    from trioperator.handling.registry import OperatorRegistry, set_default_registry
 
     set_default_registry(OperatorRegistry())
     modules = (f"{options.package}.handlers",)

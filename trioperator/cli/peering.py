@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.options import declare_option
 from trioperator.cli.run import LogFormatName
-from trioperator.logs import LogFormat, configure, get_logger
 
 if TYPE_CHECKING:
-    from trioperator.kube.client import Client
-    from trioperator.model.resource import Resource
+    from trioperator._kube.api_client import ApiClient
+    from trioperator._model.resource import Resource
 
 __all__ = ["freeze", "resume"]
 
@@ -64,7 +64,7 @@ RefKey: TypeAlias = Annotated[
     str | None, declare_option("PEERING", "--log-refkey", env="LOG_REFKEY", metavar="KEY", help="Ignored.")
 ]
 
-_Action: TypeAlias = "Callable[[Client, Resource, str | None], Awaitable[None]]"
+_Action: TypeAlias = "Callable[[ApiClient, Resource, str | None], Awaitable[None]]"
 
 
 def freeze(
@@ -89,10 +89,10 @@ def freeze(
     """
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
-    async def act(client: Client, resource: Resource, namespace: str | None) -> None:
-        from trioperator.clock import wall_now
-        from trioperator.coordination.peering import write_record
-        from trioperator.coordination.peers import Peer
+    async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
+        from trioperator._concurrency.clock import wall_now
+        from trioperator._coordination.peering import write_record
+        from trioperator._coordination.peers import Peer
 
         peer = Peer(_identify(identity), _DEV_PRIORITY if dev else priority, lifetime, wall_now())
         await write_record(client, resource, namespace, name, peer)
@@ -115,8 +115,8 @@ def resume(
     """Let operators go on that were paused by freeze."""
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
-    async def act(client: Client, resource: Resource, namespace: str | None) -> None:
-        from trioperator.coordination.peering import remove_record
+    async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
+        from trioperator._coordination.peering import remove_record
 
         await remove_record(client, resource, namespace, name, [_identify(identity)])
 
@@ -124,7 +124,7 @@ def resume(
 
 
 def _identify(identity: str | None) -> str:
-    from trioperator.coordination.identity import make_identity
+    from trioperator._coordination.identity import make_identity
 
     return identity or make_identity(manual=True)
 
@@ -144,10 +144,10 @@ def _run(act: _Action, *, clusterwide: bool, namespaces: list[str] | None) -> No
 
 
 async def _act(act: _Action, namespaces: list[Any]) -> None:
-    from trioperator.coordination.peering import find_peering_resource
+    from trioperator._coordination.peering import find_peering_resource
+    from trioperator._kube.api_client import open_client
+    from trioperator._kube.connection import load_connection
     from trioperator.errors import ConfigError
-    from trioperator.kube.client import open_client
-    from trioperator.kube.connection import load_connection
     from trioperator.settings import OperatorSettings
 
     settings = OperatorSettings()

@@ -117,7 +117,7 @@ def _check_shared(key: str, options: Mapping[str, Mapping[str, Parameter]]) -> N
 
 
 def _suggest(key: str, known: Any) -> str:
-    from trioperator.model.similar_names import suggest
+    from trioperator._model.similar_names import suggest
 
     return suggest([key], list(known))
 

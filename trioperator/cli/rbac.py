@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import configure, get_logger
 from trioperator.cli.options import declare_option
-from trioperator.logs import configure, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from trioperator.model.resource import Resource
-    from trioperator.permissions import Requirements, Rule
+    from trioperator._model.resource import Resource
+    from trioperator._tooling.permissions import Requirements, Rule
 
 __all__ = ["RbacOptions", "make_requirements", "parse_pair", "parse_rules", "rbac"]
 
@@ -191,7 +191,7 @@ def rbac(
 
 def parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
     """Parse the values of ``--rule``. Raises BadParameter."""
-    from trioperator.permissions import parse_rule
+    from trioperator._tooling.permissions import parse_rule
 
     try:
         return tuple(rule for text in texts for rule in parse_rule(text))
@@ -224,12 +224,12 @@ def _print_roles(options: RbacOptions) -> None:
     import trio
     import yaml
 
+    from trioperator._handling.declaring.registry import get_default_registry
+    from trioperator._tooling.permissions import list_permissions, make_roles
     from trioperator.cli.failures import report_failure
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.loading import load_all
     from trioperator.cli.manifests import find_declared, load_manifests
-    from trioperator.handling.registry import get_default_registry
-    from trioperator.permissions import list_permissions, make_roles
 
     logger = get_logger("trioperator.cli")
     configure(quiet=True)
@@ -255,8 +255,8 @@ def _print_roles(options: RbacOptions) -> None:
 
 def make_requirements(options: RbacOptions, resources: Collection[Resource]) -> tuple[Requirements, list[str]]:
     """Return what the permissions depend on, and what is unclear, in sentences."""
-    from trioperator.permissions import Requirements
-    from trioperator.runtime.scope import Scope
+    from trioperator._runtime.watching.scope import Scope
+    from trioperator._tooling.permissions import Requirements
 
     scope = Scope(clusterwide=not options.namespaces, namespaces=options.namespaces)
     kind = None if options.standalone else _find_peering(resources, clusterwide=scope.clusterwide)
@@ -280,7 +280,7 @@ def make_requirements(options: RbacOptions, resources: Collection[Resource]) -> 
 
 def _find_peering(resources: Collection[Resource], *, clusterwide: bool) -> Resource | None:
     """Return the kind of peering objects that an operator uses in the cluster, if any."""
-    from trioperator.coordination.peering import GROUPS
+    from trioperator._coordination.peering import GROUPS
 
     plural = "clusterkopfpeerings" if clusterwide else "kopfpeerings"
     found = {resource.group: resource for resource in resources if resource.plural == plural}

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._logs import get_logger
+from trioperator._supervisor.shutdown import wait_flag
 from trioperator.cli.failures import report_failure
 from trioperator.cli.file_changes import Snapshot, wait_for_change
 from trioperator.cli.loading import load_all
 from trioperator.cli.project import find_project_modules, find_roots
 from trioperator.cli.project_metrics import ProjectMetrics
 from trioperator.cli.summary import show_summary
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
-from trioperator.logs import get_logger
 from trioperator.settings import OperatorSettings
-from trioperator.shutdown import wait_flag
 
 if TYPE_CHECKING:
     from trioperator.cli.controls import CLIControls

@@ -112,8 +112,8 @@ def root(
     try:
         _find_defaults(context)
     except ConfigError as error:
+        from trioperator._logs import configure, get_logger
         from trioperator.cli.failures import report_failure
-        from trioperator.logs import configure, get_logger
 
         configure(quiet=True)
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None

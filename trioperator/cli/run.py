@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import declare_option, split_names
 from trioperator.cli.run_options import (
@@ -18,7 +19,6 @@ from trioperator.cli.run_options import (
     RunOptions,
     make_operator_options,
 )
-from trioperator.logs import LogFormat, configure, get_logger
 
 __all__ = ["load_and_show", "run", "run_operator"]
 
@@ -328,11 +328,11 @@ def load_and_show(options: RunOptions) -> None:
 def _run(options: RunOptions, controls: CLIControls) -> None:
     import trio
 
-    from trioperator.app import operator
-    from trioperator.clock import make_clock
-    from trioperator.handling.registry import set_default_registry
-    from trioperator.web.endpoint import parse_endpoint
-    from trioperator.web.listener import raise_file_limit
+    from trioperator._concurrency.clock import make_clock
+    from trioperator._handling.declaring.registry import set_default_registry
+    from trioperator._http.endpoint import parse_endpoint
+    from trioperator._http.listener import raise_file_limit
+    from trioperator._supervisor.app import operator
 
     raise_file_limit()
     for endpoint in (options.liveness, options.health, options.metrics, options.live_view):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from trioperator._logs import LogFormat
 from trioperator.cli.controls import CLIControls
-from trioperator.logs import LogFormat
 
 if TYPE_CHECKING:
-    from trioperator.app import OperatorOptions
+    from trioperator._supervisor.app import OperatorOptions
 
 __all__ = ["CoordinationOptions", "EmbeddedOptions", "LogOptions", "RunOptions", "make_operator_options"]
 

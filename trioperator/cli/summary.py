@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from trioperator.logs import LogFormat
+from trioperator._logs import LogFormat
 
 if TYPE_CHECKING:
     from trioperator.cli.run_options import RunOptions
@@ -31,8 +31,8 @@ def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
 
 def _describe_handlers() -> Iterator[tuple[str, str]]:
     """Yield the handlers for each kind, by their decorators."""
-    from trioperator.checking import list_handlers
-    from trioperator.handling.registry import get_default_registry
+    from trioperator._handling.declaring.registry import get_default_registry
+    from trioperator._tooling.checking import list_handlers
 
     kinds: dict[str, dict[str, list[str]]] = {}
     for handler in list_handlers(get_default_registry()):

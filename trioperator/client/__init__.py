@@ -1,11 +1,11 @@
 """What handlers and scripts talk to the cluster with: :class:`Client`, and :func:`open_client`."""
 
+from trioperator._model.conditions import Condition
 from trioperator.client.client import Client, Propagation
 from trioperator.client.connection import Connection, SyncConnection
 from trioperator.client.session import open_client
 from trioperator.client.sync import SyncClient
 from trioperator.client.watching import ObjectEvent
-from trioperator.model.conditions import Condition
 
 __all__ = [
     "Client",

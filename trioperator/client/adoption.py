@@ -6,13 +6,13 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from trioperator._handling.arguments.context import current_body
+from trioperator._handling.handlers.typed import encode_object
+from trioperator._model.custom_kind import find_kind
+from trioperator._model.jsontypes import JsonObject
+from trioperator._model.resource import Resource
 from trioperator.errors import ForeignChildError
-from trioperator.handling.context import current_body
-from trioperator.handling.typed import encode_object
-from trioperator.kits import _clients, hierarchies
-from trioperator.model.custom_kind import find_kind
-from trioperator.model.jsontypes import JsonObject
-from trioperator.model.resource import Resource
+from trioperator.helpers import _clients, hierarchies
 
 __all__ = ["CREATE_ONLY", "HANDLED", "Default", "adopt", "check_owner", "find_handled"]
 

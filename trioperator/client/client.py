@@ -12,7 +12,10 @@ from typing import Any, Final, Literal, TypeAlias, Unpack, overload
 import msgspec
 import trio
 
-from trioperator.backoff import Backoff
+from trioperator._concurrency.backoff import Backoff
+from trioperator._kube.api_client import JSON_PATCH, MERGE_PATCH, Params, decode_object
+from trioperator._kube.retry import adjust_delay
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.adoption import CREATE_ONLY, HANDLED, adopt, check_owner
 from trioperator.client.connection import Connection
 from trioperator.client.deleting import Deletion, is_replaced, replaced_error
@@ -34,9 +37,6 @@ from trioperator.client.typed import (
     make_decoder,
 )
 from trioperator.errors import ConflictError, NotFoundError
-from trioperator.kube.client import JSON_PATCH, MERGE_PATCH, Params, decode_object
-from trioperator.kube.retry import adjust_delay
-from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["Client", "Propagation"]
 

@@ -8,18 +8,18 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from trioperator._kube.connection_info import ConnectionInfo, decode_pem
+from trioperator._kube.tls_config import build_ssl_context, read_tls_config
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.foreign_transport import lend_transport
 from trioperator.errors import ConfigError
-from trioperator.kube.connection_info import ConnectionInfo, decode_pem
-from trioperator.kube.tls_config import build_ssl_context, read_tls_config
-from trioperator.model.jsontypes import JsonObject
 
 if TYPE_CHECKING:
     import os
 
     import httpx
 
-    from trioperator.kube.client import Client as KubeClient
+    from trioperator._kube.api_client import ApiClient
 
 __all__ = ["Connection", "SyncConnection", "make_kubeconfig"]
 
@@ -29,7 +29,7 @@ _NAME: Final = "trioperator"
 class BaseConnection:
     """What connections of async and of sync functions have in common."""
 
-    def __init__(self, kube: KubeClient, transport: httpx.AsyncBaseTransport | None) -> None:
+    def __init__(self, kube: ApiClient, transport: httpx.AsyncBaseTransport | None) -> None:
         self._kube = kube
         self._transport = transport
 

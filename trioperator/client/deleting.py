@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import trio
 
+from trioperator._concurrency.clock import wall_now
+from trioperator._http.transport import TransportError
+from trioperator._kube.api_client import Params
+from trioperator._kube.retry import adjust_delay, iterate_backoffs
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.locating import Target
-from trioperator.clock import wall_now
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, NotFoundError, ServerError
-from trioperator.kube.client import Params
-from trioperator.kube.retry import adjust_delay, iterate_backoffs
-from trioperator.kube.transport import TransportError
-from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["Deletion", "is_replaced", "replaced_error"]
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from trioperator.handling.typed import encode_object
-from trioperator.kits import _clients
-from trioperator.model.custom_kind import find_kind
-from trioperator.model.jsontypes import JsonObject
-from trioperator.model.resource import Resource, Selector
+from trioperator._handling.handlers.typed import encode_object
+from trioperator._model.custom_kind import find_kind
+from trioperator._model.jsontypes import JsonObject
+from trioperator._model.resource import Resource, Selector
+from trioperator.helpers import _clients
 
 __all__ = ["KindName", "TargetName", "explain_nameless", "parse_kind", "parse_target", "to_dict"]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import trio
 
+from trioperator._concurrency.threads import run_in_thread
+from trioperator._kube.api_client import ApiClient
+from trioperator._logs import get_logger
 from trioperator.client.connection import make_kubeconfig
-from trioperator.kube.client import Client as KubeClient
-from trioperator.logs import get_logger
-from trioperator.threads import run_in_thread
 
 __all__ = ["LIBRARIES", "LibraryLogins"]
 
@@ -29,7 +29,7 @@ class LibraryLogins:
     a login handler, or of ``load_kube_config()`` in the operator's files, stays. Nothing is imported otherwise.
     """
 
-    def __init__(self, kube: KubeClient) -> None:
+    def __init__(self, kube: ApiClient) -> None:
         self._kube = kube
         self._set: dict[str, object] = {}
         self._thread = trio.CapacityLimiter(1)

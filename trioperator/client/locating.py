@@ -7,13 +7,13 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from trioperator._kube.api_client import ApiClient
+from trioperator._model.resource import Resource
 from trioperator.client.adoption import find_handled
 from trioperator.client.kinds import KindName, TargetName, parse_target
 from trioperator.client.paging import Listing
 from trioperator.client.resources import ResourceFinder
 from trioperator.errors import NotFoundError
-from trioperator.kube.client import Client as KubeClient
-from trioperator.model.resource import Resource
 
 if TYPE_CHECKING:
     import httpx
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Connect", "Locator", "Target", "choose_namespace"]
 
 #: Returns the connected client of one API server; it logs in first, if need be.
-Connect: TypeAlias = Callable[[], Awaitable[KubeClient]]
+Connect: TypeAlias = Callable[[], Awaitable[ApiClient]]
 
 _POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
 
@@ -29,7 +29,7 @@ _POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
 class Target(NamedTuple):
     """One object as requests name it, with its uid where an object was passed that has one, and that of its owner."""
 
-    kube: KubeClient
+    kube: ApiClient
     resource: Resource
     namespace: str | None
     name: str
@@ -52,11 +52,11 @@ class Locator:
         self._transport = transport
         self._finder = ResourceFinder()
 
-    def _listing(self, kube: KubeClient, resource: Resource, namespace: str | None) -> Listing:
+    def _listing(self, kube: ApiClient, resource: Resource, namespace: str | None) -> Listing:
         """Return where to list a resource; it is looked up again next time if that is not served any more."""
         return Listing(kube, resource.get_path(namespace), functools.partial(self._finder.forget, resource))
 
-    async def _find(self, kind: KindName) -> tuple[KubeClient, Resource]:
+    async def _find(self, kind: KindName) -> tuple[ApiClient, Resource]:
         kube = await self._connect()
         return kube, await self._finder.find(kube, kind)
 
@@ -84,7 +84,7 @@ class Locator:
 
 
 def choose_namespace(
-    kube: KubeClient, resource: Resource, namespace: str | None, *, everywhere: bool = False
+    kube: ApiClient, resource: Resource, namespace: str | None, *, everywhere: bool = False
 ) -> str | None:
     """Return the namespace of requests for a resource; None for what has no namespace, or for all of them."""
     if everywhere and namespace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from trioperator._http.transport import Response
 from trioperator.errors import ConnectionLostError
-from trioperator.kube.transport import Response
 
 __all__ = ["LogLines"]
 

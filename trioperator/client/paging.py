@@ -9,10 +9,10 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from trioperator._kube.api_client import ApiClient, Params
+from trioperator._kube.objects import BrokenObject, RawObject
+from trioperator._model.jsontypes import JsonObject
 from trioperator.errors import NotFoundError
-from trioperator.kube.client import Client, Params
-from trioperator.kube.objects import BrokenObject, RawObject
-from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["Labels", "Listing", "ObjectPages", "make_selectors", "report_broken"]
 
@@ -30,7 +30,7 @@ Labels: TypeAlias = str | Mapping[str, str]
 class Listing(NamedTuple):
     """Where a list is requested: the client and the path. Call *forget* if the server does not serve that path."""
 
-    kube: Client
+    kube: ApiClient
     path: str
     forget: Callable[[], None]
 
@@ -63,7 +63,7 @@ def _join_fields(selector: Labels) -> str:
     return ",".join(f"{key}={_SPECIAL.sub(_ESCAPED, str(value))}" for key, value in selector.items())
 
 
-def report_broken(kube: Client, path: str, broken: BrokenObject) -> None:
+def report_broken(kube: ApiClient, path: str, broken: BrokenObject) -> None:
     """Log that a list has an object that cannot be read."""
     name = "An object" if broken.identity is None else broken.identity
     kube.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)

@@ -9,6 +9,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from typing import Any, TypeAlias, TypeVar, Unpack, overload
 
+from trioperator._kube.api_client import Params
+from trioperator._kube.objects import RawObject
+from trioperator._model.body import Body
+from trioperator._model.conditions import Condition, describe_condition, is_met
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.kinds import parse_kind
 from trioperator.client.locating import Locator, Target, choose_namespace
 from trioperator.client.logs import LogLines
@@ -31,11 +36,6 @@ from trioperator.client.typed import (
 from trioperator.client.waiting import wait_until
 from trioperator.client.watching import ObjectWatch
 from trioperator.errors import ExpiredError, NotFoundError
-from trioperator.kube.client import Params
-from trioperator.kube.objects import RawObject
-from trioperator.model.body import Body
-from trioperator.model.conditions import Condition, describe_condition, is_met
-from trioperator.model.jsontypes import JsonObject
 
 __all__ = ["Reader"]
 

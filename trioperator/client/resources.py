@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.discovery import discover
+from trioperator._model.resource import Resource, Selector
 from trioperator.errors import ConfigError, NotFoundError
-from trioperator.kube.client import Client
-from trioperator.kube.discovery import discover
-from trioperator.model.resource import Resource, Selector
 
 __all__ = ["ResourceFinder"]
 
@@ -19,7 +19,7 @@ class ResourceFinder:
         self._found: dict[Selector, Resource] = {}
         self._lock = trio.Lock()
 
-    async def find(self, kube: Client, kind: Resource | Selector) -> Resource:
+    async def find(self, kube: ApiClient, kind: Resource | Selector) -> Resource:
         """Return the resource of a kind; one that is looked up for the first time takes a discovery of its API group.
 
         Raises NotFoundError if the cluster does not serve it, ConfigError if several kinds have that name, and what

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trioperator._handling.calls.invoke import Clients
+from trioperator._kube.api_client import ApiClient, log_in
+from trioperator._kube.connection import load_connection
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.credential_store import Login, login_in_thread, login_with
+from trioperator._logs import LocalObjectLogger, Logger, get_logger
 from trioperator.client.adoption import find_handled
 from trioperator.client.client import Client
 from trioperator.client.library_logins import LibraryLogins
 from trioperator.client.sync import SyncClient
 from trioperator.errors import ConnectionLostError
-from trioperator.handling.invoke import Clients
-from trioperator.kube.client import Client as KubeClient
-from trioperator.kube.client import log_in
-from trioperator.kube.connection import load_connection
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.credential_store import Login, login_in_thread, login_with
-from trioperator.logs import LocalObjectLogger, Logger, get_logger
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Session:
         settings: OperatorSettings,
         transport: httpx.AsyncBaseTransport | None,
         fence: Callable[[], None],
-        wrap: Callable[[KubeClient], KubeClient] | None = None,
+        wrap: Callable[[ApiClient], ApiClient] | None = None,
     ) -> None:
         self._wrap = wrap
         self._make_login = make_login
@@ -54,15 +53,15 @@ class Session:
         self._transport = transport
         self._opening = trio.Lock()
         self._stack = contextlib.AsyncExitStack()
-        self._opened: KubeClient | None = None
+        self._opened: ApiClient | None = None
         self._closed = False
         self.clients = self.make_clients(fence)
 
     def make_clients(self, fence: Callable[[], None]) -> Clients:
         """Return clients of handlers whose writes call *fence* before."""
-        fenced: KubeClient | None = None
+        fenced: ApiClient | None = None
 
-        async def connect() -> KubeClient:
+        async def connect() -> ApiClient:
             nonlocal fenced
             if self._closed:
                 raise ConnectionLostError("the operator has stopped, and its client is closed")
@@ -73,7 +72,7 @@ class Session:
         client = Client(connect, transport=self._transport)
         return Clients(for_async=client, for_sync=SyncClient(client))
 
-    async def open(self) -> KubeClient:
+    async def open(self) -> ApiClient:
         """Return the connected client, which is not fenced; log in if that has not been done.
 
         Raises ConfigError if the connection is invalid, LoginError if there are no credentials.
@@ -135,7 +134,7 @@ async def open_client(
     login = login_in_thread(lambda: load_connection(files, context)) if connection is None else login_with(connection)
     async with log_in(login, settings=settings or OperatorSettings(), transport=transport) as kube:
 
-        async def connect() -> KubeClient:
+        async def connect() -> ApiClient:
             return kube
 
         yield Client(connect, transport=transport)

@@ -12,6 +12,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unp
 
 import trio
 
+from trioperator._concurrency.threads import call_trio
+from trioperator._model.conditions import Condition
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.client import Client
 from trioperator.client.connection import SyncConnection
 from trioperator.client.typed import (
@@ -35,9 +38,6 @@ from trioperator.client.typed import (
     WatchOptions,
 )
 from trioperator.client.watching import ObjectEvent
-from trioperator.model.conditions import Condition
-from trioperator.model.jsontypes import JsonObject
-from trioperator.threads import call_trio
 
 __all__ = ["SyncClient"]
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypedDict
 
 import msgspec
 
+from trioperator._handling.handlers.typed import decode
+from trioperator._model.custom_kind import find_kind
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.paging import Labels
 from trioperator.errors import AdmissionError, DecodeError
-from trioperator.handling.typed import decode
-from trioperator.model.custom_kind import find_kind
-from trioperator.model.jsontypes import JsonObject
 
 __all__ = [
     "ApplyAnyOptions",
@@ -69,7 +69,7 @@ Kind = TypeVar("Kind", bound="msgspec.Struct | _Dataclass | _Attrs | _Pydantic")
 #: Classes and objects of lightkube, which are dataclasses and declare no kinds of ours.
 Foreign: TypeAlias = Lightkube | type[Lightkube]
 
-#: A condition as in :data:`trioperator.model.conditions.Condition`, whose function takes a typed object.
+#: A condition as in :data:`trioperator._model.conditions.Condition`, whose function takes a typed object.
 TypedCondition: TypeAlias = str | Callable[[Kind], object]
 
 _Status: TypeAlias = Literal["status"] | None

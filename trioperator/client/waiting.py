@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import trio
 
+from trioperator._kube.objects import RawObject
 from trioperator.client.paging import Listing, make_selectors
 from trioperator.client.watching import ObjectWatch
-from trioperator.kube.objects import RawObject
 
 __all__ = ["wait_until"]
 

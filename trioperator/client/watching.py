@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple
 import msgspec
 import trio
 
-from trioperator.backoff import Backoff
+from trioperator._concurrency.backoff import Backoff
+from trioperator._kube.api_client import Page, Params
+from trioperator._kube.error_response import is_version_too_large
+from trioperator._kube.objects import RawObject
+from trioperator._kube.retry import adjust_delay, iterate_backoffs
+from trioperator._kube.watch import RawWatchEvent, Watch, open_watch
+from trioperator._model.jsontypes import JsonObject
 from trioperator.client.paging import Listing, report_broken
 from trioperator.errors import (
     ApiError,
@@ -20,12 +26,6 @@ from trioperator.errors import (
     ServerError,
     TooManyRequestsError,
 )
-from trioperator.kube.client import Page, Params
-from trioperator.kube.error_response import is_version_too_large
-from trioperator.kube.objects import RawObject
-from trioperator.kube.retry import adjust_delay, iterate_backoffs
-from trioperator.kube.watch import RawWatchEvent, Watch, open_watch
-from trioperator.model.jsontypes import JsonObject
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose type variables have defaults before Python 3.13

@@ -25,6 +25,9 @@
 See docs/typed-kinds.md.
 """
 
+from trioperator._handling.handlers.typed import decode, encode
+from trioperator._model.custom_kind import Column, Rule, Scale
+from trioperator._model.quantities import Quantity
 from trioperator.crds.declaring import (
     embedded_resource,
     format_of,
@@ -37,9 +40,6 @@ from trioperator.crds.declaring import (
 )
 from trioperator.crds.definitions import collect_definitions, make_definition
 from trioperator.crds.metadata import Condition, ConditionList, IntOrString, ObjectMeta, OwnerRef
-from trioperator.handling.typed import decode, encode
-from trioperator.model.custom_kind import Column, Rule, Scale
-from trioperator.model.quantities import Quantity
 
 __all__ = [
     "Column",

@@ -8,10 +8,10 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from trioperator._handling.declaring.options import check_options
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry
+from trioperator._model.custom_kind import Column, KindInfo, Rule, Scale, set_kind
 from trioperator.crds import pydantic_models
-from trioperator.handling.options import check_options
-from trioperator.handling.registry import OperatorRegistry, get_default_registry
-from trioperator.model.custom_kind import Column, KindInfo, Rule, Scale, set_kind
 
 __all__ = [
     "KindOptions",

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator._model.crd import version_rank
+from trioperator._model.custom_kind import Column, KindInfo, get_kind
 from trioperator.crds.schema import make_schema
 from trioperator.crds.structural import Schema, without_defaults
 from trioperator.errors import ConfigError
-from trioperator.handling.registry import OperatorRegistry
-from trioperator.model.crd import version_rank
-from trioperator.model.custom_kind import Column, KindInfo, get_kind
 
 __all__ = ["collect_definitions", "make_definition"]
 

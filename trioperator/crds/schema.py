@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from trioperator._handling.handlers.typed import encode_custom
+from trioperator._model.quantities import PATTERN, Quantity
 from trioperator.crds import pydantic_models
 from trioperator.crds.declaring import dump_rule, rules_of
 from trioperator.crds.docstrings import describe_class, describe_fields
@@ -26,8 +28,6 @@ from trioperator.crds.structural import (
     read_extras,
 )
 from trioperator.errors import ConfigError
-from trioperator.handling.typed import encode_custom
-from trioperator.model.quantities import PATTERN, Quantity
 
 __all__ = ["make_extras", "make_schema"]
 

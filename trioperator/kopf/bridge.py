@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import outcome
 import trio
 
+from trioperator._handling.arguments.stopping import AsyncDaemonStopped
+from trioperator._handling.handlers.handler import is_async
+from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
-from trioperator.handling.handler import is_async
-from trioperator.handling.stopping import AsyncDaemonStopped
-from trioperator.logs import get_logger
 
 if TYPE_CHECKING:
     import asyncio

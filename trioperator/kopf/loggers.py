@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from trioperator.handling.handler import Activity
+from trioperator._handling.handlers.handler import Activity
 
 __all__ = ["follow_loggers"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 
 import trioperator
 from trioperator import on
-from trioperator.handling import subhandlers
+from trioperator._handling.declaring import subhandlers
 from trioperator.kopf import running, storages
 from trioperator.kopf.bridge import adapt, current_loop, is_in_asyncio
 from trioperator.kopf.settings import OperatorSettings

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from trioperator import app
-from trioperator.clock import make_clock
+from trioperator._concurrency.clock import make_clock
+from trioperator._supervisor import app
+from trioperator._supervisor.shutdown import unwrap_group
 from trioperator.kopf.bridge import current_loop, is_in_asyncio, leaves_asyncio_alone, load, open_loop
 from trioperator.kopf.settings import OperatorSettings
-from trioperator.shutdown import unwrap_group
 
 if TYPE_CHECKING:
     import asyncio

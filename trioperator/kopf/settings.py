@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from trioperator import settings
 from trioperator._kopf_names import SETTINGS_WITHOUT_EFFECT
+from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
 from trioperator.kopf.storages import FINALIZER, AnnotationsDiffBaseStorage, SmartProgressStorage
-from trioperator.logs import get_logger
 from trioperator.settings.rules import (
     BOOLEAN,
     DIFFBASE_STORAGE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from trioperator.handling import diffbase, progress
-from trioperator.model.fields import FieldSpec
+from trioperator._handling.storages import diffbase, progress
+from trioperator._model.fields import FieldSpec
 
 __all__ = [
     "FINALIZER",

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
+from trioperator._model.fields import FieldPath, parse_field
 from trioperator.errors import ConfigError
-from trioperator.model.fields import FieldPath, parse_field
 from trioperator.settings.selectors import SelectorMapping
 
 __all__ = [

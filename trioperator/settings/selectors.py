@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
+from trioperator._model.resource import Marker, Resource, Selector
 from trioperator.errors import ConfigError
-from trioperator.model.resource import Marker, Resource, Selector
 
 __all__ = ["SelectorMapping"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .kopf_runner import KopfRunner
     from .operator_runner import OperatorRunner, open_runner
     from .plans import FaultPlan, FaultRule
-    from .records import Call, LogLine, Records, Write
+    from .records import Call, LogLine, RecordLog, Write
     from .rights import MissingRights
     from .transport import FaultyTransport
     from .waiting import eventually
@@ -31,7 +31,7 @@ __all__ = [
     "LogLine",
     "MissingRights",
     "OperatorRunner",
-    "Records",
+    "RecordLog",
     "Write",
     "crash_at_every_write",
     "deterministic",
@@ -50,7 +50,7 @@ _HOMES = {
     "LogLine": "records",
     "MissingRights": "rights",
     "OperatorRunner": "operator_runner",
-    "Records": "records",
+    "RecordLog": "records",
     "Write": "records",
     "crash_at_every_write": "crashes",
     "deterministic": "determinism",

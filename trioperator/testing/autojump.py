@@ -3,8 +3,8 @@
 Trio's mock clock jumps to the next deadline as soon as all tasks are blocked, and a task that waits for a thread is
 blocked. So a test would see hours pass while a handler reads a file. Threads that the operator starts pause autojump:
 nothing is polled, the clock's threshold is infinite until the last thread has ended. While a thread waits for a task of
-Trio (``trio.from_thread.run()``), or is in :func:`trioperator.threads.time_passes`, the clock may jump. Waiting for a
-free thread does not pause autojump, and neither does a thread that was abandoned.
+Trio (``trio.from_thread.run()``), or is in :func:`trioperator._concurrency.threads.time_passes`, the clock may jump.
+Waiting for a free thread does not pause autojump, and neither does a thread that was abandoned.
 
 The pytest plugin switches this on for all runs whose clock is a :class:`trio.testing.MockClock`.
 """
@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 
 import trio
 
-from trioperator.threads import ThreadObserver, current_observer, observe_threads
+from trioperator._concurrency.threads import ThreadObserver, current_observer, observe_threads
 
 __all__ = ["observe_thread", "pause_autojump_for_threads"]
 

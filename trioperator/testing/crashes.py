@@ -13,8 +13,8 @@ import httpx
 import msgspec
 import trio
 
+from trioperator._concurrency.clock import rewound_wall, wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import rewound_wall, wall_now
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.records import Write
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import trio
 
-from trioperator.clock import wall_starts_at
+from trioperator._concurrency.clock import wall_starts_at
 from trioperator.testing.autojump import pause_autojump_for_threads
 
 __all__ = ["deterministic"]

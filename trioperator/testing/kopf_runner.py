@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.cli import CLIControls
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:

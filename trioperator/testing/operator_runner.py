@@ -10,20 +10,20 @@ from typing import Any, Final
 
 import trio
 
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator._kube.api_client import open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.discovery import discover
+from trioperator._logs import bound_contextvars
+from trioperator._supervisor.app import OperatorOptions, make_plan
+from trioperator._supervisor.plan import Plan
+from trioperator._supervisor.shutdown import unwrap_group
+from trioperator._supervisor.tree import supervise
+from trioperator._tooling.permissions import Requirements, list_permissions
 from trioperator.apiserver import Cluster
-from trioperator.app import OperatorOptions, make_plan
 from trioperator.crds.definitions import collect_definitions
-from trioperator.handling.registry import OperatorRegistry
-from trioperator.kube.client import open_client
-from trioperator.kube.connection_info import ConnectionInfo
-from trioperator.kube.discovery import discover
-from trioperator.logs import bound_contextvars
-from trioperator.permissions import Requirements, list_permissions
-from trioperator.plan import Plan
-from trioperator.shutdown import unwrap_group
-from trioperator.supervisor import supervise
 from trioperator.testing.recording import Journal, OnWrite, RecordingInstruments, RecordingTransport, record_logs
-from trioperator.testing.records import Call, LogLine, Records, Write
+from trioperator.testing.records import Call, LogLine, RecordLog, Write
 from trioperator.testing.rights import LearningTransport, MissingRights, find_missing_rights
 from trioperator.testing.sources import Source, fresh_registry, gather_handlers
 from trioperator.testing.verdict import (
@@ -103,17 +103,17 @@ class OperatorRunner:
         self._problems: list[str] = []
 
     @property
-    def calls(self) -> Records[Call]:
+    def calls(self) -> RecordLog[Call]:
         """The calls of handlers, in order."""
         return self._journal.calls
 
     @property
-    def logs(self) -> Records[LogLine]:
+    def logs(self) -> RecordLog[LogLine]:
         """The log, in order."""
         return self._journal.logs
 
     @property
-    def writes(self) -> Records[Write]:
+    def writes(self) -> RecordLog[Write]:
         """The requests that may have changed anything, in order; none with a ``connection`` of the test's own."""
         return self._journal.writes
 

@@ -127,8 +127,8 @@ def _unwrap(error: BaseException) -> BaseException:
 @pytest.fixture
 def cluster() -> Cluster:
     """Return an in-memory Kubernetes API that contains only the default namespaces."""
+    from trioperator._concurrency.clock import wall_now
     from trioperator.apiserver import Cluster
-    from trioperator.clock import wall_now
 
     return Cluster(clock=wall_now, seed=0)
 

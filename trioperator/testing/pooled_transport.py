@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import httpx
 
-from trioperator.kube.connection_info import ConnectionInfo, parse_server_url
-from trioperator.kube.connection_pool import ConnectionPool, Origin
-from trioperator.kube.retry import is_repeatable
-from trioperator.kube.tls_config import build_ssl_context, read_tls_config
-from trioperator.kube.transport import Response, TransportError
+from trioperator._http.connection_pool import ConnectionPool, Origin
+from trioperator._http.transport import Response, TransportError
+from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
+from trioperator._kube.retry import is_repeatable
+from trioperator._kube.tls_config import build_ssl_context, read_tls_config
 
 __all__ = ["PooledTransport"]
 

@@ -12,13 +12,13 @@ import httpx
 import msgspec
 import trio
 
-from trioperator.handling.admission import AdmissionHandler
-from trioperator.handling.handler import Handler
-from trioperator.handling.invoke import Attempt, Invoker
-from trioperator.handling.outcome import Outcome
-from trioperator.logs import Logger
-from trioperator.telemetry.instruments import CountingInvoker, Instruments
-from trioperator.testing.records import Call, LogLine, Records, Write
+from trioperator._handling.calls.invoke import Attempt, Invoker
+from trioperator._handling.handlers.handler import Handler
+from trioperator._handling.handlers.outcome import Outcome
+from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator._logs import Logger
+from trioperator._telemetry.instruments import CountingInvoker, Instruments
+from trioperator.testing.records import Call, LogLine, RecordLog, Write
 from trioperator.testing.rights import UsedRight, handler_at_work
 
 __all__ = ["Journal", "OnWrite", "RecordingInstruments", "RecordingTransport", "record_logs"]
@@ -35,10 +35,10 @@ class Journal:
     """What an operator has done so far, over all of its starts."""
 
     def __init__(self) -> None:
-        self.calls: Records[Call] = Records()
+        self.calls: RecordLog[Call] = RecordLog()
         self.failures: list[Call] = []  # and denials, which tests may expect
-        self.logs: Records[LogLine] = Records()
-        self.writes: Records[Write] = Records()
+        self.logs: RecordLog[LogLine] = RecordLog()
+        self.writes: RecordLog[Write] = RecordLog()
         self.rights: dict[UsedRight, None] = {}  # of the requests of handlers, in order
 
 
@@ -102,7 +102,7 @@ class _RecordingInvoker(CountingInvoker):
 
 
 class _LogHandler(logging.Handler):
-    def __init__(self, logs: Records[LogLine]) -> None:
+    def __init__(self, logs: RecordLog[LogLine]) -> None:
         super().__init__()
         self._logs = logs
 
@@ -112,7 +112,7 @@ class _LogHandler(logging.Handler):
 
 
 @contextlib.contextmanager
-def record_logs(logs: Records[LogLine]) -> Iterator[None]:
+def record_logs(logs: RecordLog[LogLine]) -> Iterator[None]:
     """Record what operators and their handlers log in the context, from INFO on, or from the level that is set."""
     logger, handler = logging.getLogger("trioperator"), _LogHandler(logs)
     level = logger.level
@@ -135,7 +135,7 @@ class RecordingTransport(httpx.AsyncBaseTransport):
     def __init__(
         self,
         inner: httpx.AsyncBaseTransport,
-        writes: Records[Write],
+        writes: RecordLog[Write],
         *,
         revision: Callable[[], int],
         on_write: OnWrite | None = None,

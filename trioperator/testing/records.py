@@ -10,14 +10,14 @@ from typing import Any, Final, TypeVar
 
 from trioperator.errors import AdmissionError, TemporaryError
 
-__all__ = ["Call", "LogLine", "Records", "Write"]
+__all__ = ["Call", "LogLine", "RecordLog", "Write"]
 
 T = TypeVar("T")
 
 _LIMIT: Final = 100_000  # records; the oldest ones are dropped
 
 
-class Records(deque[T]):
+class RecordLog(deque[T]):
     """The latest records of one kind, in order."""
 
     def __init__(self) -> None:

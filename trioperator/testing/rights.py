@@ -10,13 +10,13 @@ from typing import Final
 import httpx
 import msgspec
 
+from trioperator._handling.handlers.handler import Handler
+from trioperator._model.rights import VERBS, Rule
+from trioperator._tooling.checking.problems import locate
+from trioperator._tooling.permissions import Permissions
 from trioperator.apiserver.access.attributes import read_attributes
 from trioperator.apiserver.model.messages import Request
-from trioperator.checking.problems import locate
 from trioperator.errors import ApiError
-from trioperator.handling.handler import Handler
-from trioperator.model.rights import VERBS, Rule
-from trioperator.permissions import Permissions
 
 __all__ = ["LearningTransport", "MissingRights", "UsedRight", "find_missing_rights", "handler_at_work"]
 

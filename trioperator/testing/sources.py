@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._handling.handlers.handler import Handler, unwrap
+from trioperator._model.custom_kind import get_kind
 from trioperator.cli.loading import load_file, load_module
 from trioperator.errors import ConfigError
-from trioperator.handling.handler import Handler, unwrap
-from trioperator.handling.registry import OperatorRegistry, get_default_registry, set_default_registry
-from trioperator.model.custom_kind import get_kind
 
 __all__ = ["Source", "fresh_registry", "gather_handlers"]
 

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 import trio
 
+from trioperator._handling.guard import trim
 from trioperator.apiserver import Cluster
-from trioperator.handling.guard import trim
 from trioperator.testing.records import Call, Write
 
 __all__ = [

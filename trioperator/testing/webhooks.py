@@ -9,11 +9,11 @@ import httpx
 import trio
 from trio.testing import MockClock
 
+from trioperator._handling.reviews.webhook_configuration import WebhookClientConfig, WebhookFn
+from trioperator._http.server_connection import Request
+from trioperator._webhooks.app import AdmissionApp
+from trioperator._webhooks.server import WebhookServer
 from trioperator.apiserver import Cluster
-from trioperator.handling.webhook_configuration import WebhookClientConfig, WebhookFn
-from trioperator.web.admission_app import AdmissionApp
-from trioperator.web.admission_server import WebhookServer
-from trioperator.web.http1 import Request
 
 __all__ = ["MemoryWebhookServer", "MemoryWebhooks"]
 

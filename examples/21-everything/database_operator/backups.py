@@ -7,7 +7,7 @@ from prometheus_client import Counter
 import trioperator
 from database_operator.kinds import Database, DatabaseSpec
 from database_operator.manifests import make_backup
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
 
 BACKUPS = Counter("database_backups", "Backups that are over.", ["outcome"])
 

@@ -20,8 +20,8 @@ from tests.apiserver.access.accounts import (
     who_is,
 )
 from tests.apiserver.conftest import Guarded
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 

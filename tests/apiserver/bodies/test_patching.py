@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioperator._model.patch import apply_merge
 from trioperator.apiserver.bodies.patching import apply_json_patch, apply_strategic_patch
 from trioperator.apiserver.model.kind_schemas import OBJECT_META, definition
 from trioperator.errors import ApiError
-from trioperator.model.patch import apply_merge
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 names = st.sampled_from(["a", "b", "c"])

@@ -11,8 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import trioperator
 from tests.apiserver.conftest import Target
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.clock import wall_now
 
 CONNECTION = trioperator.ConnectionInfo(server="http://cluster")
 

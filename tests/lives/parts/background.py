@@ -9,7 +9,7 @@ import trio
 
 import trioperator
 from tests.lives.parts.base import Part
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
 
 if TYPE_CHECKING:
     from tests.lives.operators import Operator

@@ -17,10 +17,10 @@ import trio
 
 from tests.runtime.daemons.test_daemon import digest, make_body, make_cause
 from tests.runtime.harness import WIDGETS, Queue
-from trioperator.handling.registry import KindHandlers
-from trioperator.kube.objects import parse_object
-from trioperator.runtime.cache import Kind, ObjectCache
-from trioperator.runtime.daemons.daemon import ObjectDaemons
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._kube.objects import parse_object
+from trioperator._runtime.cache import Kind, ObjectCache
+from trioperator._runtime.daemons.daemon import ObjectDaemons
 
 
 def measure() -> float:

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trioperator.runtime.daemons.alarm_clock import AlarmClock
+from trioperator._runtime.daemons.alarm_clock import AlarmClock
 
 
 @contextlib.asynccontextmanager

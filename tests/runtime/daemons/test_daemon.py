@@ -14,13 +14,13 @@ from trio.testing import MockClock
 
 from tests.runtime.conftest import settle
 from tests.runtime.harness import make_state, patched
-from trioperator.handling.cause import DaemonCause
-from trioperator.handling.handler import DaemonHandler
-from trioperator.handling.stopping import DaemonStoppingReason
-from trioperator.logs import get_logger
-from trioperator.model.resource import Selector
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.daemons.daemon import Daemon, ObjectDaemons
+from trioperator._handling.arguments.cause import DaemonCause
+from trioperator._handling.arguments.stopping import DaemonStoppingReason
+from trioperator._handling.handlers.handler import DaemonHandler
+from trioperator._logs import get_logger
+from trioperator._model.resource import Selector
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.daemons.daemon import Daemon, ObjectDaemons
 
 REASON = DaemonStoppingReason
 

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator import on
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
 
 RECURSIVE: dict[str, Any] = {}
 RECURSIVE["again"] = RECURSIVE

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.daemons.test_loops import Ticks
-from trioperator.clock import wall_now
+from trioperator._concurrency.clock import wall_now
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import trio
 from trio.testing import MockClock
 
 from tests.runtime.daemons.test_daemon import add, async_fn, make_daemons, sync_fn
-from trioperator.handling.handler import TimerHandler
-from trioperator.handling.stopping import DaemonStoppingReason
-from trioperator.model.resource import Selector
-from trioperator.runtime.daemons.daemon import Daemon
-from trioperator.runtime.daemons.stopping import has_timeout, stop_in_stages, warn_of_abandoned
+from trioperator._handling.arguments.stopping import DaemonStoppingReason
+from trioperator._handling.handlers.handler import TimerHandler
+from trioperator._model.resource import Selector
+from trioperator._runtime.daemons.daemon import Daemon
+from trioperator._runtime.daemons.stopping import has_timeout, stop_in_stages, warn_of_abandoned
 
 CANCELLED = DaemonStoppingReason.DAEMON_CANCELLED
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.handling.handler import TimerHandler
-from trioperator.model.resource import Selector
-from trioperator.runtime.daemons.timing import after_idling, next_on_grid, next_tick, spread
+from trioperator._handling.handlers.handler import TimerHandler
+from trioperator._model.resource import Selector
+from trioperator._runtime.daemons.timing import after_idling, next_on_grid, next_tick, spread
 
 times = st.floats(0, 1e7)
 widths = st.floats(1e-3, 1e5)

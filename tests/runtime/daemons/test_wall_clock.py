@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator import clock
+from trioperator._concurrency import clock
 
 
 def set_clock(seconds: float) -> None:

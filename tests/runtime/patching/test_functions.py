@@ -9,21 +9,21 @@ import pytest
 
 from tests.runtime.conftest import widget
 from tests.runtime.harness import LOGGER, WIDGETS, Harness
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._model.patch import PatchFn
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind
+from trioperator._runtime.patching.functions import PatchFunctions
+from trioperator._runtime.patching.pending import Contribution
+from trioperator._runtime.patching.requests import PatchRequests
 from trioperator.errors import ConnectionLostError, InvalidError, ServerError
-from trioperator.handling.registry import KindHandlers
-from trioperator.model.patch import PatchFn
-from trioperator.model.resource import Resource
-from trioperator.runtime.cache import Kind
-from trioperator.runtime.patching.functions import Functions
-from trioperator.runtime.patching.pending import Contribution
-from trioperator.runtime.patching.requests import PatchRequests
 from trioperator.testing import Fault
 
 WITHOUT_STATUS = Resource("example.com", "v1", "widgets", kind="Widget")
 
 
-def make(parts: Harness, body: Mapping[str, Any], resource: Resource = WIDGETS) -> Functions:
-    return Functions(PatchRequests(parts.client), Kind(resource, KindHandlers()), body, LOGGER)
+def make(parts: Harness, body: Mapping[str, Any], resource: Resource = WIDGETS) -> PatchFunctions:
+    return PatchFunctions(PatchRequests(parts.client), Kind(resource, KindHandlers()), body, LOGGER)
 
 
 def contribute(*fns: PatchFn, by: str = "Handler") -> list[Contribution]:

@@ -17,20 +17,20 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, PLAIN_CRD, widget
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.objects import parse_object
+from trioperator._logs import get_logger
+from trioperator._model.finalizer import add_finalizer, remove_finalizer
+from trioperator._model.patch import Patch
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind, ObjectCache, ObjectState, WatchEvent
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.patching.requests import StaleError
+from trioperator._runtime.workqueue import Lane
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, NotFoundError
-from trioperator.handling.registry import KindHandlers
-from trioperator.kube.client import Client, open_client
-from trioperator.kube.objects import parse_object
-from trioperator.logs import get_logger
-from trioperator.model.finalizer import add_finalizer, remove_finalizer
-from trioperator.model.patch import Patch
-from trioperator.model.resource import Resource
-from trioperator.runtime.cache import Kind, ObjectCache, ObjectState, WatchEvent
-from trioperator.runtime.patching.patcher import Patcher
-from trioperator.runtime.patching.pending import PendingPatches
-from trioperator.runtime.patching.requests import StaleError
-from trioperator.runtime.workqueue import Lane
 from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -61,7 +61,7 @@ class Admission(httpx.AsyncBaseTransport):
 class Harness:
     """A patcher, the cluster that it sends requests to, and what goes wrong."""
 
-    def __init__(self, cluster: Cluster, plan: FaultPlan, client: Client, settings: OperatorSettings) -> None:
+    def __init__(self, cluster: Cluster, plan: FaultPlan, client: ApiClient, settings: OperatorSettings) -> None:
         self.cluster = cluster
         self.plan = plan
         self.pending = PendingPatches()

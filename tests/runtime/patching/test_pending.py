@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from tests.runtime.test_cache import body, make, raw
-from trioperator.logs import get_logger
-from trioperator.model.patch import PatchFn
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.patching.pending import PendingPatches, SentPatch
+from trioperator._logs import get_logger
+from trioperator._model.patch import PatchFn
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.patching.pending import PendingPatches, SentPatch
 
 LOGGER = get_logger("trioperator.test")
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.runtime.conftest import widget
 from tests.runtime.harness import WIDGETS, Harness
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._runtime.cache import Kind
+from trioperator._runtime.patching.requests import PatchRequests, StaleError, not_found
 from trioperator.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
-from trioperator.handling.registry import KindHandlers
-from trioperator.runtime.cache import Kind
-from trioperator.runtime.patching.requests import PatchRequests, StaleError, not_found
 from trioperator.testing import Fault
 
 KIND = Kind(WIDGETS, KindHandlers())

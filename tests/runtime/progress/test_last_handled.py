@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioperator.handling.cause import detect_reason
-from trioperator.handling.handler import Reason
-from trioperator.runtime.progress.last_handled import LastHandled
+from trioperator._handling.arguments.cause import detect_reason
+from trioperator._handling.handlers.handler import Reason
+from trioperator._runtime.progress.last_handled import LastHandled
 
 
 def encode(size: int) -> bytes:

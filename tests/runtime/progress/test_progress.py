@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from tests.runtime.harness import LOGGER, Harness, make_state, patched
+from trioperator._handling.calls.handler_state import HandlerState
+from trioperator._handling.handlers.handler import ChangeHandler, Reason
+from trioperator._model.patch import Patch
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.progress.states import CauseProgress
 from trioperator.errors import ServerError
-from trioperator.handling.handler import ChangeHandler, Reason
-from trioperator.handling.handler_state import HandlerState
-from trioperator.model.patch import Patch
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.progress.states import CauseProgress
 from trioperator.testing import Fault
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

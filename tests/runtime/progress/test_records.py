@@ -10,22 +10,22 @@ import msgspec
 import pytest
 
 from tests.runtime.harness import make_state, patched
-from trioperator.clock import wall_now
-from trioperator.handling.annotation_keys import annotation_keys
-from trioperator.handling.diffbase import AnnotationsDiffBaseStorage
-from trioperator.handling.guard import guarded
-from trioperator.handling.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
-from trioperator.handling.progress import (
+from trioperator._concurrency.clock import wall_now
+from trioperator._handling.calls.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
+from trioperator._handling.guard import guarded
+from trioperator._handling.storages.annotation_keys import annotation_keys
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._handling.storages.progress import (
     AnnotationsProgressStorage,
     MultiProgressStorage,
     ProgressStorage,
     SmartProgressStorage,
     StatusProgressStorage,
 )
-from trioperator.model.body import Body
-from trioperator.model.patch import Patch
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.progress.records import Records
+from trioperator._model.body import Body
+from trioperator._model.patch import Patch
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.progress.records import RecordStore
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 SEEN = "trioperator.dev/seen-configuration"
@@ -37,8 +37,8 @@ class OwnStorage(AnnotationsProgressStorage):
     """A storage of the user's."""
 
 
-def make_records(progress: ProgressStorage | None = None) -> Records:
-    return Records(progress=progress or SmartProgressStorage(), diffbase=AnnotationsDiffBaseStorage())
+def make_records(progress: ProgressStorage | None = None) -> RecordStore:
+    return RecordStore(progress=progress or SmartProgressStorage(), diffbase=AnnotationsDiffBaseStorage())
 
 
 def make_object(**annotations: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def state(**fields: Any) -> HandlerState:
 
 
 def store(
-    records: Records, object: ObjectState, states: dict[str, HandlerState], seen: bytes | None = None
+    records: RecordStore, object: ObjectState, states: dict[str, HandlerState], seen: bytes | None = None
 ) -> dict[str, Any]:
     """Store states on an object, and return its annotations."""
     patch = Patch()

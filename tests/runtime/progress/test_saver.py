@@ -12,10 +12,10 @@ from trio.testing import MockClock
 
 from tests.runtime.conftest import settle
 from tests.runtime.harness import LOGGER, Harness
-from trioperator.handling.handler import ChangeHandler, Reason
-from trioperator.runtime.cache import ObjectState
-from trioperator.runtime.progress.saver import Saver
-from trioperator.runtime.progress.states import CauseProgress
+from trioperator._handling.handlers.handler import ChangeHandler, Reason
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.progress.saver import Saver
+from trioperator._runtime.progress.states import CauseProgress
 from trioperator.testing import Fault
 
 

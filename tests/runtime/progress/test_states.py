@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.handling.factory import change_handler
-from trioperator.handling.handler import ChangeHandler, Reason
-from trioperator.handling.handler_state import HandlerState
-from trioperator.runtime.progress.states import CauseProgress
+from trioperator._handling.calls.handler_state import HandlerState
+from trioperator._handling.handlers.handler import ChangeHandler, Reason
+from trioperator._runtime.progress.states import CauseProgress
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 

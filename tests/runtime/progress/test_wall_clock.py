@@ -12,7 +12,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator import clock, on
+from trioperator import on
+from trioperator._concurrency import clock
 
 HOUR = 3600
 

@@ -11,7 +11,7 @@ import functools
 import re
 from typing import Final
 
-from trioperator.model.quantities import canonical_quantity, quantity_value
+from trioperator._model.quantities import canonical_quantity, quantity_value
 
 __all__ = ["canonical_bytes", "canonical_micro_time", "canonical_quantity", "canonical_time", "quantity_value"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from trioperator.model.conditions import Condition, describe_condition, is_met
+from trioperator._model.conditions import Condition, describe_condition, is_met
 
 from ..store.storage import Change, Store, Stored, Table
 

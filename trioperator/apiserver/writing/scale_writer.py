@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from trioperator._model.patch import apply_merge
 from trioperator.errors import ApiError
-from trioperator.model.patch import apply_merge
 
 from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_object, decode_patch

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from trioperator._model.patch import apply_merge
 from trioperator.errors import ApiError, ConflictError
-from trioperator.model.patch import apply_merge
 
 from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_configuration, decode_object, decode_patch

@@ -1,0 +1,266 @@
+"""Tests for :mod:`trioperator._runtime.watching.view`.
+
+In which order what is seen is passed on while it is being indexed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import settle
+from trioperator import on
+from trioperator._handling.calls.invoke import Invoker
+from trioperator._handling.calls.thread_limiter import ThreadLimiter
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._kube.objects import RawObject, parse_object
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.kind import Kind
+from trioperator._runtime.watching.scope import Scope
+from trioperator._runtime.watching.view import View, open_indexing
+from trioperator._runtime.workqueue import Lane
+from trioperator._supervisor.assembly import build_read_caches
+from trioperator._supervisor.plan import Plan
+
+WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget")
+
+
+def raw(name: str, version: int, **spec: Any) -> RawObject:
+    metadata = {"name": name, "uid": name, "resourceVersion": str(version)}
+    return parse_object(json.dumps({"metadata": metadata, "spec": spec}).encode())
+
+
+class Readings:
+    """A reader that notes what it is notified of."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str | None, str]] = []
+        self.lists: list[set[str]] = []
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        self.events.append((type, f"{obj.name}{obj.resource_version}"))
+        return obj.key
+
+    def replace(self, listed: Collection[str]) -> None:
+        self.lists.append(set(listed))
+
+    def take(self) -> list[tuple[str | None, str]]:
+        events, self.events = self.events, []
+        return events
+
+
+class NoQueue:
+    """A work queue of handlers, which are none here."""
+
+    def add(self, item: Any, lane: Lane = Lane.FRESH) -> None: ...
+
+
+class Bench:
+    """A view of widgets whose index function takes as many seconds as their specs say."""
+
+    def __init__(self, *, events: bool) -> None:
+        registry = trioperator.OperatorRegistry()
+        self.calls: list[str] = []
+        self.readings = Readings()
+        self.settings = trioperator.OperatorSettings()
+
+        @on.index("widgets", registry=registry)
+        async def sizes(name: str, spec: Any, meta: Any) -> dict[str, str]:
+            self.calls.append(f"{name}{meta['resourceVersion']}")
+            await trio.sleep(spec.get("slow", 0))
+            return {name: meta["resourceVersion"]}
+
+        if events:
+            on.event("widgets", registry=registry)(lambda **_: None)
+        self.registry = registry
+        self.indices = registry.make_indices()
+
+    @contextlib.asynccontextmanager
+    async def viewing(self) -> AsyncIterator[View]:
+        invoker = Invoker(limiter=ThreadLimiter(4), backoff=60, running={})
+        plan = Plan(registry=self.registry, settings=self.settings, memo=None, scope=Scope(), identity="x")
+        kind = Kind(WIDGETS, KindHandlers.of(self.registry.resource_handlers()))
+        cache = ObjectCache(kind, NoQueue(), memo=None, consistency_timeout=5.0, indices=self.indices)
+        self.settings.queueing.backlog_limit = 3
+        views = build_read_caches(plan, self.indices, invoker)
+        async with open_indexing() as queue:
+            view = View(None, views.make_stage(queue), cache=cache, observer=Both(cache, self.readings))
+            yield view
+            queue.close(give_up_at=trio.current_time())
+
+    @property
+    def index(self) -> dict[str, list[str]]:
+        return {name: list(store) for name, store in self.indices["sizes"].items()}
+
+
+class Both:
+    """Two readers."""
+
+    def __init__(self, *readers: Any) -> None:
+        self.readers = readers
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        for reader in self.readers:
+            reader.observe(type, obj)
+        return obj.key
+
+    def replace(self, listed: Collection[str]) -> None:
+        for reader in self.readers:
+            reader.replace(listed)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(events=False)
+
+
+async def test_an_event_is_passed_on_when_it_is_indexed(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view:
+        view.observe("ADDED", raw("slow", 1, slow=10))
+        view.observe("ADDED", raw("fast", 2))
+        await settle(1)
+        assert bench.readings.take() == [("ADDED", "fast2")]
+        assert bench.index == {"fast": ["2"]}
+        await settle(10)
+        assert bench.readings.take() == [("ADDED", "slow1")]
+        assert bench.index == {"fast": ["2"], "slow": ["1"]}
+
+
+async def test_what_an_index_function_has_not_begun_with_is_overtaken_by_newer_states(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    async with bench.viewing() as view:
+        view.observe(None, raw("w", 1, slow=10))
+        await settle(1)
+        for version in (2, 3, 4):
+            view.observe("MODIFIED", raw("w", version))
+        view.observe("DELETED", raw("w", 5))
+        view.observe("ADDED", raw("w", 6))
+        view.observe("MODIFIED", raw("w", 7))
+        await settle(10)
+        assert bench.readings.take() == [(None, "w1"), ("MODIFIED", "w4"), ("DELETED", "w5"), ("ADDED", "w7")]
+        assert bench.calls == ["w1", "w4", "w7"]
+        assert bench.index == {"w": ["7"]}
+
+
+async def test_event_handlers_get_each_event_up_to_a_limit(autojump_clock: MockClock) -> None:
+    bench = Bench(events=True)
+    async with bench.viewing() as view:
+        view.observe("ADDED", raw("w", 1, slow=10))
+        await settle(1)
+        for version in range(2, 9):
+            view.observe("MODIFIED", raw("w", version))
+        await settle(10)
+        assert [name for _, name in bench.readings.take()] == ["w1", "w2", "w3", "w8"]
+
+
+async def test_a_list_ends_when_all_is_indexed_that_came_before(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view:
+        assert view.cache is not None
+        view.observe(None, raw("slow", 1, slow=10))
+        view.observe(None, raw("fast", 2))
+        view.replace(["slow", "fast"])
+        view.observe("ADDED", raw("later", 3, slow=1000))
+        await settle(1)
+        assert not bench.readings.lists
+        await settle(10)
+        assert bench.readings.lists == [{"slow", "fast", "later"}]
+        assert set(bench.index) == {"slow", "fast"}
+
+
+async def test_a_newer_list_takes_the_place_of_one_that_has_not_ended(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view:
+        for name in ("a", "b", "c"):
+            view.observe(None, raw(name, 1, slow=10))
+        view.replace(["a", "b", "c"])
+        await settle(1)
+        view.observe(None, raw("a", 1, slow=10))
+        view.observe(None, raw("b", 2))
+        view.replace(["a", "b"])
+        await settle(10)
+        assert bench.readings.lists == [{"a", "b"}]
+        assert bench.index == {"a": ["1"], "b": ["2"]}
+
+
+async def test_what_vanishes_unseen_is_gone_though_an_index_function_hangs(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    async with bench.viewing() as view:
+        for name in ("a", "b"):
+            view.observe(None, raw(name, 1))
+        view.replace(["a", "b"])
+        await settle(1)
+        view.observe("MODIFIED", raw("a", 2, slow=1e6))
+        await settle(1)
+        view.replace([])
+        assert bench.index == {"a": ["1"]}
+        assert bench.readings.lists[1:] == [{"a"}]
+
+
+async def test_a_list_without_changes_calls_no_index_functions(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view:
+        for _ in range(2):
+            view.observe(None, raw("a", 5))
+            view.replace(["a"])
+            await settle(1)
+        assert bench.calls == ["a5"]
+        view.observe(None, raw("a", 3))
+        await settle(1)
+        assert bench.index == {"a": ["3"]}, "a list is right, also after a restore"
+
+
+async def test_nothing_is_indexed_or_passed_on_after_the_end(bench: Bench, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view:
+        view.observe("ADDED", raw("a", 1))
+        view.observe("ADDED", raw("b", 1, slow=10))
+        await settle(1)
+        view.observe("MODIFIED", raw("b", 2))
+        bench.readings.take()
+        view.close(gone=False)
+        assert bench.index == {}
+        await settle(20)
+        assert bench.index == {}
+        assert bench.readings.take() == []
+        assert bench.calls == ["a1", "b1"]
+
+
+async def test_a_new_reader_sees_the_end_of_a_list_after_all_objects(bench: Bench, autojump_clock: MockClock) -> None:
+    class Related(Readings):
+        resource, labels, needs_bodies = WIDGETS, (), False
+
+        def open(self, namespace: str | None, indices: frozenset[str]) -> Related:
+            assert indices == {"sizes"}
+            return self
+
+        def close(self, namespace: str | None, reader: object) -> None:
+            assert reader is self
+
+        def refresh(self, obj: RawObject) -> None: ...
+        def rewind(self) -> None: ...
+
+    related = Related()
+    async with bench.viewing() as view:
+        view.observe(None, raw("a", 1))
+        view.replace(["a"])
+        await settle(1)
+        view.observe("ADDED", raw("b", 2, slow=10))
+        assert view.adjust([related])
+        view.observe(None, raw("a", 1))
+        view.observe(None, raw("b", 2, slow=10))
+        view.replace(["a", "b"])
+        await settle(1)
+        assert (related.take(), related.lists) == ([(None, "a1")], [])
+        await settle(10)
+        assert (related.take(), related.lists) == ([("ADDED", "b2")], [{"a", "b"}])
+        assert not view.adjust([])
+        view.observe("DELETED", raw("a", 3))
+        await settle(1)
+        assert related.take() == []

@@ -1,0 +1,300 @@
+"""Tests for :mod:`trioperator._webhooks.authority`: the CA of webhooks in a Secret."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import trio
+import trustme
+from cryptography import x509
+from trio.testing import MockClock
+
+import trioperator
+from tests.webhooks.admission import MANAGED, deny, make_review, operating
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube.api_client import ApiClient, open_client
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._webhooks.authority import Authorities, OwnAuthorities, SharedAuthorities, find_phase, find_step
+from trioperator._webhooks.issuing import Authority, Validity, build_authority
+from trioperator._webhooks.server import _TlsFiles
+from trioperator.apiserver import Cluster
+from trioperator.errors import ConfigError
+from trioperator.settings import OperatorSettings
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+SECRET = "default/webhooks"
+
+
+async def load_authority(client: ApiClient, secret: str) -> Authorities:
+    return await SharedAuthorities(client, secret).load()
+
+
+@contextlib.asynccontextmanager
+async def client_of(cluster: Cluster, plan: FaultPlan | None = None) -> AsyncIterator[ApiClient]:
+    transport = cluster.transport()
+    if plan is not None:
+        transport = FaultyTransport(transport, plan)
+    info = ConnectionInfo(server="http://embedded")
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client:
+        yield client
+
+
+async def test_a_ca_is_created_once_and_found_again(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        first = await load_authority(client, SECRET)
+        assert await load_authority(client, SECRET) == first
+    secret = await cluster.get("secrets", "webhooks")
+    assert secret["type"] == "kubernetes.io/tls"
+    assert base64.b64decode(secret["data"]["tls.crt"]) == first.current.certificate
+
+
+async def test_of_two_creators_one_takes_the_ca_of_the_other(cluster: Cluster) -> None:
+    missed = FaultPlan()
+    missed.add(Fault.status(404), method="GET", path="secrets/webhooks", times=1)
+    async with client_of(cluster) as fast, client_of(cluster, missed) as slow:
+        first = await load_authority(fast, SECRET)
+        assert await load_authority(slow, SECRET) == first
+    assert len([record for record in cluster.requests if record.method == "POST"]) == 2
+
+
+async def test_replicas_that_start_together_have_the_same_ca(cluster: Cluster) -> None:
+    found: list[Any] = []
+
+    async def start(client: ApiClient) -> None:
+        found.append(await load_authority(client, SECRET))
+
+    async with client_of(cluster) as client, trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(start, client)
+    assert found == [found[0]] * 5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"tls.crt": "eA==", "tls.key": "eA=="},
+        {"tls.crt": base64.b64encode(b"x").decode()},
+    ],
+)
+async def test_a_secret_without_a_ca_is_explained(data: dict[str, str], cluster: Cluster) -> None:
+    metadata = {"name": "webhooks", "namespace": "default"}
+    await cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    async with client_of(cluster) as client:
+        with pytest.raises(ConfigError, match=r"^The Secret default/webhooks contains no CA: "):
+            await load_authority(client, SECRET)
+
+
+async def test_a_key_of_another_certificate_is_rejected(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await load_authority(client, SECRET)
+        other = await load_authority(client, "default/other")
+        key = base64.b64encode(other.current.key).decode()
+        await cluster.patch("secrets", "webhooks", {"data": {"tls.key": key}})
+        with pytest.raises(ConfigError, match="contains no CA"):
+            await load_authority(client, SECRET)
+
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+DAY = datetime.timedelta(days=1)
+
+
+def test_the_next_ca_is_known_then_trusted_then_used_and_then_alone() -> None:
+    old, new = build_authority(NOW), build_authority(NOW + 250 * DAY)
+    known = Authorities(old, new)
+    seen = []
+    for hours in (0, 23, 25, 47, 49, 71, 73):
+        phase = find_phase(known, NOW + 250 * DAY + datetime.timedelta(hours=hours))
+        seen.append((phase.issuer == new, old.certificate in phase.trusted, new.certificate in phase.trusted))
+    assert seen == [
+        *2 * [(False, True, False)],
+        *2 * [(False, True, True)],
+        *2 * [(True, True, True)],
+        (True, False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("age", "step"), [(0, None), (243, None), (244, "announce"), (361, "announce"), (363, "replace"), (999, "replace")]
+)
+def test_a_ca_is_replaced_in_time_or_at_once_if_there_is_no_time(age: int, step: str | None) -> None:
+    assert find_step(Authorities(build_authority(NOW)), NOW + age * DAY) == step
+
+
+async def put(cluster: Cluster, organization: str) -> bytes:
+    """Store a CA that lasts for centuries in the Secret; returns its certificate."""
+    made = trustme.CA(organization_name=organization, organization_unit_name="admission webhooks")
+    certificate, key = made.cert_pem.bytes(), made.private_key_pem.bytes()
+    data = {"tls.crt": base64.b64encode(certificate).decode(), "tls.key": base64.b64encode(key).decode()}
+    metadata = {"name": "webhooks", "namespace": "default"}
+    await cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    return certificate
+
+
+async def test_replicas_replace_their_ca_every_year_and_trust_each_other_all_the_time(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await put(cluster, "trioperator")
+    async with client_of(cluster) as client:
+        replicas = [SharedAuthorities(client, SECRET) for _ in range(2)]
+        issuers: list[Authority] = []
+        for number in range(2 * 365 * 3):
+            phases = [await replica.find_phase() for replica in replicas]
+            for phase in phases:
+                assert all(phase.issuer.certificate.strip() in other.trusted for other in phases)
+                if phase.issuer not in issuers:
+                    issuers.append(phase.issuer)
+            if number % 100 == 0:
+                replicas[0] = SharedAuthorities(client, SECRET)  # it restarts
+            await trio.sleep(8 * 3600)
+            ends = Validity.read(issuers[-1].certificate).end
+            assert ends > wall_now() + 100 * DAY
+    assert len(issuers) == 4, "the first one at once, and then one in two thirds of a year"
+    secret = await cluster.get("secrets", "webhooks")
+    assert set(secret["data"]) == {"tls.crt", "tls.key"}
+    assert len([each for each in cluster.requests if each.method == "PATCH"]) <= 8
+
+
+async def test_a_ca_that_others_have_made_is_left_to_them(cluster: Cluster, autojump_clock: MockClock) -> None:
+    certificate = await put(cluster, "bank")
+    async with client_of(cluster) as client:
+        replica = SharedAuthorities(client, SECRET)
+        for _ in range(1000):
+            assert (await replica.find_phase()).trusted == certificate
+            await trio.sleep(24 * 3600)
+
+
+async def test_a_ca_that_may_not_be_replaced_works_on_and_is_complained_of(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = await put(cluster, "trioperator")
+    plan = FaultPlan()
+    plan.add(Fault.status(403, reason="Forbidden"), method="PATCH")
+    async with client_of(cluster, plan) as client:
+        replica = SharedAuthorities(client, SECRET)
+        for _ in range(24 * 60):
+            assert (await replica.find_phase()).trusted == certificate
+            await trio.sleep(60)
+    assert 4 <= caplog.text.count("cannot be replaced, which takes the rights") <= 5, "not each minute"
+
+
+async def test_a_secret_that_cannot_be_read_any_more_changes_nothing(
+    cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client_of(cluster) as client:
+        replica = SharedAuthorities(client, SECRET)
+        before = await replica.find_phase()
+        await cluster.delete("secrets", "webhooks")
+        await trio.sleep(7 * 3600)
+        assert await replica.find_phase() == before
+    assert "cannot be read; the CA stays as it is" in caplog.text
+
+
+async def test_a_server_renews_its_certificate_and_its_ca_for_years(autojump_clock: MockClock) -> None:
+    server = trioperator.WebhookServer(host="hooks.ns.svc", file_check_interval=3600 * 6)
+    tls = await _TlsFiles.load(server)
+    trusted = [tls.authority or b""]
+
+    async def replace(old: str, new: str) -> None:
+        assert base64.b64decode(old) == trusted[-1]
+        trusted.append(base64.b64decode(new))
+
+    server.replace_authority = replace
+    chains: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tls.wait_for_authority)
+        for _ in range(3 * 365 * 2):
+            await trio.sleep(12 * 3600)
+            assert tls._made is not None
+            chain = tls._made[0]
+            chains += [] if chain in chains else [chain]
+            leaf = x509.load_pem_x509_certificate(chain)
+            issuers = x509.load_pem_x509_certificates(trusted[-1])
+            (issuer,) = (each for each in issuers if each.subject == leaf.issuer)
+            leaf.verify_directly_issued_by(issuer)
+            assert min(leaf.not_valid_after_utc, issuer.not_valid_after_utc) > wall_now() + 25 * DAY
+        nursery.cancel_scope.cancel()
+    assert 15 <= len(chains) <= 30
+    assert len(trusted) == 1 + 2 * 4, "each of four times both, then the new one"
+
+
+async def test_own_authorities_are_for_their_hosts() -> None:
+    phase = await OwnAuthorities(["hooks.ns.svc"]).find_phase()
+    found = x509.load_pem_x509_certificate(phase.trusted).extensions.get_extension_for_class(x509.NameConstraints)
+    assert found.value.permitted_subtrees == [x509.DNSName("hooks.ns.svc")]
+
+
+@pytest.fixture
+def registry() -> trioperator.OperatorRegistry:
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.on.validate("widgets", id="check", persistent=True, registry=registry)
+    async def check(**_: Any) -> None:
+        raise trioperator.AdmissionError("no", code=418)
+
+    return registry
+
+
+@pytest.mark.parametrize("kind", [trioperator.WebhookServer, trioperator.WebhookAutoServer])
+async def test_the_ca_of_the_configuration_stays_over_restarts(
+    kind: type[trioperator.WebhookServer], cluster: Cluster, registry: trioperator.OperatorRegistry
+) -> None:
+    bundles = []
+    async with cluster.client():
+        for _ in range(2):
+            async with operating(cluster, registry, server=kind(ca_secret=SECRET)):
+                (hook,) = (await cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
+                error = await deny(cluster)
+                assert error is not None
+                assert error.status == 418
+                bundles.append(hook["clientConfig"]["caBundle"])
+    assert bundles[0] == bundles[1]
+
+
+async def test_a_replica_is_trusted_by_the_ca_of_another(
+    cluster: Cluster, registry: trioperator.OperatorRegistry
+) -> None:
+    addresses: list[Any] = []
+
+    class Server(trioperator.WebhookServer):
+        async def __call__(self, fn: Any) -> AsyncIterator[trioperator.WebhookClientConfig]:
+            generator: Any = super().__call__(fn)
+            async with contextlib.aclosing(generator):
+                async for address in generator:
+                    addresses.append(address)
+                    yield address
+
+    one, two = (operating(cluster, registry, server=Server(ca_secret=SECRET), managed=None) for _ in range(2))
+    async with one, two:
+        authority = base64.b64decode(addresses[0]["caBundle"]).decode()
+        async with httpx.AsyncClient(verify=ssl.create_default_context(cadata=authority)) as client:
+            response = await client.post(addresses[1]["url"], json=make_review())
+    assert response.json()["response"]["status"]["code"] == 418
+    assert addresses[0]["url"] != addresses[1]["url"]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"ca_secret": "webhooks"}, "it must be 'namespace/name'"),
+        ({"ca_secret": SECRET, "insecure": True}, "use one or the other"),
+        ({"ca_secret": SECRET, "certfile": "x"}, "use one or the other"),
+    ],
+)
+def test_a_secret_is_for_own_certificates_only(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        trioperator.WebhookServer(**options)
+
+
+async def test_a_server_in_a_custom_server_needs_the_client_first() -> None:
+    async def fn(*_: Any, **__: Any) -> Any: ...
+
+    with pytest.raises(ConfigError, match=r"await its inspect_cluster\(client\) before"):
+        await anext(trioperator.WebhookServer(ca_secret=SECRET)(fn))

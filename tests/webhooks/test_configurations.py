@@ -1,0 +1,351 @@
+"""Tests for :mod:`trioperator._webhooks.configurations`: what an operator writes, in memory."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+import trioperator
+from tests.runtime.conftest import CRD
+from tests.webhooks.admission import MANAGED, operate_for, operating, sleeping_server
+from trioperator._handling.reviews.webhook_configuration import WebhookFn
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+KINDS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+GROUP = "admissionregistration.k8s.io"
+
+
+def make_registry(*names: str, **options: Any) -> trioperator.OperatorRegistry:
+    """Return a registry with handlers such as ``"validate:fn"``."""
+    registry = trioperator.OperatorRegistry()
+    for name in names:
+        decorator, _, id = name.partition(":")
+
+        async def handle(**_: Any) -> None: ...
+
+        getattr(trioperator.on, decorator)("widgets", id=id, registry=registry, **options)(handle)
+    return registry
+
+
+async def stored(cluster: Cluster) -> list[list[str] | None]:
+    """Return the names of the webhooks in both configurations; None for one that does not exist."""
+    found = [await cluster.find(kind, MANAGED) for kind in KINDS]
+    return [
+        None if each is None else [hook["name"].removesuffix(f".{MANAGED}") for hook in each.get("webhooks", [])]
+        for each in found
+    ]
+
+
+def count_writes(cluster: Cluster) -> int:
+    return len([r for r in cluster.requests if r.method in ("POST", "PATCH", "PUT") and GROUP in r.path])
+
+
+async def test_only_persistent_webhooks_outlive_the_operator(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one")
+    trioperator.on.validate("widgets", id="two", persistent=True, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert await stored(cluster) == [["one", "two"], None]
+    assert await stored(cluster) == [["two"], None]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_an_operator_that_stops_while_it_writes_its_webhooks_leaves_none(
+    cluster: Cluster, in_order: bool, autojump_clock: object
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=0.3, after=0.3), path=GROUP)
+    registry = make_registry("validate:one", "mutate:two")
+    options = {"server": sleeping_server([]), "transport": FaultyTransport(cluster.transport(), plan)}
+    for number in range(1, 30):
+        await operate_for(number / 10 + 0.05, cluster, registry, in_order=in_order, **options)
+        await trio.sleep(1)
+        assert not any(await stored(cluster)), number
+        for kind in KINDS:  # so that they are created each time
+            if await cluster.find(kind, MANAGED):
+                await cluster.delete(kind, MANAGED)
+
+
+async def test_the_removal_of_webhooks_is_logged(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    registry = make_registry("validate:one")
+    trioperator.on.validate("widgets", id="two", persistent=True, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        pass
+    [line] = [text for text in caplog.messages if text.startswith("Removed")]
+    assert line.startswith(
+        f"Removed 1 of 2 webhooks from the ValidatingWebhookConfiguration '{MANAGED}', as the operator"
+    )
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_replicas_that_stop_leave_the_webhooks_to_the_others(
+    cluster: Cluster, shards: int, autojump_clock: object
+) -> None:
+    def settings() -> trioperator.OperatorSettings:
+        made = trioperator.OperatorSettings()
+        made.leadership.enabled, made.leadership.shards = shards == 1, shards
+        made.leadership.namespace = "default"
+        return made
+
+    registry = make_registry("validate:one", "mutate:two")
+    trioperator.on.validate("widgets", id="own", persistent=False, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([]), settings=settings(), identity="a"):
+        async with operating(cluster, registry, server=sleeping_server([]), settings=settings(), identity="b"):
+            assert await stored(cluster) == [["one", "own"], ["two"]]
+        await trio.sleep(2)
+        assert await stored(cluster) == [["one", "own"], ["two"]]  # the other replica has written it again
+    assert await stored(cluster) == [["one"], ["two"]]
+
+
+async def test_replicas_are_warned_of_webhooks_that_each_of_them_removes(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.namespace = True, "default"
+    registry = make_registry("validate:one", persistent=False)
+    async with operating(cluster, registry, server=sleeping_server([]), settings=settings):
+        pass
+    assert "Webhook 'one' has persistent=False: each replica that stops removes it for all of them" in caplog.text
+
+
+async def test_stray_persistent_webhooks_are_removed_by_the_next_operator(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    before = make_registry("validate:gone", "mutate:gone-too", persistent=True)
+    async with operating(cluster, before, server=sleeping_server([])):
+        pass
+    assert await stored(cluster) == [["gone"], ["gone-too"]]
+    async with operating(cluster, make_registry("validate:new"), server=sleeping_server([])):
+        assert await stored(cluster) == [["new"], []]
+    assert await stored(cluster) == [[], []]
+
+
+async def test_configurations_are_written_only_when_they_differ(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one", "mutate:two", persistent=True, labels={"a": "b"}, timeout=5)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert count_writes(cluster) == 2
+    async with operating(cluster, registry, server=sleeping_server([])):
+        await trio.sleep(1000)
+    assert count_writes(cluster) == 2
+
+
+async def test_a_new_address_of_the_server_is_written(cluster: Cluster, autojump_clock: object) -> None:
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        for number in (1, 2):
+            yield {"url": f"https://host{number}.test"}
+            await trio.sleep(10)
+        await trio.sleep_forever()
+
+    async with operating(cluster, make_registry("validate:one"), server=serve):
+        await trio.sleep(5)
+        (hook,) = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert hook["clientConfig"]["url"] == "https://host1.test/one"
+        await trio.sleep(10)
+        (hook,) = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert hook["clientConfig"]["url"] == "https://host2.test/one"
+
+
+async def test_a_kind_that_is_created_later_gets_its_webhook_then(cluster: Cluster, autojump_clock: object) -> None:
+    registry = trioperator.OperatorRegistry()
+    trioperator.on.validate("example.com", "gadgets", id="check", registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert await stored(cluster) == [None, None]
+        from tests.runtime.conftest import PLAIN_CRD
+
+        await cluster.apply(PLAIN_CRD)
+        await trio.sleep(10)
+        assert await stored(cluster) == [["check"], None]
+
+
+async def test_what_others_have_written_meanwhile_is_left_to_them(cluster: Cluster, autojump_clock: object) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([])) as operator:
+        (hook,) = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        theirs = {**hook, "clientConfig": {"url": "https://other.test/one"}}
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [theirs]})
+        operator.stop.set()
+    assert await stored(cluster) == [["one"], None]
+
+
+async def test_without_a_managed_name_nothing_is_written(cluster: Cluster, autojump_clock: object) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([]), managed=None):
+        await trio.sleep(10)
+    assert count_writes(cluster) == 0
+
+
+async def test_what_cannot_be_written_is_tried_again_and_a_problem_of_a_ready_operator(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    plan = FaultPlan()
+    plan.add(Fault.answer(403, b'{"kind":"Status","code":403,"message":"no"}'), method="POST", times=3)
+    transport = FaultyTransport(cluster.transport(), plan)
+    registry = make_registry("validate:one")
+    async with operating(cluster, registry, server=sleeping_server([]), transport=transport):
+        assert await stored(cluster) == [None, None]
+        await trio.sleep(100)
+        assert await stored(cluster) == [["one"], None]
+    assert "It does not handle everything: The webhook configurations are not up to date." in caplog.text
+    assert caplog.text.count("The webhook configurations cannot be written; retrying in ") == 3
+
+
+async def test_an_operator_that_may_not_read_configurations_writes_them(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.answer(403, b'{"kind":"Status","code":403,"message":"no"}'), method="GET", path=GROUP + "/v1/")
+    transport = FaultyTransport(cluster.transport(), plan)
+    for names in (["validate:one"], ["validate:two"]):
+        async with operating(cluster, make_registry(*names), server=sleeping_server([]), transport=transport):
+            assert await stored(cluster) == [[names[0].partition(":")[2]], None]
+        assert await stored(cluster) == [[], None]
+
+
+async def test_what_others_change_or_delete_is_repaired_within_seconds(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with operating(cluster, make_registry("validate:one", "mutate:two"), server=sleeping_server([])):
+        wanted = [await cluster.get(kind, MANAGED) for kind in KINDS]
+        for kind, before in zip(KINDS, wanted, strict=True):
+            await cluster.patch(kind, MANAGED, {"webhooks": [{**before["webhooks"][0], "failurePolicy": "Ignore"}]})
+            await trio.sleep(2)
+            assert (await cluster.get(kind, MANAGED))["webhooks"] == before["webhooks"]
+            await trio.sleep(700)
+            await cluster.delete(kind, MANAGED)
+            await trio.sleep(2)
+            assert (await cluster.get(kind, MANAGED))["webhooks"] == before["webhooks"]
+            await trio.sleep(700)
+    assert caplog.text.count("was changed by others: writing it again.") == 4
+
+
+async def test_another_replica_that_stops_does_not_switch_webhooks_off(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    registry = make_registry("validate:one")
+    async with operating(cluster, registry, server=sleeping_server([])):
+        async with operating(cluster, registry, server=sleeping_server([])):
+            await trio.sleep(1)
+        await trio.sleep(2)
+        assert await stored(cluster) == [["one"], None]
+        await trio.sleep(10_000)
+        assert count_writes(cluster) == 3  # created, cleared, repaired
+    assert await stored(cluster) == [[], None]
+
+
+async def test_operators_that_want_different_webhooks_do_not_flood_the_api_server(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([])):
+        async with operating(cluster, make_registry("validate:two"), server=sleeping_server([])):
+            await trio.sleep(3600)
+            assert count_writes(cluster) < 2 * 3600 / 20
+        await trio.sleep(60)
+        assert await stored(cluster) == [["one"], None]  # who stays gets what it wants
+
+
+def make_bundle(*names: str) -> str:
+    """Return the CAs of these names, as they are in configurations."""
+    parts = [f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n" for name in names]
+    return base64.b64encode("".join(parts).encode()).decode()
+
+
+def server_with(ca: str) -> Any:
+    """Return a webhook server behind a Service, with a CA of its own."""
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        service = trioperator.WebhookClientConfigService(namespace="default", name="hooks", port=443)
+        yield {"service": service, "caBundle": make_bundle(ca)}
+        await trio.sleep_forever()
+
+    return serve
+
+
+async def trusted(cluster: Cluster) -> list[str]:
+    """Return the CAs in the validating configuration."""
+    [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+    lines = base64.b64decode(hook["clientConfig"]["caBundle"]).decode().splitlines()
+    return sorted(line for line in lines if "-----" not in line)
+
+
+async def test_replicas_with_different_cas_are_both_trusted_while_they_replace_each_other(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, replaced = make_registry("validate:one"), trio.Event()
+
+    async def serve_old(*, task_status: trio.TaskStatus[None]) -> None:
+        async with operating(cluster, registry, server=server_with("old"), identity="a"):
+            task_status.started()
+            await replaced.wait()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_old)
+        async with operating(cluster, registry, server=server_with("new"), identity="b"):
+            assert await trusted(cluster) == ["new", "old"]
+            before = count_writes(cluster)
+            await trio.sleep(30)
+            assert count_writes(cluster) == before  # they do not contend
+            replaced.set()
+            await trio.sleep(30)
+            assert await trusted(cluster) == ["new", "old"]  # whoever stops leaves it to the other
+            await trio.sleep(600)
+            assert await trusted(cluster) == ["new"]
+    assert "changed by others" not in caplog.text
+    assert await stored(cluster) == [[], None]
+
+
+async def test_replicas_that_differ_in_their_cas_for_long_are_told_what_to_do_and_served(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with (
+        operating(cluster, registry, server=server_with("a"), identity="a"),
+        operating(cluster, registry, server=server_with("b"), identity="b"),
+    ):
+        await trio.sleep(3600)
+        assert await trusted(cluster) == ["a", "b"]
+    assert "need one CA, such as that of WebhookServer(ca_secret=...)" in caplog.text
+    assert len([r for r in caplog.records if "trusts CAs of other replicas" in r.message]) <= 18
+
+
+async def test_replicas_that_start_at_the_same_time_lose_no_ca(cluster: Cluster, autojump_clock: object) -> None:
+    await cluster.apply(CRD)
+    registry = make_registry("validate:one", "mutate:two", persistent=True)
+    async with trio.open_nursery() as nursery:
+        done = trio.Event()
+
+        async def replicate(name: str, *, task_status: trio.TaskStatus[None]) -> None:
+            async with operating(cluster, registry, server=server_with(name), identity=name):
+                task_status.started()
+                await done.wait()
+
+        async with trio.open_nursery() as starting:
+            for name in "abc":
+                starting.start_soon(nursery.start, replicate, name)
+        assert await trusted(cluster) == ["a", "b", "c"]
+        done.set()
+
+
+async def test_a_ca_that_was_added_to_the_configuration_does_not_stay(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with operating(cluster, registry, server=server_with("own")):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        hook["clientConfig"]["caBundle"] = make_bundle("own", "evil")
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook]})
+        await trio.sleep(605)
+        assert await trusted(cluster) == ["own"]
+
+
+async def test_a_configuration_without_the_own_ca_is_repaired_at_once(cluster: Cluster, autojump_clock: object) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with operating(cluster, registry, server=server_with("own")):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        hook["clientConfig"]["caBundle"] = make_bundle("evil")
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook]})
+        await trio.sleep(2)
+        assert "own" in await trusted(cluster)

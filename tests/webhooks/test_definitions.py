@@ -1,0 +1,172 @@
+"""Tests for :mod:`trioperator._webhooks.definitions`: what an operator writes to CRDs, in memory."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+
+import trioperator
+from tests.webhooks.admission import operate_for, operating, sleeping_server
+from tests.webhooks.conversions import URL, Hooks, add_handlers, converting, definition
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+NAME = "widgets.example.com"
+WANTED = {
+    "strategy": "Webhook",
+    "webhook": {"clientConfig": {"url": f"{URL}/convert"}, "conversionReviewVersions": ["v1"]},
+}
+
+
+@pytest.fixture
+def registry() -> trioperator.OperatorRegistry:
+    registry = trioperator.OperatorRegistry()
+    add_handlers(registry, "v1_to_v2", "v2_to_v1")
+    return registry
+
+
+def count_writes(cluster: Cluster) -> int:
+    return len([r for r in cluster.requests if r.method == "PATCH" and r.path.endswith(NAME)])
+
+
+async def test_the_conversion_of_the_crd_is_written_and_stays(
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    await cluster.apply(definition("v1", "v2"))
+    async with converting(cluster, registry, Hooks()):
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+    assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+    assert f"The URL of this operator stays in the CRD {NAME}: " in caplog.text
+
+
+async def test_it_is_not_written_again_when_it_is_stored_already(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    for _ in range(2):
+        async with converting(cluster, registry, Hooks()):
+            pass
+        assert count_writes(cluster) == 1
+
+
+async def test_an_earlier_address_is_replaced_as_a_whole(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service, "caBundle": "eA=="}, "conversionReviewVersions": ["v1beta1", "v1"]}
+    await cluster.apply(definition("v1", "v2", conversion={"strategy": "Webhook", "webhook": webhook}))
+    async with converting(cluster, registry, Hooks()):
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+
+
+async def test_a_service_is_put_back_when_an_operator_at_a_url_stops(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service, "caBundle": "eA=="}, "conversionReviewVersions": ["v1beta1", "v1"]}
+    before = {"strategy": "Webhook", "webhook": webhook}
+    await cluster.apply(definition("v1", "v2", conversion=before))
+    async with converting(cluster, registry, Hooks()):
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+    assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_an_operator_that_stops_while_it_writes_a_conversion_puts_the_service_back(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, in_order: bool, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service, "caBundle": "eA=="}, "conversionReviewVersions": ["v1beta1", "v1"]}
+    before = {"strategy": "Webhook", "webhook": webhook}
+    await cluster.apply(definition("v1", "v2", conversion=before))
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=0.3, after=0.3), path=f"/customresourcedefinitions/{NAME}")
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions = True
+    options = {"settings": settings, "managed": None, "server": sleeping_server([])}
+    for number in range(1, 20):
+        transport = FaultyTransport(cluster.transport(), plan)
+        await operate_for(number / 10 + 0.05, cluster, registry, in_order=in_order, transport=transport, **options)
+        await trio.sleep(1)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before, number
+
+
+async def test_a_service_is_not_put_back_over_what_others_have_written(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
+    await cluster.apply(definition("v1", "v2", conversion={"strategy": "Webhook", "webhook": webhook}))
+    other = {"url": "https://other.example.com/convert"}
+    async with converting(cluster, registry, Hooks()):
+        await cluster.patch("crd", NAME, {"spec": {"conversion": {"webhook": {"clientConfig": other}}}})
+    assert (await cluster.get("crd", NAME))["spec"]["conversion"]["webhook"]["clientConfig"] == other
+
+
+async def test_without_the_setting_crds_are_not_changed(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    async with operating(cluster, registry, server=sleeping_server([])):
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == {"strategy": "None"}
+
+
+async def test_a_crd_that_is_created_later_is_written(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.convert("toys", from_="v1", to="v2", registry=registry)
+    async def convert(**_: Any) -> None: ...
+
+    crd = definition("v1", "v2")
+    crd["metadata"]["name"], crd["spec"]["names"] = "toys.example.com", {"kind": "Toy", "plural": "toys"}
+    async with converting(cluster, registry, Hooks()):
+        await cluster.apply(crd)
+        await trio.sleep(5)
+        assert (await cluster.get("crd", "toys.example.com"))["spec"]["conversion"] == WANTED
+
+
+async def test_what_is_not_defined_by_a_crd_is_warned_of(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = trioperator.OperatorRegistry()
+    trioperator.on.convert("pods", from_="v1", to="v2", registry=registry)(print)
+    async with converting(cluster, registry, Hooks()):
+        pass
+    assert "There is no CRD pods: its objects cannot be converted by webhooks." in caplog.text
+
+
+async def test_an_error_is_logged_shown_and_tried_again(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    plan = FaultPlan()
+    plan.add(Fault.answer(500, b'{"kind":"Status","code":500,"message":"no"}'), method="PATCH", path=NAME, times=1)
+    settings = trioperator.OperatorSettings()
+    settings.networking.error_backoffs = ()
+    settings.admission.managed_conversions = True
+    await cluster.apply(definition("v1", "v2"))
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with operating(cluster, registry, server=Hooks(), managed=None, settings=settings, transport=transport):
+        assert "The conversions of CRDs cannot be written; retrying in 5 s" in caplog.text
+        assert "It does not handle everything: The conversions of CRDs are not up to date." in caplog.text
+        await trio.sleep(6)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+
+
+async def test_without_the_right_to_read_crds_they_are_written_on_every_start(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    plan = FaultPlan()
+    plan.add(Fault.answer(403, b'{"kind":"Status","code":403,"message":"no"}'), method="GET", path=NAME)
+    await cluster.apply(definition("v1", "v2"))
+    for _ in range(2):
+        async with converting(cluster, registry, Hooks(), transport=FaultyTransport(cluster.transport(), plan)):
+            pass
+    assert count_writes(cluster) == 2

@@ -1,0 +1,119 @@
+"""Leadership: of all replicas of an operator, only the holder of a Lease handles objects.
+
+The others are standbys: they watch, and take over when the lease is released or has expired. A leader that cannot renew
+its lease in time is paused before another one may take over, and is a candidate again. Limits count from the last
+successful renewal, by the clock of this process. A process that was suspended sends no write when it wakes.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import trio
+
+from trioperator._concurrency.core_tasks import keep
+from trioperator._coordination.lease import Attempt, Lease
+from trioperator._coordination.pauses import Pauses
+from trioperator._kube.api_client import ApiClient
+from trioperator._logs import get_logger
+from trioperator.errors import TrioperatorError
+from trioperator.settings import LeadershipSettings
+
+__all__ = ["Leadership"]
+
+_OWNER: Final = "leadership"
+# A standby asks so often, as a range of fractions of the retry period: replicas do not ask at the same time, and a
+# renewal is seen early enough to take over within the duration of the lease and one period.
+_JITTER: Final = (0.5, 0.9)
+# Seconds that releasing the lease may take when the operator stops.
+_RELEASE_TIMEOUT: Final = 2.0
+
+
+class Leadership:
+    """A candidate for the leadership, which pauses the operator unless it is the leader."""
+
+    def __init__(self, client: ApiClient, pauses: Pauses, *, settings: LeadershipSettings, identity: str) -> None:
+        self._pauses = pauses
+        self._settings = settings
+        self._logger = get_logger("trioperator.coordination")
+        self._lease = Lease(
+            client,
+            namespace=settings.namespace or client.default_namespace,
+            name=settings.name,
+            identity=settings.identity or identity,
+            duration=settings.lease_duration,
+        )
+        self._timeout = max(1.0, settings.renew_deadline / 2)
+        self._reported = ""
+        self._failed = False
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part in the election until cancelled."""
+        self._pauses.pause(_OWNER, f"until it holds the {self._lease}", at_once=True)
+        task_status.started()
+        await keep("leadership", self._elect)
+
+    async def _elect(self) -> None:
+        while True:
+            await self._acquire()
+            await self._lead()
+
+    async def release(self) -> None:
+        """Release the lease, if it is held. Call it when nothing is handled any more: others take over at once."""
+        self._pauses.pause(_OWNER, f"as it has released the {self._lease}", at_once=True)
+        with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
+            try:
+                await self._lease.release()
+            except TrioperatorError as error:
+                self._logger.warning("The %s is not released, and expires: %s", self._lease, error)
+        if scope.cancelled_caught:
+            self._logger.warning("The %s is not released within %g s, and expires.", self._lease, _RELEASE_TIMEOUT)
+
+    async def _acquire(self) -> None:
+        """Wait until the lease is acquired."""
+        while await self._attempt() is not Attempt.HELD:
+            if self._lease.holder and self._lease.holder != self._reported:
+                self._logger.info("The leader is %s, which holds the %s.", self._lease.holder, self._lease)
+                self._reported = self._lease.holder
+            await trio.sleep_until(self._next_attempt())
+        self._logger.info("This operator is the leader: %s holds the %s.", self._lease.identity, self._lease)
+        self._reported = self._lease.identity
+
+    def _next_attempt(self) -> float:
+        """Return when to try again: after a while, or when the lease expires if that is sooner."""
+        now = trio.current_time()
+        time = now + self._settings.retry_period * random.uniform(*_JITTER)
+        return min(time, self._lease.expires_at) if self._lease.expires_at > now else time
+
+    async def _lead(self) -> None:
+        """Renew the lease until it is lost."""
+        held = True
+        while held:
+            deadline = self._lease.renewed_at + self._settings.renew_deadline
+            self._pauses.resume(_OWNER, until=deadline)
+            with trio.move_on_at(deadline) as scope:
+                held = await self._renew()
+            held = held and not scope.cancelled_caught
+        self._logger.warning("The leadership is lost: the %s could not be renewed in time.", self._lease)
+        self._pauses.pause(_OWNER, f"as it has lost the {self._lease}", at_once=True)
+
+    async def _renew(self) -> bool:
+        """Renew the lease once, after the retry period; try again after errors. Returns False if others hold it."""
+        while True:
+            await trio.sleep(self._settings.retry_period)
+            attempt = await self._attempt()
+            if attempt is not None:
+                return attempt is Attempt.HELD
+
+    async def _attempt(self) -> Attempt | None:
+        """Try to acquire or renew the lease. Returns None after an error, which is logged."""
+        try:
+            attempt = await self._lease.attempt(timeout=self._timeout)
+        except (TrioperatorError, trio.TooSlowError) as error:
+            log = self._logger.debug if self._failed else self._logger.warning
+            log("The %s cannot be acquired or renewed: %s", self._lease, str(error) or "no response in time")
+            self._failed = True
+            return None
+        self._failed = False
+        return attempt

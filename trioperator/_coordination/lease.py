@@ -1,0 +1,132 @@
+"""Lease records of coordination.k8s.io/v1, and one attempt to acquire or renew a lease.
+
+The rules are client-go's (``leaderelection``): a record expires when it has not changed for its duration by the clock
+of this process, so that the clocks of several machines are never compared; each write tests the resource version.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube.api_client import ApiClient
+from trioperator.errors import ConflictError, NotFoundError
+
+__all__ = ["Attempt", "Lease"]
+
+
+class Attempt(enum.Enum):
+    """Result of an attempt to acquire or renew a lease."""
+
+    HELD = enum.auto()
+    """The lease is held by this process."""
+
+    TAKEN = enum.auto()
+    """Another process holds the lease."""
+
+
+class Lease:
+    """One Lease object, as a candidate of the name *identity* sees it.
+
+    ``renewed_at`` is when the last successful write began, on Trio's clock: others may take the lease *duration*
+    seconds later at the earliest. ``holder`` is the identity that holds the lease, as last seen.
+    """
+
+    def __init__(self, client: ApiClient, *, namespace: str, name: str, identity: str, duration: float) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.identity = identity
+        self.renewed_at = -float("inf")
+        self.holder = ""
+        self._client = client
+        self._duration = duration
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._observed: dict[str, Any] | None = None
+        self._observed_at = -float("inf")
+
+    def __str__(self) -> str:
+        return f"lease {self.namespace}/{self.name}"
+
+    @property
+    def expires_at(self) -> float:
+        """When the record, as last seen, expires unless it changes, on Trio's clock."""
+        seconds = self._spec.get("leaseDurationSeconds")
+        duration = float(seconds) if isinstance(seconds, int) and seconds > 0 else self._duration
+        return self._observed_at + duration
+
+    async def attempt(self, *, timeout: float) -> Attempt:
+        """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried."""
+        now = trio.current_time()
+        with trio.fail_after(timeout):
+            if self.holder != self.identity or self._observed is None:
+                await self.read()
+            if self._observed is not None and self.holder not in ("", self.identity) and now < self.expires_at:
+                return Attempt.TAKEN
+            await self.write()
+        self.renewed_at = now
+        return Attempt.HELD
+
+    async def write(self) -> None:
+        """Become the holder of the lease, whoever held it when it was read last. Raises ConflictError if it changed."""
+        try:
+            if self._observed is None:
+                written = await self._client.post(self._collection, self._make_record(), backoffs=())
+            else:
+                written = await self._client.put(self._path, self._make_record(), backoffs=())
+        except ConflictError:
+            self._observed = None  # read it before the next attempt: perhaps only a label was changed
+            raise
+        self._observe(written)
+
+    async def release(self) -> None:
+        """Release the lease, if it is held, so that another process need not wait until it expires."""
+        if self.holder != self.identity or self._observed is None:
+            return
+        record = self._make_record()
+        record["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+        self._observe(await self._client.put(self._path, record, backoffs=()))
+
+    async def read(self) -> None:
+        """Read the lease. Raises as requests do."""
+        try:
+            self._observe(await self._client.get(self._path, backoffs=()))
+        except NotFoundError:
+            self._observed, self.holder = None, ""
+
+    def _observe(self, record: Mapping[str, Any]) -> None:
+        """Take a record from the server. Its time begins anew only if it has changed."""
+        spec = record.get("spec")
+        if self._observed is None or spec != self._observed.get("spec"):
+            self._observed_at = trio.current_time()
+        self._observed = dict(record)
+        holder = self._spec.get("holderIdentity")
+        self.holder = holder if isinstance(holder, str) else ""
+
+    @property
+    def _spec(self) -> Mapping[str, Any]:
+        spec = (self._observed or {}).get("spec")
+        return spec if isinstance(spec, dict) else {}
+
+    def _make_record(self) -> dict[str, Any]:
+        now = wall_now().astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before = self._spec
+        taken = self.holder != self.identity
+        transitions = before.get("leaseTransitions")
+        count = transitions if isinstance(transitions, int) else 0
+        metadata = (self._observed or {}).get("metadata") or {"name": self.name, "namespace": self.namespace}
+        spec = {
+            **before,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": math.ceil(self._duration),  # never shorter than the holder takes it for
+            "renewTime": now,
+            "acquireTime": now if taken else before.get("acquireTime", now),
+            "leaseTransitions": count + 1 if taken and before else count,
+        }
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": dict(metadata), "spec": spec}

@@ -1,0 +1,98 @@
+"""Pauses of an operator: while there is a reason for one, it watches, but handles nothing.
+
+Peering and leadership pause and resume the operator; the supervisor waits for that. It never polls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import trio
+
+from trioperator._logs import get_logger
+from trioperator.errors import PausedError
+
+__all__ = ["Pauses"]
+
+_logger = get_logger("trioperator.supervisor")
+
+
+class Pauses:
+    """Reasons why an operator is paused, by their owners: a peering, a lease.
+
+    A pause is in order (what is being handled goes on within the grace period), or at once. Writes are allowed until
+    the earliest of the deadlines that were set, so that an operator that was suspended writes nothing when it wakes.
+
+    ``paused`` is set by the next pause, ``lost`` by the next one at once. Who begins to handle objects takes hold of
+    both: after a pause, there are new ones, and what has begun before it must still end.
+    """
+
+    def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
+        self._announce = announce  # that there are other reasons
+        self._reasons: dict[str, str] = {}
+        self._deadlines: dict[str, float] = {}
+        self._active = trio.Event()
+        self._active.set()
+        self.paused = trio.Event()
+        self.lost = trio.Event()
+        self.at_once = False
+        self._reported: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons of the current pause; none if the operator is active."""
+        return tuple(self._reasons.values())
+
+    def is_paused_by(self, owner: str) -> bool:
+        """Check whether an owner has a reason for a pause."""
+        return owner in self._reasons
+
+    def pause(self, owner: str, reason: str, *, at_once: bool = False) -> None:
+        """Pause the operator, or change the reason of a pause. With *at_once* what is being handled is cancelled."""
+        self._deadlines.pop(owner, None)
+        self.at_once = at_once or (self.at_once and bool(self._reasons))
+        self._reasons[owner] = reason
+        self.paused.set()
+        if self.at_once:
+            self.lost.set()
+        if self._active.is_set():
+            self._active = trio.Event()
+        self._announce()
+
+    def resume(self, owner: str, *, until: float = math.inf) -> None:
+        """End the pause of an owner. Writes are allowed until *until*, on Trio's clock, which may be moved again."""
+        self._deadlines[owner] = until
+        if self._reasons.pop(owner, None) is not None:
+            self._announce()
+        if not self._reasons and not self._active.is_set():
+            self.paused = trio.Event()
+            if self.at_once:
+                self.at_once, self.lost = False, trio.Event()
+            self._active.set()
+
+    def check_write(self) -> None:
+        """Raise PausedError if the operator must not write any more, as others may have taken over."""
+        if not self._deadlines and not self.at_once:
+            return
+        if self.at_once or any(trio.current_time() >= deadline for deadline in self._deadlines.values()):
+            reasons = " and ".join(self.reasons) or "as it has not renewed its lease in time"
+            raise PausedError(f"the operator is paused {reasons}")
+
+    def report(self) -> None:
+        """Log that the operator is paused, unless that was logged with the same reasons."""
+        reasons = " and ".join(self.reasons)
+        if reasons != self._reported:
+            _logger.info("Pausing operations %s.", reasons)
+            self._reported = reasons
+
+    def report_end(self) -> None:
+        """Log that a pause that was reported is over."""
+        if self._reported is not None:
+            _logger.info("Resuming operations.")
+            self._reported = None
+
+    async def wait_active(self) -> None:
+        """Wait until there is no reason for a pause: also none that has come while this task was waking up."""
+        while self._reasons:
+            await self._active.wait()

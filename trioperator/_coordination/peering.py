@@ -1,0 +1,263 @@
+"""Peering: operators that know of each other by a peering object, and pause in favour of others.
+
+It goes together with Kopf's ("Peering"): each operator keeps a record of itself on the object alive; an operator pauses
+while there is another one with a higher priority, or with the same. One peering object is for the whole cluster, or
+for one namespace.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from trioperator._concurrency.backoff import Backoff
+from trioperator._concurrency.clock import wall_now
+from trioperator._concurrency.core_tasks import keep
+from trioperator._concurrency.pulse import Pulse
+from trioperator._coordination.pauses import Pauses
+from trioperator._coordination.peers import Peer, Verdict, judge, parse_peers
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.watch import RawObject
+from trioperator._logs import get_logger
+from trioperator._model.resource import Resource
+from trioperator.errors import ApiError, NotFoundError, TrioperatorError
+from trioperator.settings import PeeringSettings
+
+__all__ = ["GROUPS", "Peering", "find_peering_resource", "remove_record", "write_record"]
+
+GROUPS: Final = ("kopf.dev", "zalando.org")
+
+# Seconds, as a range, by which a record is renewed before it ends (Kopf's).
+_AHEAD: Final = (5.0, 10.0)
+# A record is renewed within this part of its lifetime, or of what is left of it, so that there is time for another
+# attempt; but a request may take so many seconds.
+_PATIENCE, _SECOND_CHANCE, _SHORTEST = 0.25, 0.5, 1.0
+# Seconds by which the operator pauses before its record ends, at most, and as a part of the lifetime.
+_MARGIN, _MARGIN_SHARE = 1.0, 0.1
+# Seconds that removing the record may take when the operator stops.
+_REMOVE_TIMEOUT: Final = 2.0
+# Between attempts to renew a record after errors.
+_BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
+
+_logger = get_logger("trioperator.coordination")
+
+
+async def find_peering_resource(client: ApiClient, *, clusterwide: bool) -> Resource | None:
+    """Return the kind of peering objects that the cluster has; None if it has none. Raises as requests do."""
+    plural = "clusterkopfpeerings" if clusterwide else "kopfpeerings"
+    for group in GROUPS:
+        try:
+            document = await client.get(f"/apis/{group}/v1")
+        except NotFoundError:
+            continue
+        names = {str(each.get("name")) for each in document.get("resources") or () if isinstance(each, dict)}
+        if plural in names:
+            subresources = frozenset({"status"}) if f"{plural}/status" in names else frozenset()
+            return Resource(group, "v1", plural, namespaced=not clusterwide, subresources=subresources)
+    return None
+
+
+async def write_record(client: ApiClient, resource: Resource, namespace: str | None, name: str, peer: Peer) -> None:
+    """Store the record of an operator on a peering object. Raises as requests do."""
+    await _patch(client, resource, namespace, name, {peer.identity: peer.make_record()})
+
+
+async def remove_record(
+    client: ApiClient, resource: Resource, namespace: str | None, name: str, identities: Collection[str]
+) -> None:
+    """Remove records from a peering object. Raises as requests do."""
+    await _patch(client, resource, namespace, name, dict.fromkeys(identities))
+
+
+async def _patch(
+    client: ApiClient, resource: Resource, namespace: str | None, name: str, status: dict[str, Any]
+) -> None:
+    path = resource.get_path(namespace=namespace, name=name)
+    await client.patch(f"{path}/status" if "status" in resource.subresources else path, {"status": status})
+
+
+class Peering:
+    """One peering object, as the operator *identity* takes part in it. It is an observer for a reflector."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        pauses: Pauses,
+        *,
+        resource: Resource,
+        namespace: str | None,
+        identity: str,
+        settings: PeeringSettings,
+    ) -> None:
+        self.path = resource.get_path(namespace=namespace)
+        self._client = client
+        self._pauses = pauses
+        self._resource = resource
+        self._namespace = namespace
+        self._identity = identity
+        self._settings = settings
+        self._owner = f"peering {namespace or ''}"
+        self._peers: list[Peer] = []
+        self._uid: str | None = None
+        self._changed = Pulse()
+        self._appeared = Pulse()
+        self._written = False
+        self._expires_at = math.inf  # on Trio's clock, if the record was ever written
+
+    def __str__(self) -> str:
+        where = f" in namespace {self._namespace!r}" if self._namespace else ""
+        return f"peering object {self._settings.name!r}{where}"
+
+    # What the reflector sees.
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        """Take a watch event, or with type None an object of a list. Returns its key."""
+        key = obj.uid or obj.name
+        if obj.name != self._settings.name:
+            return key
+        if type == "DELETED":
+            self._forget()
+            return key
+        try:
+            status = obj.decode().get("status")
+        except (msgspec.MsgspecError, ValueError) as error:
+            _logger.warning("The %s cannot be read: %s", self, error)
+            return key
+        self._peers = parse_peers(status, now=wall_now())
+        if self._uid != key:
+            self._uid = key
+            self._appeared.set()
+        self._note_change()
+        return key
+
+    def replace(self, listed: Collection[str]) -> None:
+        """Take the keys of a complete list."""
+        if self._uid is not None and self._uid not in listed:
+            self._forget()
+        elif self._uid is None:
+            if not self._settings.mandatory and self._settings.name == "default":
+                _logger.warning("Default peering object is not found, falling back to the standalone mode.")
+            elif not self._settings.mandatory:
+                _logger.warning("The %s is not found, falling back to the standalone mode.", self)
+            self._note_change()
+
+    def _forget(self) -> None:
+        self._uid, self._peers, self._written, self._expires_at = None, [], False, math.inf
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self.judge()  # at once: nothing is handled between the news and the pause
+        self._changed.set()
+
+    # What follows from that.
+
+    async def serve(self) -> None:
+        """Keep the operator's record alive, and pause and resume the operator, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep, f"keep alive in the {self}", self._keep_alive, name=f"keep alive in the {self}")
+            while True:
+                verdict = self.judge()
+                if verdict.dead:
+                    await self._remove(verdict.dead)
+                wait = (verdict.until - wall_now()).total_seconds() if verdict.until else math.inf
+                now = trio.current_time()
+                expires_at = self._expires_at if self._expires_at > now else math.inf
+                with trio.move_on_at(min(now + max(0.0, wait), expires_at)):
+                    await self._changed.wait()
+
+    def judge(self) -> Verdict:
+        """Pause or resume the operator by what was seen last.
+
+        When the own record has expired, others take the operator for dead, and do not wait until it has paused in
+        order: everything is cancelled at once. Nothing is written from that moment on, also if the process was
+        suspended then.
+        """
+        settings = self._settings
+        verdict = judge(
+            self._peers,
+            identity=self._identity,
+            priority=settings.priority,
+            now=wall_now(),
+            tie_break=settings.tie_break,
+        )
+        is_expired = trio.current_time() >= self._expires_at
+        reason = f"until the {self} exists" if self._uid is None and settings.mandatory else verdict.reason
+        if reason is None and is_expired:
+            reason = f"until it can show that it is alive in the {self}"
+        if reason is None:
+            self._pauses.resume(self._owner, until=self._expires_at)
+        else:
+            self._pauses.pause(self._owner, reason, at_once=is_expired)
+        return verdict
+
+    async def _remove(self, dead: Collection[str]) -> None:
+        """Remove the records of operators that are dead."""
+        self._peers = [peer for peer in self._peers if peer.identity not in dead]
+        try:
+            await remove_record(self._client, self._resource, self._namespace, self._settings.name, dead)
+        except TrioperatorError as error:
+            _logger.debug("The records of dead operators stay in the %s: %s", self, error)
+
+    async def _keep_alive(self) -> None:
+        failures = 0
+        while True:
+            if self._uid is None:
+                await self._appeared.wait()
+            try:
+                with trio.fail_after(self._timeout):
+                    await self._touch()
+            except NotFoundError:
+                self._forget()
+                continue
+            except (TrioperatorError, trio.TooSlowError) as error:
+                failures += 1
+                self._written = self._written or not isinstance(error, ApiError)  # it may have been
+                why = str(error) or "no response in time"
+                _logger.warning("The operator cannot show that it is alive in the %s: %s", self, why)
+            else:
+                failures = 0
+            lifetime = self._settings.lifetime
+            ahead = max(min(_SHORTEST, lifetime / 2), lifetime - random.uniform(*_AHEAD))
+            with trio.move_on_after(min(ahead, _BACKOFF.delay(failures)) if failures else ahead):
+                await self._appeared.wait()
+
+    @property
+    def _timeout(self) -> float:
+        """How many seconds a keep-alive may take: so few that another one can be sent before the record expires."""
+        lifetime, left = self._settings.lifetime, self._expires_at - trio.current_time()
+        return max(_SHORTEST, lifetime * _PATIENCE if left <= 0 else min(lifetime * _PATIENCE, left * _SECOND_CHANCE))
+
+    async def _touch(self) -> None:
+        settings, began = self._settings, trio.current_time()
+        peer = Peer(self._identity, settings.priority, settings.lifetime, wall_now())
+        await write_record(self._client, self._resource, self._namespace, settings.name, peer)
+        if self._uid is None:
+            return  # it is gone meanwhile
+        margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
+        self._written, self._expires_at = True, began + settings.lifetime - margin
+        self._note_change()
+        if not settings.stealth:
+            _logger.debug("Keep-alive in the %s: ok.", self)
+
+    def leave(self) -> None:
+        """Pause the operator no more, as the namespace is gone."""
+        self._pauses.resume(self._owner)
+
+    async def release(self) -> None:
+        """Remove the operator's record, so that others need not wait until it ends."""
+        if not self._written:
+            return
+        with trio.move_on_after(_REMOVE_TIMEOUT, shield=True) as scope:
+            try:
+                await remove_record(
+                    self._client, self._resource, self._namespace, self._settings.name, [self._identity]
+                )
+            except TrioperatorError as error:
+                _logger.warning("The operator's record stays in the %s until it ends: %s", self, error)
+        if scope.cancelled_caught:
+            _logger.warning("The operator's record stays in the %s until it ends: no response in time.", self)

@@ -1,0 +1,188 @@
+"""Sessions: a member's record on the Lease of all members, renewed for as long as the member owns shards.
+
+One request renews the record and returns those of all others, however many shards there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from trioperator._coordination.members import (
+    NOTHING,
+    Member,
+    Share,
+    Sighting,
+    compute_share,
+    is_dead,
+    list_alive,
+    list_stale,
+    make_key,
+    observe,
+    parse_members,
+)
+from trioperator._kube.api_client import MERGE_PATCH, ApiClient
+from trioperator.errors import ConflictError, ConnectionLostError, NotFoundError
+
+__all__ = ["Session"]
+
+# So many records of earlier identities are removed, at most: others remove them, too, when they are old.
+_MAX_LEFT: Final = 16
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    annotations: dict[str, str] = {}
+    resource_version: str = ""
+
+
+class _Record(msgspec.Struct):
+    metadata: _Metadata
+
+
+class Session:
+    """The membership of one replica, and what it knows of the other members.
+
+    It is valid until *deadline* seconds after the last renewal. It has a new identity whenever it is joined again: one
+    that is seen to be dead has lapsed for ever.
+    """
+
+    def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:
+        self.namespace = namespace
+        self.name = name
+        self._client = client
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._base = member
+        self._own = member
+        self._deadline = deadline
+        self._sightings: dict[str, Sighting] = {}
+        self._earlier: set[str] = set()  # own identities before
+        self._left: list[str] = []  # and those whose records are still to be removed, if there are any
+        self._renewals = 0
+        self.renewed_at = -float("inf")
+        self.is_ranked = False
+        self._begun_at: float | None = None
+        self.join()
+
+    def __str__(self) -> str:
+        return f"lease {self.namespace}/{self.name}"
+
+    def join(self) -> None:
+        """Begin a new membership: nothing is owned by it yet."""
+        if self._begun_at is not None:
+            self._left = [*self._left[1 - _MAX_LEFT :], self.identity]
+        if self.is_joined:
+            self._earlier.add(self.identity)
+        identity = f"{self._base.identity}_{secrets.token_hex(3)}"
+        self._own = msgspec.structs.replace(self._base, identity=identity)
+        self._begun_at = None
+        self.renewed_at = -float("inf")
+        self.is_ranked = False
+
+    @property
+    def identity(self) -> str:
+        """The identity of this membership."""
+        return self._own.identity
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the record was ever written."""
+        return self.renewed_at > -float("inf")
+
+    @property
+    def valid_until(self) -> float:
+        """Until when the identity may be used, on Trio's clock; infinite before the first attempt to write its record.
+
+        That attempt counts, too: others may have seen the record, though there was no response.
+        """
+        if self._begun_at is None:
+            return float("inf")
+        return max(self.renewed_at, self._begun_at) + self._deadline
+
+    async def renew(self, *, timeout: float) -> None:
+        """Write the record, and read those of the others. Raises as requests do; nothing is retried."""
+        now = trio.current_time()
+        self._begun_at = now if self._begun_at is None else self._begun_at
+        self._renewals += 1
+        own = msgspec.structs.replace(self._own, renewal=str(self._renewals))
+        removed = {*self._left, *list_stale(self._sightings, now=self.renewed_at)}
+        annotations: dict[str, str | None] = {make_key(identity): None for identity in removed}
+        annotations[make_key(own.identity)] = _encode(own).decode()
+        with trio.fail_after(timeout):
+            record = await self._write({"metadata": {"annotations": annotations}})
+        self._left.clear()
+        self.renewed_at = now
+        self.is_ranked = own.order is not None
+        if own.order is None:
+            self._own = msgspec.structs.replace(own, order=_parse_version(record.metadata.resource_version))
+        members = [member for member in parse_members(record.metadata.annotations) if member.identity != own.identity]
+        self._sightings = observe(self._sightings, members, now=trio.current_time())
+
+    async def _write(self, patch: dict[str, Any]) -> _Record:
+        try:
+            data = await self._client.request(
+                "PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH, backoffs=()
+            )
+        except NotFoundError:
+            metadata = {"name": self.name, "namespace": self.namespace}
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+            with contextlib.suppress(ConflictError):  # another member was faster
+                await self._client.request("POST", self._collection, body=_encode(lease), backoffs=())
+            data = await self._client.request(
+                "PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH, backoffs=()
+            )
+        try:
+            return msgspec.json.decode(data, type=_Record)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ConnectionLostError(f"{self._path}: the response is not a Lease: {error}") from error
+
+    async def leave(self) -> None:
+        """Remove the record, so that others need not wait until it expires. Raises as requests do."""
+        if self._begun_at is not None:
+            keys = [make_key(identity) for identity in (*self._left, self.identity)]
+            body = _encode({"metadata": {"annotations": dict.fromkeys(keys)}})
+            await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, backoffs=())
+
+    # The others, by the last renewal: what a suspended process remembers of them says nothing about the present.
+
+    @property
+    def share(self) -> Share:
+        """What the member is to own, by the members that are alive."""
+        return compute_share(self._alive, self._own) if self.is_ranked else NOTHING
+
+    @property
+    def count(self) -> int:
+        """How many members are alive, with this one."""
+        return 1 + len(self._alive)
+
+    @property
+    def _alive(self) -> list[Member]:
+        return list_alive(self._sightings, now=self.renewed_at)
+
+    @property
+    def next_expiry(self) -> float:
+        """When the next of the others is dead unless its record changes; infinite if there is none."""
+        times = [seen.expires_at for seen in self._sightings.values() if seen.expires_at > self.renewed_at]
+        return min(times, default=float("inf"))
+
+    def is_free(self, holder: str) -> bool:
+        """Check whether what *holder* owned can be taken: by nobody, by an earlier self, or by a dead member."""
+        if holder in ("", self.identity) or holder in self._earlier:
+            return True
+        if holder not in self._sightings:  # it may have joined just now, or have vanished long ago
+            unknown = msgspec.structs.replace(self._base, identity=holder)
+            self._sightings[holder] = Sighting(unknown, trio.current_time(), present=False)
+        return is_dead(self._sightings, holder, now=self.renewed_at)
+
+
+def _parse_version(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # opaque: those who join have no order but that of their identities
+        return 0

@@ -1,0 +1,288 @@
+"""Sharding: several replicas of an operator divide its objects, and each shard has a Lease that names its owner.
+
+Each replica renews its session (one request for all of its shards), learns from it which others are alive, and takes
+or releases shards until it owns its share. What a replica owned can be taken by others when its session is over: some
+seconds after the replica itself has given up everything. Releasing is in order: the shard is served to the end first.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import trio
+
+from trioperator._concurrency.backoff import Backoff
+from trioperator._concurrency.core_tasks import keep
+from trioperator._concurrency.pulse import Pulse
+from trioperator._coordination.lease import Lease
+from trioperator._coordination.members import Member, choose_free, choose_surplus
+from trioperator._coordination.session import Session
+from trioperator._kube.api_client import ApiClient
+from trioperator._logs import get_logger
+from trioperator.errors import ConflictError, PausedError, TrioperatorError
+from trioperator.settings import LeadershipSettings
+
+__all__ = ["ShardOwnership", "Shards"]
+
+# A session is renewed after this fraction of the retry period, so that a renewal is seen within the period.
+_JITTER: Final = (0.8, 0.95)
+# Seconds that leaving may take when the operator stops.
+_LEAVE_TIMEOUT: Final = 2.0
+# Between attempts to release a lease.
+_BACKOFF: Final = Backoff(initial=0.2, maximum=5.0, jitter=0.25)
+
+
+class ShardOwnership:
+    """The ownership of one shard, from its acquisition to its end.
+
+    ``ending`` is set when no more of its objects are to be handled. Then what is being handled may be finished, unless
+    the shard is ``lost``, too: another replica may own it in a few seconds.
+    """
+
+    def __init__(self, shard: int, session: Session) -> None:
+        self.shard = shard
+        self.ending = trio.Event()
+        self.lost = trio.Event()
+        self._session = session
+
+    def end(self) -> None:
+        """Request the end of the term: the shard is to be drained, and is released then."""
+        self.ending.set()
+
+    def lose(self) -> None:
+        """End the term at once: what is being done for the shard is to be cancelled."""
+        self.lost.set()
+        self.ending.set()
+
+    def check_write(self) -> None:
+        """Raise PausedError if the replica must not write to objects of the shard any more."""
+        if self.lost.is_set() or trio.current_time() >= self._session.valid_until:
+            raise PausedError(f"this replica has lost the shard {self.shard}")
+
+
+Serve: TypeAlias = Callable[[ShardOwnership], Awaitable[None]]
+
+
+class Shards:
+    """A replica's shards. *serve* handles the objects of a shard, from the begin of its term until it is ending."""
+
+    def __init__(self, client: ApiClient, *, settings: LeadershipSettings, identity: str, serve: Serve) -> None:
+        self._client = client
+        self._settings = settings
+        self._serve = serve
+        self._namespace = settings.namespace or client.default_namespace
+        self._logger = get_logger("trioperator.coordination")
+        member = Member(
+            identity=settings.identity or identity,
+            shards=settings.shards,
+            duration=float(math.ceil(settings.lease_duration)),
+        )
+        self._session = Session(
+            client,
+            namespace=self._namespace,
+            name=f"{settings.name}-members",
+            member=member,
+            deadline=settings.renew_deadline,
+        )
+        self._timeout = max(1.0, settings.renew_deadline / 2)
+        self._leases: dict[int, Lease] = {}
+        self._terms: dict[int, ShardOwnership] = {}
+        self._changed = Pulse()
+        self._reading = trio.CancelScope()
+        self._is_stopping = False
+        self._failed = False
+        self._reported = 0
+
+    async def serve(self) -> None:
+        """Own shards until :meth:`stop`, and until all of them are released then."""
+        self._join()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(keep, "renew the session", self._keep_session, name="renew the session")
+                while not self._is_stopping or self._terms:
+                    self._release_surplus()
+                    if not self._is_stopping and len(self._terms) < self._session.share.size:
+                        await self._acquire(nursery)
+                    await self._changed.wait()
+                nursery.cancel_scope.cancel(reason="all shards are released")
+        finally:
+            await self._leave()
+
+    def stop(self) -> None:
+        """Release all shards, and acquire no more."""
+        self._is_stopping = True
+        self._reading.cancel(reason="the operator is stopping or paused")
+        self._release_surplus()  # now, though other shards may be being acquired
+        self._changed.set()
+
+    # The session.
+
+    def _join(self) -> None:
+        self._session.join()
+        self._leases = {
+            shard: Lease(
+                self._client,
+                namespace=self._namespace,
+                name=f"{self._settings.name}-{shard}",
+                identity=self._session.identity,
+                duration=self._settings.lease_duration,
+            )
+            for shard in range(self._settings.shards)
+        }
+
+    async def _keep_session(self) -> None:
+        """Renew the session again and again; give up all shards when that was not possible in time."""
+        due = trio.current_time()
+        while True:
+            with trio.move_on_at(self._session.valid_until):
+                await trio.sleep_until(due)
+                if trio.current_time() < self._session.valid_until:  # else the process was suspended
+                    await self._renew()
+            if trio.current_time() >= self._session.valid_until:
+                self._lose_all()
+            due = self._next_renewal()
+
+    async def _renew(self) -> None:
+        try:
+            await self._session.renew(timeout=self._timeout)
+        except (TrioperatorError, trio.TooSlowError) as error:
+            log = self._logger.debug if self._failed else self._logger.warning
+            log("The %s cannot be renewed: %s", self._session, str(error) or "no response in time")
+            self._failed = True
+            return
+        self._failed = False
+        self._changed.set()
+        if self._session.is_ranked and self._session.count != self._reported:
+            self._reported = self._session.count
+            text = "%d replicas share the %d shards. This one is %s, with a share of %d."
+            name = self._session.identity
+            self._logger.info(text, self._reported, self._settings.shards, name, self._session.share.size)
+
+    def _next_renewal(self) -> float:
+        """Return when to renew the session: after a while, or when another one expires if that is sooner."""
+        now = trio.current_time()
+        if self._session.is_joined and not self._session.is_ranked and not self._failed:
+            return now
+        due = now + self._settings.retry_period * random.uniform(*_JITTER)
+        return min(due, self._session.next_expiry) if self._session.next_expiry > now else due
+
+    def _lose_all(self) -> None:
+        if self._terms:
+            self._logger.warning("All shards are lost: the %s could not be renewed in time.", self._session)
+        for term in self._terms.values():
+            term.lose()
+        self._join()
+
+    async def _leave(self) -> None:
+        """Remove the replica's record, so that others need not wait until it expires."""
+        with trio.move_on_after(_LEAVE_TIMEOUT, shield=True) as scope:
+            try:
+                await self._session.leave()
+            except TrioperatorError as error:
+                self._logger.warning("The replica's record stays in the %s until it ends: %s", self._session, error)
+        if scope.cancelled_caught:
+            self._logger.warning("The replica's record stays in the %s until it ends: no response.", self._session)
+
+    # The shards.
+
+    def _release_surplus(self) -> None:
+        """Begin to release what is more than the share."""
+        size = 0 if self._is_stopping else self._session.share.size
+        owned = [shard for shard, term in self._terms.items() if not term.ending.is_set()]
+        for shard in choose_surplus(owned, size):
+            self._logger.info("Releasing the shard %d.", shard)
+            self._terms[shard].end()
+
+    async def _acquire(self, nursery: trio.Nursery) -> None:
+        """Take shards that nobody owns, as far as the share goes."""
+        leases = {shard: lease for shard, lease in self._leases.items() if shard not in self._terms}
+        identity, readable = self._session.identity, dict[int, str]()
+        with trio.CancelScope() as self._reading:
+            async with trio.open_nursery() as reading:
+                for shard, lease in leases.items():
+                    reading.start_soon(self._read, lease, shard, readable)
+        if self._is_stopping:
+            return
+        share = self._session.share
+        missing = share.size - len(self._terms)
+        chosen = choose_free(readable, missing=missing, is_free=self._session.is_free, offset=share.offset)
+        async with trio.open_nursery() as writing:
+            for shard in chosen:
+                writing.start_soon(self._take, leases[shard], shard, identity, nursery)
+
+    async def _read(self, lease: Lease, shard: int, readable: dict[int, str]) -> None:
+        try:
+            with trio.fail_after(self._timeout):
+                await lease.read()
+        except (TrioperatorError, trio.TooSlowError) as error:
+            self._logger.debug("The %s cannot be read: %s", lease, str(error) or "no response in time")
+        else:
+            readable[shard] = lease.holder
+
+    async def _take(self, lease: Lease, shard: int, identity: str, nursery: trio.Nursery) -> None:
+        """Acquire a lease, and begin its term unless the session was lost meanwhile."""
+        try:
+            with trio.fail_after(self._timeout):
+                await lease.write()
+        except ConflictError:
+            self._changed.set()  # another replica was faster: look for other shards at once
+            return
+        except (TrioperatorError, trio.TooSlowError) as error:
+            self._logger.warning("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
+            if self._session.identity == identity:
+                self._begin_to_give_back(lease, shard, nursery)
+            return
+        if self._session.identity == identity and trio.current_time() < self._session.valid_until:
+            if self._is_stopping:
+                self._begin_to_give_back(lease, shard, nursery)
+                return
+            term = self._terms[shard] = ShardOwnership(shard, self._session)
+            nursery.start_soon(self._own, term, lease, name=f"shard {shard}")
+
+    def _begin_to_give_back(self, lease: Lease, shard: int, nursery: trio.Nursery) -> None:
+        term = self._terms[shard] = ShardOwnership(shard, self._session)
+        term.end()
+        nursery.start_soon(self._give_back, term, lease, name=f"give back shard {shard}")
+
+    async def _own(self, term: ShardOwnership, lease: Lease) -> None:
+        """Serve a shard until its term is over, and release it, unless it is lost."""
+        self._logger.info("This replica owns the shard %d of %d.", term.shard, self._settings.shards)
+        released = False
+        try:
+            await self._serve(term)
+            await self._release(term, lease)
+            released = True
+        finally:
+            if not released and not term.lost.is_set():  # cancelled
+                with trio.move_on_after(_LEAVE_TIMEOUT, shield=True):
+                    await self._try_to_release(lease)
+            del self._terms[term.shard]
+            self._changed.set()
+
+    async def _give_back(self, term: ShardOwnership, lease: Lease) -> None:
+        """Release a lease that may be held though there was no response: else nobody would own the shard."""
+        try:
+            await self._release(term, lease)
+        finally:
+            del self._terms[term.shard]
+            self._changed.set()
+
+    async def _release(self, term: ShardOwnership, lease: Lease) -> None:
+        """Release a lease. While it is not, nobody owns the shard: so it is tried again until the session is over."""
+        failures = 0
+        while not term.lost.is_set() and not await self._try_to_release(lease):
+            failures += 1
+            await trio.sleep(_BACKOFF.delay(failures))
+
+    async def _try_to_release(self, lease: Lease) -> bool:
+        try:
+            with trio.fail_after(self._timeout):
+                await lease.read()  # somebody may have changed a label
+                await lease.release()
+        except (TrioperatorError, trio.TooSlowError) as error:
+            self._logger.debug("The %s cannot be released: %s", lease, str(error) or "no response in time")
+            return False
+        return True

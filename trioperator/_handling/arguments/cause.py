@@ -1,0 +1,217 @@
+"""Causes: why handlers are called, with the keyword arguments that they get.
+
+Detection is pure. The keyword arguments of a cause are computed on first use, and once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trioperator._handling.arguments.indexing import Indices
+from trioperator._handling.handlers.handler import Activity, Reason, ResourceHandler
+from trioperator._model.body import Annotations, Body, Labels, Meta, Spec, Status
+from trioperator._model.diff import Diff, diff, reduce_diff
+from trioperator._model.fields import FieldPath, resolve
+from trioperator._model.jsontypes import copy_json
+from trioperator._model.patch import Patch
+from trioperator._model.resource import Resource
+
+if TYPE_CHECKING:
+    from trioperator._logs import Logger
+    from trioperator.settings import OperatorSettings
+
+__all__ = [
+    "ACTIVITY_KWARGS",
+    "ATTEMPT_KWARGS",
+    "CHANGE_KWARGS",
+    "DAEMON_KWARGS",
+    "EVENT_KWARGS",
+    "INDEX_KWARGS",
+    "ActivityCause",
+    "ChangeCause",
+    "DaemonCause",
+    "EventCause",
+    "ObjectCause",
+    "attempt_kwargs",
+    "detect_reason",
+]
+
+_COMMON_KWARGS = frozenset({"logger", "memo"})
+_OBJECT_KWARGS = frozenset(
+    "resource patch body spec meta status uid name namespace labels annotations".split()  # noqa: SIM905 -- one line reads better
+)
+_NO_INDICES: Indices = types.MappingProxyType({})
+_NO_BODY = Body({})
+ATTEMPT_KWARGS = frozenset({"client", "param", "retry", "started", "runtime"})  # for handlers, not for their filters
+ACTIVITY_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | {"activity", "settings"}
+INDEX_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS
+DAEMON_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"stopped"}
+EVENT_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"type", "event"}
+CHANGE_KWARGS = ATTEMPT_KWARGS | _COMMON_KWARGS | _OBJECT_KWARGS | {"reason", "diff", "old", "new"}
+
+
+def detect_reason(body: Mapping[str, Any], *, finalized: bool, handled: bool, changed: bool, initial: bool) -> Reason:
+    """Return the reason to handle an object that exists.
+
+    *finalized*: the object has the operator's finalizer. *handled*: it has a last-handled configuration. *changed*:
+    that differs from the current one. *initial*: the object existed before the operator started, and was not handled
+    since.
+    """
+    if (body.get("metadata") or {}).get("deletionTimestamp"):
+        return Reason.DELETE if finalized else Reason.FREE
+    if not handled:
+        return Reason.CREATE
+    if changed:
+        return Reason.UPDATE
+    return Reason.RESUME if initial else Reason.NOOP
+
+
+class ActivityCause(msgspec.Struct, kw_only=True, eq=False):
+    """Start or end of the operator, or a probe."""
+
+    activity: Activity
+    settings: OperatorSettings
+    memo: Any
+    logger: Logger
+    indices: Indices = _NO_INDICES
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Keyword arguments for all handlers of this cause."""
+        own = {"activity": self.activity, "settings": self.settings, "memo": self.memo, "logger": self.logger}
+        return {**own, **self.indices}
+
+
+class ObjectCause(msgspec.Struct, kw_only=True, eq=False):
+    """Cause that concerns one object.
+
+    ``raw`` is the object as received. ``body`` is the view of it that handlers get, who cannot change ``raw`` through
+    it, nor through anything else that they get; it also shows what earlier handlers of this cause have put into their
+    patches. ``indices`` are keyword arguments too, and take precedence over others.
+    """
+
+    resource: Resource
+    raw: Mapping[str, Any]
+    get_memo: Callable[[], Any]
+    logger: Logger
+    indices: Indices = _NO_INDICES
+    body: Body = _NO_BODY  # this one and the next: derived
+    _kwargs: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.body = Body(self.raw, private=True)
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Keyword arguments for all handlers and filters of this cause."""
+        if self._kwargs is None:
+            self._kwargs = {**self._make_kwargs(), **self.indices}
+        return self._kwargs
+
+    def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
+        """Return the keyword arguments of one handler, with its own patch."""
+        return {**self.kwargs, "patch": patch, **self.indices}
+
+    def _make_kwargs(self) -> dict[str, Any]:
+        body, metadata = self.body, self.body._raw.get("metadata") or {}
+        return {
+            "resource": self.resource,
+            "patch": Patch(),  # for filters; each handler gets its own
+            "memo": self.get_memo(),
+            "logger": self.logger,
+            "body": body,
+            "spec": Spec(body, ("spec",)),
+            "meta": Meta(body, ("metadata",)),
+            "status": Status(body, ("status",)),
+            "uid": metadata.get("uid"),
+            "name": metadata.get("name"),
+            "namespace": metadata.get("namespace"),
+            "labels": Labels(body, ("metadata", "labels")),
+            "annotations": Annotations(body, ("metadata", "annotations")),
+        }
+
+
+class DaemonCause(ObjectCause, kw_only=True, eq=False):
+    """Cause of an object's daemons and timers, for as long as any of them runs.
+
+    ``raw`` is always the newest state; ``body`` shows it with the pending changes of the daemons and timers applied.
+    """
+
+
+class EventCause(ObjectCause, kw_only=True, eq=False):
+    """One watch event. ``type`` is None for objects from the initial list. Handlers get ``raw`` itself in ``event``."""
+
+    type: str | None
+
+    def _make_kwargs(self) -> dict[str, Any]:
+        kwargs = super()._make_kwargs()
+        kwargs["type"] = self.type
+        kwargs["event"] = {"type": self.type, "object": self.raw}
+        return kwargs
+
+
+class ChangeCause(ObjectCause, kw_only=True, eq=False):
+    """Detected change of an object. ``old`` and ``new`` are its essences; ``old`` is None at creation."""
+
+    reason: Reason
+    initial: bool
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+    _diff: Diff | None = None
+    _copies: tuple[Any, Any, Diff] | None = None
+
+    @property
+    def diff(self) -> Diff:
+        """Differences from ``old`` to ``new``."""
+        if self._diff is None:
+            self._diff = diff(self.old, self.new)
+        return self._diff
+
+    def _make_kwargs(self) -> dict[str, Any]:
+        kwargs = super()._make_kwargs()
+        old, new, difference = self._given()
+        kwargs.update(reason=self.reason, old=old, new=new, diff=difference)
+        return kwargs
+
+    def _given(self) -> tuple[Any, Any, Diff]:
+        """Return what handlers get of the change: copies."""
+        if self._copies is None:
+            old, new = copy_json(self.old), copy_json(self.new)
+            self._copies = old, new, diff(old, new)
+        return self._copies
+
+    def narrowed_to(self, field: FieldPath | None) -> ChangeCause:
+        """Return the cause with ``old``, ``new`` and ``diff`` reduced to a field; ``body`` stays the same."""
+        if not field:
+            return self
+        old, new = resolve(self.old or {}, field), resolve(self.new or {}, field)
+        change = reduce_diff(self.diff, field)
+        narrowed = msgspec.structs.replace(self, old=old, new=new, _diff=change, _copies=None, _kwargs=None)
+        narrowed.body = self.body
+        return narrowed
+
+    def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
+        """Return the keyword arguments of one handler, reduced to its field if it has one."""
+        if not handler.field:
+            return super().kwargs_for(handler, patch)
+        old, new, difference = self._given()
+        return {
+            **self.kwargs,
+            "patch": patch,
+            "old": resolve(old or {}, handler.field),
+            "new": resolve(new or {}, handler.field),
+            "diff": reduce_diff(difference, handler.field),
+            **self.indices,
+        }
+
+
+def attempt_kwargs(
+    *, param: Any, retry: int, started: datetime.datetime, runtime: datetime.timedelta
+) -> dict[str, Any]:
+    """Return the keyword arguments that describe the attempt."""
+    return {"param": param, "retry": retry, "started": started, "runtime": runtime}

@@ -1,0 +1,44 @@
+"""Reconcile handlers and their causes: a function that is called whenever anything about an object may differ.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trioperator._handling.arguments.cause import INDEX_KWARGS, ObjectCause
+from trioperator._handling.handlers.children import Mapper, Owned
+from trioperator._handling.handlers.handler import ResourceHandler
+from trioperator._model.patch import Patch
+
+__all__ = ["OWN_KWARGS", "RECONCILE_KWARGS", "ReconcileCause", "ReconcileHandler"]
+
+OWN_KWARGS: Final = frozenset({"children", "conditions", "last_error"})  # for handlers, not for their filters
+RECONCILE_KWARGS: Final = INDEX_KWARGS | OWN_KWARGS
+
+
+class ReconcileHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
+    """Handler that returns the desired children of an object, and is called whenever anything about that may differ.
+
+    ``resync`` is the longest time between two calls, in seconds. ``condition`` is the type of the condition that says
+    whether the children are what it has returned.
+    """
+
+    owns: tuple[Owned, ...] = ()
+    mappers: tuple[Mapper, ...] = ()
+    resync: float | None = None
+    condition: str | None = None
+
+    @property
+    def is_routine(self) -> bool:
+        return True
+
+
+class ReconcileCause(ObjectCause, kw_only=True, eq=False):
+    """Cause of reconcile handlers: the newest state of an object."""
+
+    def kwargs_with(self, handler: ResourceHandler, patch: Patch, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the keyword arguments of one handler, with those that are its *own*: see ``OWN_KWARGS``."""
+        return {**self.kwargs_for(handler, patch), **own, **self.indices}

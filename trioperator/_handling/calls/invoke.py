@@ -1,0 +1,405 @@
+"""Invocation of handlers: the one place where they are called.
+
+Each call is one attempt and returns an outcome, whatever the function raises. Only cancellation, KeyboardInterrupt and
+SystemExit propagate. Sync functions run in threads, async ones on Trio.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+import trio
+
+from trioperator._concurrency.clock import find_wall_shift, steady_now
+from trioperator._concurrency.threads import (
+    Calls,
+    current_calls,
+    run_in_joined_thread,
+    run_in_nursery_thread,
+    run_in_thread,
+)
+from trioperator._handling.arguments.cause import attempt_kwargs
+from trioperator._handling.calls.asyncio_advice import asyncio_advice
+from trioperator._handling.calls.handler_state import add_seconds
+from trioperator._handling.calls.interruption import InterruptedAttempt, Interruption
+from trioperator._handling.calls.storable import check_storable
+from trioperator._handling.calls.thread_limiter import ThreadLimiter, ThreadSlot
+from trioperator._handling.guard import trim_error
+from trioperator._handling.handlers.handler import Activity, ActivityHandler, Handler
+from trioperator._handling.handlers.outcome import (
+    Outcome,
+    check_limits,
+    classify_error,
+    describe,
+    describe_delay,
+    describe_with_type,
+)
+from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator._logs import describe_ref
+from trioperator._model.patch import Patch
+from trioperator.errors import (
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    PausedError,
+    PermanentError,
+    TemporaryError,
+    UnfinishedSubhandlersError,
+    UserCodeError,
+)
+
+if TYPE_CHECKING:
+    from trioperator._logs import Logger
+
+__all__ = ["Attempt", "Clients", "Invoker", "RunningCall"]
+
+# Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
+_PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
+# Errors that another attempt meets again: somebody has to change the code.
+_PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
+
+
+class Attempt(msgspec.Struct, frozen=True, eq=False):
+    """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``, in steady time.
+
+    ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
+    wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
+    this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
+    be retried. Where threads are scarce, attempts of one ``flow`` take turns with those of others. ``backoff`` replaces
+    the default delay after errors, in seconds. ``reports_success`` is false where the caller has more to do;
+    ``is_news`` says of an error whether to log it as one.
+    """
+
+    retry: int
+    started: datetime.datetime
+    after: Callable[[], Awaitable[None]] | None = None
+    patch: Patch | None = None
+    interruption: Interruption | None = None
+    nursery: trio.Nursery | None = None
+    flow: Hashable = None
+    backoff: float | None = None
+    reports_success: bool = True
+    is_news: Callable[[BaseException, Outcome], bool] | None = None
+
+
+class RunningCall(msgspec.Struct, frozen=True, eq=False):
+    """A call of a handler that has not ended. ``logger`` is bound to the object, if there is one."""
+
+    handler: Handler
+    logger: Logger
+
+    def __str__(self) -> str:
+        ref = self.logger.object_ref
+        return str(self.handler) if ref is None else f"{self.handler} of {describe_ref(ref)}"
+
+
+class Clients(msgspec.Struct, frozen=True, eq=False):
+    """The ``client`` argument of async and of sync functions."""
+
+    for_async: Any
+    for_sync: Any
+
+
+class Invoker:
+    """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds.
+
+    *running* gets the calls in progress: who stops the operator can say for what it waits. Without *clients*, there is
+    no argument ``client``.
+    """
+
+    def __init__(
+        self,
+        *,
+        limiter: ThreadLimiter,
+        backoff: float,
+        running: MutableMapping[Attempt, RunningCall] | None = None,
+        clients: Clients | None = None,
+    ) -> None:
+        self._limiter = limiter
+        self._backoff = backoff
+        self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
+        self.clients = clients
+        self._blocking: dict[Attempt, float] = {}
+        self._fence: Callable[[], None] | None = None
+
+    def with_limiter(self, limiter: ThreadLimiter) -> Self:
+        """Return an invoker that differs in the limit of its threads only."""
+        other = copy.copy(self)
+        other._limiter = limiter
+        return other
+
+    def with_clients(self, clients: Clients) -> Self:
+        """Return an invoker that differs in the clients of handlers only."""
+        other = copy.copy(self)
+        other.clients = clients
+        return other
+
+    def fenced(self, fence: Callable[[], None] | None) -> Self:
+        """Return an invoker that differs in its fence only: nothing is called where that raises PausedError."""
+        other = copy.copy(self)
+        other._fence = fence
+        return other
+
+    def fail_for_blocking(self, attempt: Attempt, limit: float) -> None:
+        """Let an attempt in progress fail for blocking the event loop. Called by the watchdog, in its thread."""
+        self._blocking[attempt] = limit
+        if attempt not in self.running:  # it has just ended
+            self._blocking.pop(attempt, None)
+
+    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
+        """Make one attempt of *handler* and return its outcome.
+
+        An async function that exceeds the handler's ``timeout=`` is cancelled at its next checkpoint. A sync one is
+        not: its outcome is determined when it returns. Cancellation abandons the thread of a sync function, except for
+        interruptions and other cancellation within the attempt's nursery: then the thread is waited for, and its
+        outcome counts unless it was cancelled.
+        """
+        now = steady_now()
+        runtime = (now - attempt.started).total_seconds()
+        refused = self._refuse(handler, attempt, runtime=runtime, logger=logger)
+        if refused is not None:
+            return refused
+        logger.debug("%s is invoked.", handler)
+        own = _build_kwargs(handler, attempt, now)
+        if self.clients is not None:
+            own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
+        kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
+        self.running[attempt] = RunningCall(handler, logger)
+        try:
+            result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
+            if self._blocking:
+                self._check_blocking(handler, attempt)
+            if attempt.patch is not None:
+                check_storable(attempt.patch, result)
+        except BaseException as raised:
+            outcome = self._classify(handler, raised, attempt, logger=logger)
+            if outcome is None:
+                raise
+            return outcome
+        finally:
+            del self.running[attempt]
+            if self._blocking:
+                self._blocking.pop(attempt, None)
+        is_loud = attempt.reports_success and not (handler.is_routine and not attempt.retry)
+        (logger.info if is_loud else logger.debug)("%s succeeded.", handler)
+        return Outcome(final=True, result=result)
+
+    def _refuse(self, handler: Handler, attempt: Attempt, *, runtime: float, logger: Logger) -> Outcome | None:
+        """Return the outcome of an attempt that must not be made: others have taken over, or it was the last one."""
+        if self._fence is not None:
+            try:
+                self._fence()
+            except PausedError as error:
+                logger.debug("%s is not invoked: %s", handler, error)
+                return Outcome(final=False, interrupted=True)
+        refused = check_limits(handler, retry=attempt.retry, runtime=runtime)
+        if refused is not None:
+            logger.error("%s failed permanently: %s", handler, refused.error)
+        return refused
+
+    def _check_blocking(self, handler: Handler, attempt: Attempt) -> None:
+        limit = self._blocking.pop(attempt, None)
+        if limit is not None:
+            raise PermanentError(f"{handler} has blocked the event loop for more than {limit:g} seconds.")
+
+    def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
+        """Return the outcome of an attempt that has raised, and log it; None for what must be raised further."""
+        if attempt.interruption is not None and _is_interrupted(raised, attempt.interruption):
+            _report_interruption(handler, raised, attempt.interruption, logger)
+            return Outcome(final=False, interrupted=True)
+        error = _deciding_error(raised)
+        if error is None:
+            cancelled = _split_cancellation(handler, raised, logger)
+            if cancelled is None:
+                return None
+            raise cancelled from None
+        if self._fence is not None and isinstance(error, PausedError):
+            logger.info("%s is interrupted: %s.", handler, error)
+            return Outcome(final=False, interrupted=True)
+        runtime = (steady_now() - attempt.started).total_seconds()
+        backoff = self._backoff if attempt.backoff is None else attempt.backoff
+        outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
+        if attempt.is_news is None or attempt.is_news(error, outcome):
+            _report(handler, error, outcome, logger)
+        else:
+            logger.debug("%s has failed again: %s", handler, describe_with_type(error))
+        return outcome
+
+    async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float, attempt: Attempt) -> Any:
+        began = trio.current_time()
+        result = handler.fn(**kwargs) if handler.is_async else await self._call_in_thread(handler, kwargs, attempt)
+        if attempt.interruption is None and handler.timeout is None:  # no scopes, as there may be thousands of daemons
+            if inspect.iscoroutine(result):
+                result = await result
+            if attempt.after is not None:
+                await attempt.after()
+            return result
+        with contextlib.nullcontext() if attempt.interruption is None else attempt.interruption.make_scope():
+            with trio.move_on_at(math.inf if handler.timeout is None else began - runtime + handler.timeout):
+                if inspect.iscoroutine(result):
+                    result = await result
+                if attempt.after is not None:
+                    await attempt.after()
+                return result
+            raise HandlerTimeoutError(f"{handler} has timed out after {handler.timeout:g} seconds.")
+        raise InterruptedAttempt
+
+    async def _call_in_thread(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt) -> Any:
+        # In a tuple: Trio rejects coroutines from threads, and sync functions that wrap async ones return them.
+        threads: list[Calls | None] = []
+
+        def call() -> tuple[Any]:
+            threads.append(current_calls())
+            try:
+                return (handler.fn(**kwargs),)
+            finally:
+                threads.clear()
+
+        limiter = self._limiter.slot(handler, attempt.flow)
+        try:
+            if attempt.interruption is None and attempt.nursery is None:
+                (result,) = await run_in_thread(call, limiter=limiter)
+                return result
+            return await self._call_in_awaited_thread(call, attempt, limiter)
+        except trio.Cancelled:
+            if threads and not (threads[0] is not None and threads[0].is_pending):  # else it ends by itself
+                logger = self.running[attempt].logger
+                logger.warning("%s is still running in a thread, which is abandoned.", handler)
+            raise
+
+    async def _call_in_awaited_thread(
+        self, call: Callable[[], tuple[Any]], attempt: Attempt, limiter: ThreadSlot
+    ) -> Any:
+        interruption, nursery = attempt.interruption, attempt.nursery
+        scope = trio.CancelScope() if interruption is None else interruption.make_scope()
+        try:
+            if nursery is None:
+                returned = await run_in_joined_thread(call, limiter=limiter, scope=scope)
+            else:
+                returned = await run_in_nursery_thread(call, limiter=limiter, scope=scope, nursery=nursery)
+        finally:
+            if interruption is not None:
+                interruption.leave_scope()
+        if returned is None:
+            raise InterruptedAttempt
+        return returned[0]
+
+
+def _build_kwargs(handler: Handler, attempt: Attempt, now: datetime.datetime) -> dict[str, Any]:
+    """Return the arguments that are of the attempt itself. It began in steady time, which *now* is, too."""
+    shift = find_wall_shift()
+    started = add_seconds(attempt.started, shift) if shift else attempt.started
+    return attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=now - attempt.started)
+
+
+def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
+    return isinstance(raised, InterruptedAttempt) or (interruption.cancelled_caught and isinstance(raised, Exception))
+
+
+def _report_interruption(handler: Handler, raised: BaseException, interruption: Interruption, logger: Logger) -> None:
+    logger.info("%s is interrupted: %s.", handler, interruption.reason)
+    if not isinstance(raised, InterruptedAttempt):
+        logger.error("%s failed while it was cancelled: %s", handler, raised, exc_info=raised)
+
+
+def _split_cancellation(
+    handler: Handler, raised: BaseException, logger: Logger
+) -> BaseExceptionGroup[trio.Cancelled] | None:
+    """Log the errors that a handler raised while it was cancelled, and return the cancellation without them."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return None
+    cancelled, others = raised.split(trio.Cancelled)
+    if cancelled is None or others is None or others.subgroup(_PASS_THROUGH) is not None:
+        return None
+    logger.error("%s failed while it was cancelled: %s", handler, others, exc_info=others)
+    return cancelled
+
+
+def _deciding_error(raised: BaseException) -> BaseException | None:
+    """Return the error that decides on the outcome: of an exception group, the most specific one.
+
+    Return None for cancellation and for exceptions that end the process.
+    """
+    if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
+        return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
+    if not isinstance(raised, BaseExceptionGroup):
+        return None if isinstance(raised, _PASS_THROUGH) else raised
+    if raised.subgroup(_PASS_THROUGH) is not None:
+        return None
+    leaves = list(_leaves(raised))
+    waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
+    leaves = [leaf for leaf in leaves if leaf not in waiting]
+    if not leaves:
+        return min(waiting, key=lambda error: error.delay or 0.0)
+    for kind in (PermanentError, TemporaryError):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    return leaves[0] if len(leaves) == 1 else raised
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _classify_error(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
+    """Return the outcome of an attempt. Activities that use asyncio fail at once: the operator would never start.
+
+    So do startup handlers with errors of the programmer, unless they say otherwise by ``errors=``.
+    """
+    outcome = classify_error(handler, error, retry=retry, runtime=runtime, backoff=backoff)
+    if outcome.final or not isinstance(handler, ActivityHandler):
+        return outcome
+    if handler.activity is Activity.STARTUP and handler.errors is None and isinstance(error, _PROGRAMMING_ERRORS):
+        return Outcome(final=True, error=error)
+    advice = asyncio_advice(error)
+    if not advice:
+        return outcome
+    refused = PermanentError(f"It uses asyncio, and this operator runs on Trio: {advice}")
+    refused.__cause__ = error
+    return Outcome(final=True, error=refused)
+
+
+def _is_denial(error: BaseException) -> bool:
+    """Check whether an error of an admission handler is its verdict, rather than a failure."""
+    is_failure = isinstance(error, HandlerTimeoutError | HandlerRetriesError)
+    return isinstance(error, PermanentError | TemporaryError) and not is_failure
+
+
+def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
+    if outcome.awaits_subhandlers:
+        logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
+        return
+    if isinstance(handler, AdmissionHandler) and _is_denial(error):
+        # It is what the handler is for, and who wrote is told. The object has no such event, and may not even exist.
+        logger.bind(k8s_skip=True).info("%s has denied the write: %s", handler, describe(error))
+        return
+    if isinstance(error, TemporaryError) and not outcome.final:
+        when = describe_delay(outcome.delay)
+        logger.error("%s failed temporarily: %s (will try again %s)", handler, describe(error), when)
+        return
+    if isinstance(error, PermanentError | TemporaryError):
+        logger.error("%s failed permanently: %s", handler, describe(outcome.error or error))
+        return
+    if not outcome.final:
+        fate = f"will try again {describe_delay(outcome.delay)}"
+    elif outcome.error is None:
+        fate = "will ignore it"
+    else:
+        fate = "will stop now"
+    shown = (error.__cause__ if isinstance(error, UserCodeError) else None) or error  # a filter of a sub-handler
+    shown.__traceback__ = trim_error(shown)
+    logger.error("%s failed with an exception and %s: %s", handler, fate, describe_with_type(error), exc_info=shown)
+    advice = asyncio_advice(error)
+    if advice:
+        logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, advice)

@@ -1,0 +1,1 @@
+"""How functions become handlers: registries, options, sub-handlers."""

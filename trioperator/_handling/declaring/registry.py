@@ -1,0 +1,418 @@
+"""Registry of handlers, and selection of the handlers for a cause.
+
+Decorators add handlers to the default registry, or to their ``registry=``. An operator reads it once, when it starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from trioperator._handling.arguments.cause import (
+    ACTIVITY_KWARGS,
+    ATTEMPT_KWARGS,
+    CHANGE_KWARGS,
+    DAEMON_KWARGS,
+    EVENT_KWARGS,
+    INDEX_KWARGS,
+    ChangeCause,
+    EventCause,
+    ObjectCause,
+)
+from trioperator._handling.arguments.indexing import Index, Indices
+from trioperator._handling.arguments.reconciling import OWN_KWARGS, RECONCILE_KWARGS, ReconcileHandler
+from trioperator._handling.handlers.filters import OldObject, callbacks, check_untyped, field_paths, matches, prematches
+from trioperator._handling.handlers.handler import (
+    Activity,
+    ActivityHandler,
+    ChangeHandler,
+    EventHandler,
+    Handler,
+    IndexHandler,
+    Reason,
+    ResourceHandler,
+    SignatureError,
+    SpawningHandler,
+    check_callback,
+    check_signature,
+    signature_of,
+)
+from trioperator._handling.reviews.admission import (
+    ADMISSION_KWARGS,
+    AdmissionCause,
+    AdmissionHandler,
+    WebhookType,
+    reviews,
+)
+from trioperator._handling.reviews.conversion import CONVERSION_KWARGS, ConversionHandler
+from trioperator._model.custom_kind import get_kind
+from trioperator._model.fields import FieldPath
+from trioperator._model.resource import Selector
+from trioperator.errors import ConfigError, UserCodeError
+
+__all__ = [
+    "KindHandlers",
+    "OperatorRegistry",
+    "declares_any",
+    "get_default_registry",
+    "handler_identity",
+    "prematches_any",
+    "requires_finalizer",
+    "select_admission_handlers",
+    "select_event_handlers",
+    "select_handlers",
+    "select_index_handlers",
+    "select_reconcile_handlers",
+    "set_default_registry",
+]
+
+H = TypeVar("H", bound=Handler)
+
+
+class KindHandlers(msgspec.Struct, frozen=True):
+    """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers.
+
+    If they ``keep_objects``, the newest state of each object has to be kept for them. If any ``looks_up_own``, it takes
+    an index of the kind as an argument.
+    """
+
+    indices: tuple[IndexHandler, ...] = ()
+    events: tuple[EventHandler, ...] = ()
+    changes: tuple[ChangeHandler, ...] = ()
+    spawning: tuple[SpawningHandler, ...] = ()
+    extra_fields: frozenset[FieldPath] = frozenset()
+    mandatory_deletes: tuple[ChangeHandler, ...] = ()
+    optional_deletes: tuple[ChangeHandler, ...] = ()
+    reconciles: tuple[ReconcileHandler, ...] = ()
+    keep_objects: bool = False
+    looks_up_own: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.indices or self.events or self.changes or self.spawning or self.reconciles)
+
+    @property
+    def finalizes_all(self) -> bool:
+        """Whether all objects need the finalizer, until they are deleted."""
+        return any(not handler.has_filters for handler in self.mandatory_deletes)
+
+    @property
+    def needs_own_writes(self) -> bool:
+        """Whether any handler of the reconciler gets the watch events of own writes."""
+        return bool(self.events) or self.looks_up_own
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether anything is done with the newest state of objects, after their watch events."""
+        return bool(self.changes or self.spawning or self.reconciles)
+
+    @property
+    def is_index_only(self) -> bool:
+        """Whether there are only index handlers."""
+        return bool(self.indices) and not (self.events or self.changes or self.spawning or self.reconciles)
+
+    @classmethod
+    def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
+        """Group the handlers of a kind by their classes."""
+        handlers = tuple(handlers)
+        changes = tuple(h for h in handlers if isinstance(h, ChangeHandler))
+        optional_deletes = tuple(h for h in changes if h.is_optional_delete)
+        reconciles = tuple(h for h in handlers if isinstance(h, ReconcileHandler))
+        indices = tuple(h for h in handlers if isinstance(h, IndexHandler))
+        return cls(
+            indices=indices,
+            events=tuple(h for h in handlers if isinstance(h, EventHandler)),
+            changes=changes,
+            spawning=tuple(h for h in handlers if isinstance(h, SpawningHandler)),
+            extra_fields=field_paths(handlers),
+            mandatory_deletes=tuple(h for h in changes if h.needs_finalizer),
+            optional_deletes=optional_deletes,
+            reconciles=reconciles,
+            keep_objects=bool(optional_deletes or reconciles),
+            looks_up_own=_declares_any((*changes, *reconciles), frozenset(h.id for h in indices)),
+        )
+
+
+class OperatorRegistry:
+    """Handlers of one operator, as added by the decorators.
+
+    Use a registry for each operator if several of them run in one process.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: list[Handler] = []
+        self._kinds: dict[tuple[str, str, str], type] = {}
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers)
+
+    def append(self, handler: Handler) -> None:
+        """Append a handler. Raises TypeError for filters with typed arguments."""
+        if isinstance(handler, ResourceHandler):
+            check_untyped(handler)
+        self._handlers.append(handler)
+
+    def add_kind(self, cls: type) -> None:
+        """Add a class that declares a version of a kind; it replaces an earlier one, as of a module loaded again."""
+        self._kinds[get_kind(cls).key] = cls
+
+    def kinds(self) -> tuple[type, ...]:
+        """Return the classes that declare kinds: those that were added, and those that handlers select."""
+        selected = (handler.model for handler in self._handlers if isinstance(handler, ResourceHandler))
+        found = {get_kind(cls).key: cls for cls in selected if cls is not None}
+        return tuple({**found, **self._kinds}.values())
+
+    def activities(self, activity: Activity) -> tuple[ActivityHandler, ...]:
+        """Return the handlers of an activity, in the order of their declaration."""
+        found = (h for h in self._handlers if isinstance(h, ActivityHandler) and h.activity is activity)
+        return _deduplicated(found)
+
+    def resource_handlers(self) -> tuple[ResourceHandler, ...]:
+        """Return all handlers of objects that are watched."""
+        called = (AdmissionHandler, ConversionHandler)
+        return tuple(h for h in self._handlers if isinstance(h, ResourceHandler) and not isinstance(h, called))
+
+    def admission_handlers(self) -> tuple[AdmissionHandler, ...]:
+        """Return the handlers of admission reviews, in the order of their declaration."""
+        return tuple(h for h in self._handlers if isinstance(h, AdmissionHandler))
+
+    def conversion_handlers(self) -> tuple[ConversionHandler, ...]:
+        """Return the handlers of conversion reviews, in the order of their declaration."""
+        return tuple(h for h in self._handlers if isinstance(h, ConversionHandler))
+
+    def webhook_handlers(self) -> tuple[AdmissionHandler | ConversionHandler, ...]:
+        """Return all handlers that the API server calls through webhooks."""
+        return (*self.admission_handlers(), *self.conversion_handlers())
+
+    def selectors(self) -> frozenset[Selector]:
+        """Return the selectors of all handlers of objects."""
+        return frozenset(h.selector for h in self.resource_handlers())
+
+    def make_indices(self) -> Indices:
+        """Return new, empty indices for all index handlers."""
+        return {handler.id: Index() for handler in self._handlers if isinstance(handler, IndexHandler)}
+
+    def check(self) -> None:
+        """Check that all handlers and filters can be called with the available keyword arguments.
+
+        Raises ConfigError with all handlers and filters that cannot, and their unknown arguments; also if a validating
+        and a mutating handler have the same id, or several conversions the same versions.
+        """
+        errors = [str(error) for _, error in self.find_errors()]
+        if errors:
+            raise ConfigError(" ".join(errors))
+
+    def find_errors(self) -> Iterator[tuple[Handler, ConfigError]]:
+        """Yield the errors that :meth:`check` raises as one, each with its handler."""
+        indices = frozenset(self.make_indices())
+        for handler in self._handlers:
+            yield from ((handler, error) for error in _find_signature_errors(handler, indices))
+        yield from _find_shared_ids(self.admission_handlers())
+        yield from _find_shared_versions(self.conversion_handlers())
+
+
+def _find_signature_errors(handler: Handler, indices: frozenset[str]) -> Iterator[SignatureError]:
+    """Yield what keeps the function and the filters of a handler from being called."""
+    known = _available_kwargs(handler) | indices
+    checks = [functools.partial(check_signature, handler, known)]
+    if isinstance(handler, ResourceHandler):
+        own = (known - ATTEMPT_KWARGS - OWN_KWARGS - {"stopped"}) | indices
+        checks += [functools.partial(check_callback, handler, option, fn, own) for option, fn in callbacks(handler)]
+        checks += [functools.partial(check_callback, handler, "watches", fn, own) for fn in _mappers(handler)]
+    for check in checks:
+        try:
+            check()
+        except SignatureError as error:
+            yield error
+
+
+def _mappers(handler: ResourceHandler) -> Iterator[Callable[..., Any]]:
+    if isinstance(handler, ReconcileHandler):
+        yield from (mapper.fn for mapper in handler.mappers)
+
+
+def _available_kwargs(handler: Handler) -> frozenset[str]:
+    """Return the keyword arguments of a handler, except indices."""
+    if isinstance(handler, ReconcileHandler):
+        return RECONCILE_KWARGS
+    if isinstance(handler, ChangeHandler):
+        return CHANGE_KWARGS
+    if isinstance(handler, EventHandler):
+        return EVENT_KWARGS
+    if isinstance(handler, IndexHandler):
+        return INDEX_KWARGS
+    if isinstance(handler, AdmissionHandler):
+        return ADMISSION_KWARGS
+    if isinstance(handler, ConversionHandler):
+        return CONVERSION_KWARGS
+    if isinstance(handler, ActivityHandler) and handler.activity is Activity.AUTHENTICATION:
+        return ACTIVITY_KWARGS - {"client"}  # which waits for the login
+    return DAEMON_KWARGS if isinstance(handler, SpawningHandler) else ACTIVITY_KWARGS
+
+
+def declares_any(handlers: KindHandlers, names: frozenset[str]) -> bool:
+    """Return whether a handler of objects, or one of its filters, declares any of these arguments by name."""
+    return _declares_any((*handlers.events, *handlers.changes, *handlers.spawning, *handlers.reconciles), names)
+
+
+def _declares_any(handlers: Iterable[ResourceHandler], names: frozenset[str]) -> bool:
+    return any(
+        not names.isdisjoint(handler.signature.names)
+        or any(not names.isdisjoint(signature_of(fn).names) for _, fn in callbacks(handler))
+        for handler in handlers
+    )
+
+
+def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:
+    """Return the index handlers whose filters match the object, each function once for an index.
+
+    A filter that raises is logged, and does not match.
+    """
+    return _deduplicated([h for h in handlers.indices if not h.has_filters or _safely_matches(h, cause)])
+
+
+def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[EventHandler, ...]:
+    """Return the handlers of a watch event, in the order of their declaration, each function once for an id.
+
+    A filter that raises is logged, and does not match: other handlers still get the event.
+    """
+    return _deduplicated([h for h in handlers.events if not h.has_filters or _safely_matches(h, cause)])
+
+
+def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[ReconcileHandler, ...]:
+    """Return the reconcile handlers whose filters match the object, in their order, each function once for an id.
+
+    A filter that raises is logged, and does not match.
+    """
+    return _deduplicated([h for h in handlers.reconciles if not h.has_filters or _safely_matches(h, cause)])
+
+
+def select_admission_handlers(
+    handlers: Iterable[AdmissionHandler], cause: AdmissionCause
+) -> tuple[AdmissionHandler, ...]:
+    """Return those of *handlers* that review a write, each function once for an id. Raises UserCodeError.
+
+    A validating handler also reviews an update by which the object stops to match its filters, as API servers call a
+    webhook if the old or the new object matches its selector: the update must not be a way around it.
+    """
+    return _deduplicated(
+        h
+        for h in handlers
+        if reviews(h, cause.operation, cause.subresource)
+        and (matches(h, cause) or (h.type is WebhookType.VALIDATING and _matched_before(h, cause)))
+    )
+
+
+def _matched_before(handler: AdmissionHandler, cause: AdmissionCause) -> bool:
+    if cause.operation != "UPDATE" or cause.old is None:
+        return False
+    return matches(handler, OldObject(cause.old, cause.kwargs))
+
+
+def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeHandler, ...]:
+    """Return the handlers of a detected change, in the order of their declaration, each function once for an id."""
+    return select_change_handlers(handlers.changes, cause)
+
+
+def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
+    """Return those of *handlers* that match a detected change, in their order, each function once for an id."""
+    return _deduplicated(
+        [h for h in handlers if _matches_reason(h, cause) and (not h.has_filters or matches(h, cause))]
+    )
+
+
+def prematches_any(handlers: KindHandlers, cause: ChangeCause) -> bool:
+    """Return whether any change handler prematches the object, so that it might be called for some change."""
+    return _any_prematches(handlers.changes, cause)
+
+
+def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
+    """Return whether the object needs the finalizer, for mandatory delete handlers."""
+    return _any_prematches(handlers.mandatory_deletes, cause)
+
+
+def _any_prematches(handlers: tuple[ChangeHandler, ...], cause: ChangeCause) -> bool:
+    for handler in handlers:  # noqa: SIM110 -- any() takes several times longer, and this is asked of each state
+        if not handler.has_filters or prematches(handler, cause):
+            return True
+    return False
+
+
+def _find_shared_ids(handlers: Iterable[AdmissionHandler]) -> Iterator[tuple[Handler, ConfigError]]:
+    """Yield ids of validating and of mutating handlers: an id is the address of one webhook."""
+    types: dict[str, AdmissionHandler] = {}
+    for handler in handlers:
+        if types.setdefault(handler.id, handler).type is not handler.type:
+            text = (
+                f"There are on.validate and on.mutate handlers with the id {handler.id!r}, which is the address of the"
+                " webhook: pass id=... to one of the decorators."
+            )
+            yield handler, ConfigError(text)
+
+
+def _find_shared_versions(handlers: Iterable[ConversionHandler]) -> Iterator[tuple[Handler, ConfigError]]:
+    """Yield conversions of which only the first one would ever be used."""
+    steps: dict[tuple[Selector, str, str], ConversionHandler] = {}
+    for handler in handlers:
+        first = steps.setdefault((handler.selector, handler.from_version, handler.to_version), handler)
+        if first is not handler:
+            text = (
+                f"{first} and {handler} both convert {handler.selector} from {handler.from_version} to"
+                f" {handler.to_version}: one of them is too many."
+            )
+            yield handler, ConfigError(text)
+
+
+def _safely_matches(handler: ResourceHandler, cause: ObjectCause) -> bool:
+    try:
+        return matches(handler, cause)
+    except UserCodeError as error:
+        cause.logger.error("%s. It is not called.", error, exc_info=error.__cause__)
+        return False
+
+
+def _matches_reason(handler: ChangeHandler, cause: ChangeCause) -> bool:
+    if handler.initial:
+        return cause.initial and (handler.deleted or cause.reason is not Reason.DELETE)
+    return handler.reason is None or handler.reason is cause.reason
+
+
+def handler_identity(handler: Handler) -> Hashable:
+    """Return a key that is the same for handlers with the same function and id."""
+    fn = handler.fn
+    if inspect.ismethod(fn):  # each access creates a new bound method
+        return (id(fn.__func__), id(fn.__self__), handler.id)
+    return (id(fn), 0, handler.id)
+
+
+def _deduplicated(handlers: Iterable[H]) -> tuple[H, ...]:
+    found = tuple(handlers)
+    if len(found) < 2:
+        return found
+    seen: set[Hashable] = set()
+    unique: list[H] = []
+    for handler in found:
+        key = handler_identity(handler)
+        if key not in seen:
+            seen.add(key)
+            unique.append(handler)
+    return tuple(unique)
+
+
+class _Default:
+    """Holder of the registry that decorators use by default."""
+
+    registry = OperatorRegistry()
+
+
+def get_default_registry() -> OperatorRegistry:
+    """Return the registry that decorators and operators use by default."""
+    return _Default.registry
+
+
+def set_default_registry(registry: OperatorRegistry) -> None:
+    """Replace the registry that decorators and operators use by default."""
+    _Default.registry = registry

@@ -1,0 +1,1 @@
+"""Declared handlers: what selects, orders and ends them."""

@@ -1,0 +1,55 @@
+"""Admission reviews: what API servers send, checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator._model.jsontypes import JsonObject
+from trioperator.errors import ReviewError
+
+__all__ = ["GroupVersionResource", "ReviewRequest", "build_review", "parse_review"]
+
+_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+
+
+class GroupVersionResource(msgspec.Struct, frozen=True):
+    """Resource kind of a review."""
+
+    group: str
+    version: str
+    resource: str
+
+
+class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """Request of a review."""
+
+    uid: str
+    resource: GroupVersionResource
+    operation: str
+    sub_resource: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    user_info: JsonObject = {}
+    object: JsonObject | None = None
+    old_object: JsonObject | None = None
+    dry_run: bool | None = None
+
+
+def parse_review(review: Mapping[str, Any]) -> ReviewRequest:
+    """Return the request of a review. Raises ReviewError if it is invalid."""
+    if not isinstance(review, Mapping) or review.get("kind") != "AdmissionReview":
+        raise ReviewError("The request is not an AdmissionReview.")
+    if review.get("apiVersion") not in _VERSIONS:
+        raise ReviewError(f"The version of the AdmissionReview is not one of {', '.join(_VERSIONS)}.")
+    try:
+        return msgspec.convert(review.get("request"), ReviewRequest)
+    except msgspec.ValidationError as error:
+        raise ReviewError(f"The AdmissionReview is invalid: {error}") from None
+
+
+def build_review(review: Mapping[str, Any], response: JsonObject) -> JsonObject:
+    """Return a review with its response, in the version of the request."""
+    return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}

@@ -1,0 +1,1 @@
+"""Where progress and the last-handled configuration are stored on objects."""

@@ -1,0 +1,253 @@
+"""Storages of the last-handled configuration, in Kopf's format. Pure: they read bodies and write patches.
+
+Values that are too big for annotations are stored as digests, which show that a value has changed but not its old
+value.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from trioperator._handling.storages.annotation_keys import annotation_keys, check_prefix, is_replicated
+from trioperator._handling.storages.progress import (
+    PREFIX,
+    annotations_of,
+    format_field,
+    mark_as_managed,
+    patch_annotations,
+    without_annotations,
+)
+from trioperator._model.body import Body, BodyEssence
+from trioperator._model.digest import DIGEST, restore, shrink
+from trioperator._model.essence import build_essence
+from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, resolve, without
+
+__all__ = [
+    "AnnotationsDiffBaseStorage",
+    "DiffBaseStorage",
+    "MultiDiffBaseStorage",
+    "StatusDiffBaseStorage",
+    "encode_essence",
+    "has_digests",
+]
+
+# Kubernetes' limit for all annotations of an object together, in bytes, and the part that is reserved for progress.
+_MAX_ANNOTATIONS = 256 * 1024
+_RESERVE = 16 * 1024
+
+#: Encode an essence for comparison and storage: as compact JSON, with the keys in their order.
+encode_essence: Final[Callable[[Mapping[str, Any]], bytes]] = msgspec.json.Encoder().encode
+_decode_essence: Final[Callable[[str | bytes], BodyEssence]] = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def has_digests(source: Mapping[str, Any]) -> bool:
+    """Return whether an object has, or a patch stores, digests in place of values too big for annotations."""
+    return any(isinstance(text, str) and f'{{"{DIGEST}":' in text for text in annotations_of(source).values())
+
+
+class DiffBaseStorage(abc.ABC):
+    """Storage of the last-handled configuration of objects: on the object itself, through its patch, or elsewhere.
+
+    Anybody can write to annotations and the status: implementations treat unreadable data as absent and do not raise.
+    """
+
+    # On the class, for subclasses that do not call our __init__().
+    _ignored_fields: Collection[FieldPath] = ()
+
+    def __init__(self, *, ignored_fields: Iterable[FieldSpec] | None = None) -> None:
+        self._ignored_fields = tuple(parse_field(field) for field in ignored_fields or ())
+
+    def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
+        """Return the essence of an object: it includes *extra_fields*, and never ``ignored_fields``."""
+        raw = body._raw if isinstance(body, Body) else body
+        essence = build_essence(raw, [parse_field(field) for field in extra_fields or ()])
+        for path in self._ignored_fields:
+            essence = cast(BodyEssence, without(essence, path))
+        return essence
+
+    @abc.abstractmethod
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        """Return the last-handled essence, None if it is absent or unreadable."""
+
+    @abc.abstractmethod
+    def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
+        """Add the essence to the patch, as the last-handled one."""
+
+    def is_current(self, *, body: Body, encoded: bytes) -> bool:
+        """Return whether the stored essence equals the one *encoded* by :func:`encode_essence`."""
+        stored = self.fetch(body=body)
+        return stored is not None and stored == _decode_essence(encoded)
+
+
+class AnnotationsDiffBaseStorage(DiffBaseStorage):
+    """Storage of the last-handled essence as JSON in the annotation ``prefix/key``.
+
+    If it is too big, its biggest values are replaced by digests: see :mod:`trioperator._model.digest`.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefix: str = PREFIX,
+        key: str = "last-handled-configuration",
+        ignored_fields: Iterable[FieldSpec] | None = None,
+        v1: bool = True,
+    ) -> None:
+        super().__init__(ignored_fields=ignored_fields)
+        self.prefix = check_prefix(prefix)
+        self.key = key
+        self.v1 = v1
+
+    def _keys(self, body: Mapping[str, Any]) -> tuple[str, ...]:
+        return annotation_keys(self.prefix, self.key, v1=self.v1, replicated=is_replicated(body))
+
+    def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
+        essence = super().build(body=body, extra_fields=extra_fields)
+        kept = annotations_of(essence)
+        return without_annotations(essence, [key for key in self._keys(body) if key in kept]) if kept else essence
+
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        text, essence = self._read(body)
+        if essence is None or DIGEST not in text:
+            return essence
+        # Digests replace parts of the essence, or any other field that a handler has as field=.
+        present = self.build(body=body)
+        metadata = {**(body.get("metadata") or {}), **present.get("metadata", {})}
+        try:
+            return cast(BodyEssence, restore(essence, {**body, **present, "metadata": metadata}))
+        except RecursionError:
+            return None
+
+    def _read(self, body: Mapping[str, Any]) -> tuple[str, BodyEssence | None]:
+        """Return the stored JSON and the essence decoded from it."""
+        for text in self._texts(body):
+            try:
+                return text, _decode_essence(text)
+            except (msgspec.MsgspecError, RecursionError):
+                continue
+        return "", None
+
+    def _texts(self, body: Mapping[str, Any]) -> list[str]:
+        present = annotations_of(body)
+        if not present:
+            return []
+        return [text for key in self._keys(body) if isinstance(text := present.get(key), str)]
+
+    def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
+        keys = self._keys(body)
+        mark_as_managed(self.prefix, body=body, patch=patch)
+        annotations = patch_annotations(patch)
+        taken = sum(len(key.encode()) for key in keys) + sum(
+            len(key.encode()) + len(str(value).encode())
+            for key, value in {**annotations_of(body), **annotations}.items()
+            if value is not None and key not in keys
+        )
+        room = (_MAX_ANNOTATIONS - _RESERVE - taken) // len(keys)
+        text = shrink(essence, room - 1).decode() + "\n"
+        for key in keys:
+            annotations[key] = text
+
+    def is_current(self, *, body: Body, encoded: bytes) -> bool:
+        texts = self._texts(body)
+        if not texts:
+            return False
+        # Equal JSON means equal essences; other JSON has to be decoded, and its digests resolved, to compare.
+        if texts[0].rstrip("\n").encode() == encoded:
+            return True
+        text, stored = self._read(body)
+        if stored is None:
+            return False
+        try:
+            present = _decode_essence(encoded)
+            return bool((restore(stored, present) if DIGEST in text else stored) == present)
+        except RecursionError:
+            return False
+
+
+class StatusDiffBaseStorage(DiffBaseStorage):
+    """Storage of the last-handled essence as a JSON string in a field of the status."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "trioperator",
+        field: FieldSpec = "status.{name}.last-handled-configuration",
+        ignored_fields: Iterable[FieldSpec] | None = None,
+    ) -> None:
+        super().__init__(ignored_fields=ignored_fields)
+        self.name = name
+        self.field = format_field(field, name)
+
+    def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
+        essence = super().build(body=body, extra_fields=extra_fields)
+        return cast(BodyEssence, without(essence, self.field))
+
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        text = resolve(body, self.field)
+        try:
+            return _decode_essence(text) if isinstance(text, str) else None
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+
+    def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
+        ensure(patch, self.field, encode_essence(essence).decode())
+
+    def is_current(self, *, body: Body, encoded: bytes) -> bool:
+        text = resolve(body, self.field)
+        if isinstance(text, str) and text.encode() == encoded:
+            return True
+        return super().is_current(body=body, encoded=encoded)
+
+
+class MultiDiffBaseStorage(DiffBaseStorage):
+    """Combination of storages: the essence is written to all, and read from the first that has one."""
+
+    def __init__(self, storages: Collection[DiffBaseStorage]) -> None:
+        super().__init__()
+        self.storages = tuple(storages)
+
+    def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
+        fields = list(extra_fields or ())
+        essence = super().build(body=body, extra_fields=fields)
+        for storage in self.storages:
+            essence = _intersection(essence, storage.build(body=body, extra_fields=fields))
+        return essence
+
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        for storage in self.storages:
+            essence = storage.fetch(body=body)
+            if essence is not None:
+                return essence
+        return None
+
+    def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
+        for storage in self.storages:
+            storage.store(body=body, patch=patch, essence=essence)
+
+    def is_current(self, *, body: Body, encoded: bytes) -> bool:
+        for storage in self.storages:
+            if storage.is_current(body=body, encoded=encoded):
+                return True
+            if storage.fetch(body=body) is not None:
+                return False
+        return False
+
+
+def _intersection(first: Mapping[str, Any], second: Mapping[str, Any]) -> BodyEssence:
+    """Return the parts of the first essence that the second has too: each storage omits its own data."""
+    common: BodyEssence = {}
+    for key, value in first.items():
+        if key not in second:
+            continue
+        other = second[key]
+        if value is not other and isinstance(value, Mapping) and isinstance(other, Mapping):
+            inner = _intersection(value, other)
+            if inner or not (value and other):  # omit what has become empty by this
+                common[key] = inner
+        else:
+            common[key] = value
+    return common

@@ -1,0 +1,328 @@
+"""The HTTP/1.1 transport of the hot path: a keep-alive connection pool for one server, on Trio only.
+
+At most ``max_connections`` requests run at a time, first come, first served; streaming responses have connections of
+their own, and so have the few requests that must not wait for others (``reserved``). Few connections are opened at a
+time, and the most recently used one is reused first. If a reused connection turns out to be dead, the request is sent
+again on a new one, if that is harmless. No redirects, cookies, proxies, compression or HTTP/2.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from trioperator._http.client_connection import Http1Connection, render_request
+from trioperator._http.tls_connection import describe_error, open_connection
+from trioperator._http.transport import Headers, Response, TransportError
+
+__all__ = ["ConnectionPool", "Origin"]
+
+# Connections that are being opened at a time: a burst of requests waits for connections to be released instead of
+# opening one for each request.
+_MAX_DIALS: Final = 4
+# The same for streaming responses.
+_MAX_STREAM_DIALS: Final = 16
+# Idle connections to keep, at least.
+_MAX_IDLE: Final = 20
+# Seconds. kube-apiserver closes idle connections after 90, load balancers drop them silently after some minutes.
+_MAX_IDLE_TIME: Final = 60.0
+# Connections for requests that must not wait for others.
+_RESERVED: Final = 4
+
+# Errors that make a connection unusable. ClosedResourceError: the pool was closed during the request.
+_CONNECTION_ERRORS: Final = (OSError, TransportError, trio.ClosedResourceError)
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Host and port to connect to; for TLS, the SSL context and the name that the certificate must match."""
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None = None
+    server_name: str = ""
+
+    @property
+    def address(self) -> str:
+        """Return ``host:port`` for messages and for the ``Host`` header."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ConnectionPool:
+    """A pool of keep-alive connections to one server; implements :class:`Transport`.
+
+    *max_connections* returns the limit, which may change.
+    """
+
+    def __init__(self, origin: Origin, *, max_connections: Callable[[], int]) -> None:
+        self._origin = origin
+        self._address = origin.address
+        self._host = self._address.encode("ascii", "replace")
+        self._max_connections = max_connections
+        self._reserved: ConnectionPool | None = None
+        self._busy = 0  # requests, streaming ones aside, that have a connection or are opening one
+        self._dials = 0
+        self._stream_dials = trio.CapacityLimiter(_MAX_STREAM_DIALS)
+        self._idle: deque[Http1Connection] = deque()  # the most recently used one is the last
+        self._open: set[Http1Connection] = set()
+        self._waiters: deque[trio.Event] = deque()
+        self._retired = False
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Headers,
+        body: bytes | None = None,
+        streaming: bool = False,
+        connect_timeout: float | None = None,
+        scope: trio.CancelScope | None = None,
+        check: Callable[[], None] | None = None,
+        repeatable: bool = True,
+    ) -> Response:
+        """See :meth:`Transport.send`."""
+        request = render_request(method, target, host=self._host, headers=headers, body=body)
+        fresh = False
+        while True:
+            if streaming:
+                conn = await self._acquire_own(fresh=fresh, connect_timeout=connect_timeout)
+            else:
+                conn = await self._acquire(fresh=fresh, connect_timeout=connect_timeout, scope=scope)
+            if check is not None:
+                self._check(check, conn)
+            try:
+                await conn.start(request)
+            except _CONNECTION_ERRORS as exc:
+                self._discard(conn)
+                if conn.used and not conn.response_begun and repeatable:
+                    fresh = True  # the server closed the idle connection just before the request
+                    continue
+                raise _as_transport_error(exc, self._address) from exc
+            except BaseException:
+                self._discard(conn)
+                raise
+            return _PooledResponse(self, conn, repeated=fresh)
+
+    @property
+    def reserved(self) -> ConnectionPool:
+        """See :attr:`Transport.reserved`."""
+        if self._reserved is None:
+            self._reserved = ConnectionPool(self._origin, max_connections=lambda: _RESERVED)
+        return self._reserved
+
+    def retire(self) -> bool:
+        """See :meth:`Transport.retire`."""
+        self._retired = True
+        while self._idle:
+            self._close(self._idle.pop())
+        return (self._reserved is None or self._reserved.retire()) and not self._open
+
+    async def aclose(self) -> None:
+        """Close all connections; responses in progress raise TransportError."""
+        self.retire()
+        for conn in list(self._open):
+            self._close(conn)
+        if self._reserved is not None:
+            await self._reserved.aclose()
+
+    async def _acquire_own(self, *, fresh: bool, connect_timeout: float | None) -> Http1Connection:
+        """Return a connection for a streaming response, which does not count against the limit."""
+        conn = None if fresh else self._pop_idle()
+        if conn is None:
+            async with self._stream_dials:
+                conn = await self._dial(connect_timeout)
+        conn.counted = False
+        return conn
+
+    async def _acquire(
+        self, *, fresh: bool, connect_timeout: float | None, scope: trio.CancelScope | None
+    ) -> Http1Connection:
+        """Return a connection as soon as one is idle or may be opened."""
+        queued = False
+        while True:
+            if self._busy < self._max_connections() and (queued or not self._waiters):  # first come, first served
+                conn = None if fresh else self._pop_idle()
+                if conn is not None:
+                    self._busy += 1
+                    conn.counted = True
+                    return conn
+                if self._dials < _MAX_DIALS:
+                    break
+            await self._wait(first=queued, scope=scope)
+            queued = True
+        self._busy += 1
+        self._dials += 1
+        try:
+            conn = await self._dial(connect_timeout)
+        except BaseException:
+            self._busy -= 1
+            raise
+        finally:
+            self._dials -= 1
+            self._wake()
+        conn.counted = True
+        return conn
+
+    async def _wait(self, *, first: bool, scope: trio.CancelScope | None) -> None:
+        """Wait in the queue until a connection is released, at the head of the queue if *first*.
+
+        If the time for a request counted here, a slow server would get requests whose time is nearly over: they would
+        be given up and sent again, and so on for ever.
+        """
+        left = math.inf
+        if scope is not None:
+            left, scope.deadline = scope.deadline - trio.current_time(), math.inf
+        waiter = trio.Event()
+        if first:
+            self._waiters.appendleft(waiter)
+        else:
+            self._waiters.append(waiter)
+        try:
+            await waiter.wait()
+        except BaseException:
+            if waiter.is_set():
+                self._wake()  # cancelled just after being woken: pass it on to the next in the queue
+            else:
+                self._waiters.remove(waiter)
+            raise
+        if scope is not None:
+            scope.deadline = trio.current_time() + left
+
+    def _wake(self) -> None:
+        if self._waiters:
+            self._waiters.popleft().set()
+
+    def _pop_idle(self) -> Http1Connection | None:
+        """Return the most recently used idle connection that is alive and not too old."""
+        horizon = trio.current_time() - _MAX_IDLE_TIME
+        while self._idle:
+            conn = self._idle.pop()
+            if conn.idle_since >= horizon and conn.is_alive():
+                return conn
+            self._close(conn)
+        return None
+
+    async def _dial(self, connect_timeout: float | None) -> Http1Connection:
+        """Open a connection. Raises TransportError with ``reached=False``."""
+        origin = self._origin
+        stream = None
+        try:
+            with trio.move_on_after(connect_timeout if connect_timeout is not None else float("inf")):
+                stream = await open_connection(
+                    origin.host, origin.port, context=origin.context, server_name=origin.server_name or origin.host
+                )
+        except (OSError, ValueError) as exc:  # ValueError: not a valid host name
+            final = isinstance(exc, (ssl.SSLCertVerificationError, ValueError))
+            raise TransportError(
+                f"Cannot connect to {self._address}: {describe_error(exc)}", reached=False, final=final
+            ) from exc
+        if stream is None:
+            raise TransportError(
+                f"Cannot connect to {self._address}: no connection within {connect_timeout} s.", reached=False
+            )
+        conn = Http1Connection(stream, address=self._address)
+        self._open.add(conn)
+        return conn
+
+    def _check(self, check: Callable[[], None], conn: Http1Connection) -> None:
+        """Call *check*; if it raises, others can have the connection, on which nothing is sent."""
+        try:
+            check()
+        except BaseException:
+            conn.reusable = True
+            self._release(conn)
+            raise
+
+    def _release(self, conn: Http1Connection) -> None:
+        """Return a connection to the pool after its response has been read completely."""
+        if conn.counted:
+            self._busy -= 1
+        if conn.reusable and not self._retired and len(self._idle) < max(_MAX_IDLE, self._max_connections()):
+            now = trio.current_time()
+            conn.used = True
+            conn.idle_since = now
+            self._idle.append(conn)
+            while self._idle[0].idle_since < now - _MAX_IDLE_TIME:
+                self._close(self._idle.popleft())
+        else:
+            self._close(conn)
+        self._wake()
+
+    def _discard(self, conn: Http1Connection) -> None:
+        """Close a connection whose request has failed or was abandoned."""
+        if conn.counted:
+            self._busy -= 1
+        self._close(conn)
+        self._wake()
+
+    def _close(self, conn: Http1Connection) -> None:
+        self._open.discard(conn)
+        conn.close()
+
+
+class _PooledResponse:
+    """A response on a pooled connection, which is released at the end of the response."""
+
+    __slots__ = ("_conn", "_pool", "headers", "repeated", "status")
+
+    def __init__(self, pool: ConnectionPool, conn: Http1Connection, *, repeated: bool) -> None:
+        self._pool = pool
+        self._conn: Http1Connection | None = conn
+        self.status = conn.status
+        self.headers: Headers = conn.headers
+        self.repeated = repeated
+
+    async def receive(self) -> bytes:
+        conn = self._conn
+        if conn is None:
+            return b""
+        try:
+            data = await conn.receive()
+        except _CONNECTION_ERRORS as exc:
+            self._drop()
+            raise _as_transport_error(exc, conn.address) from exc
+        except trio.Cancelled:  # nothing was received, so the next call goes on
+            raise
+        except BaseException:
+            self._drop()
+            raise
+        if not data:
+            self._conn = None
+            self._pool._release(conn)
+        return data
+
+    async def read(self, limit: int) -> bytes:
+        conn = self._conn
+        if conn is None:
+            return b""
+        try:
+            data = await conn.read(limit)
+        except _CONNECTION_ERRORS as exc:
+            self._drop()
+            raise _as_transport_error(exc, conn.address) from exc
+        except BaseException:
+            self._drop()
+            raise
+        self._conn = None
+        self._pool._release(conn)
+        return data
+
+    async def aclose(self) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            self._pool._discard(conn)
+
+
+def _as_transport_error(exc: Exception, address: str) -> TransportError:
+    if isinstance(exc, TransportError):
+        return exc
+    return TransportError(f"{address}: {describe_error(exc)}", reached=True)

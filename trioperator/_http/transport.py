@@ -1,0 +1,125 @@
+"""The interface between the client and the HTTP transport under it.
+
+A :class:`Transport` sends one request and returns its :class:`Response`. There are two implementations: the project's
+own HTTP/1.1 connection pool (:mod:`trioperator._http.connection_pool`), and an adapter for any httpx transport
+(:mod:`trioperator._kube.httpx_adapter`): a proxy, the embedded API server, a test's. Nothing here retries or logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import trio
+
+from trioperator.errors import ConnectionLostError
+
+__all__ = [
+    "MAX_HEAD",
+    "BodyTooLargeError",
+    "Headers",
+    "Response",
+    "Transport",
+    "TransportError",
+    "find_header",
+]
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+# Bytes of a response's status line and headers, at most. Go's net/http has the same limit.
+MAX_HEAD: Final = 1024 * 1024
+
+
+class TransportError(ConnectionLostError):
+    """Raised when a request or its response is lost between the client and the server.
+
+    ``reached`` is whether the server may have received the request: if not, even a POST is safe to send again.
+    ``final`` is whether the same request would fail in the same way (an untrusted certificate, a body too large).
+    """
+
+    def __init__(self, message: str, *, reached: bool, final: bool = False) -> None:
+        super().__init__(message)
+        self.reached = reached
+        self.final = final
+
+
+class BodyTooLargeError(TransportError):
+    """Raised when the body of a response is larger than it may be. It was not read to its end."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reached=True, final=True)
+
+
+class Response(Protocol):
+    """The response to one request: status and headers, and the body as it arrives."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status code."""
+
+    @property
+    def headers(self) -> Headers:
+        """The headers as received: names in any case."""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the request was sent twice because the first connection was lost: it may have been applied twice."""
+
+    async def receive(self) -> bytes:
+        """Return the next part of the body, ``b""`` after the last one.
+
+        After cancellation the next call goes on, if the transport can. Raises TransportError if the body is cut off.
+        """
+
+    async def read(self, limit: int) -> bytes:
+        """Read the rest of the body and free the connection. Raises BodyTooLargeError above *limit* bytes."""
+
+    async def aclose(self) -> None:
+        """Abandon the response, however much of it has been read. Idempotent."""
+
+
+class Transport(Protocol):
+    """A transport of requests to one API server."""
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Headers,
+        body: bytes | None = None,
+        streaming: bool = False,
+        connect_timeout: float | None = None,
+        scope: trio.CancelScope | None = None,
+        check: Callable[[], None] | None = None,
+        repeatable: bool = True,
+    ) -> Response:
+        """Send a request and return its response as soon as the headers have arrived.
+
+        *target* is the encoded path and query. A *streaming* response has a connection of its own, which does not
+        count against the limit for other requests. *connect_timeout* is in seconds. The deadline of *scope* is
+        postponed by the time for which the request waits for other requests. *check* is called directly before the
+        request is sent, however long it has waited: if it raises, nothing is sent. If a connection is lost that had
+        been idle before, a *repeatable* request is sent once more. Raises TransportError.
+        """
+
+    @property
+    def reserved(self) -> Transport:
+        """The same server by other connections, for the few requests that must never wait for others: leases."""
+
+    def retire(self) -> bool:
+        """Close idle connections and keep no new ones; responses in progress run to their end.
+
+        Return whether all connections are closed.
+        """
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+
+
+def find_header(headers: Headers, name: bytes) -> str | None:
+    """Return the value of the header *name* (lower case), or None."""
+    for key, value in headers:
+        if key.lower() == name:
+            return value.decode("latin-1").strip()
+    return None

@@ -1,0 +1,435 @@
+"""The client of one API server: requests, their retries, and the exceptions that they end with.
+
+Network errors, 5xx and 429 are retried by ``settings.networking``, unless that could apply a request twice that must
+not be. After a 401 the credentials are reloaded while all requests wait for that. All else is raised at once, as an
+:class:`ApiError` or a :class:`ConnectionLostError`. The client works with paths and bytes, not with kinds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from trioperator._concurrency.threads import run_in_thread
+from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.credential_store import CredentialStore, Login, login_in_thread
+from trioperator._kube.credentials import Credentials
+from trioperator._kube.deep_json import DECODE_ERRORS
+from trioperator._kube.error_response import parse_error_response
+from trioperator._kube.objects import BrokenObject, Page, parse_deep_page, parse_page
+from trioperator._kube.outage import Outage
+from trioperator._kube.retry import (
+    JSON_PATCH,
+    adjust_delay,
+    is_repeatable,
+    is_retryable,
+    iterate_backoffs,
+    may_be_processed,
+)
+from trioperator._logs import Logger, get_logger
+from trioperator._model.jsontypes import JsonObject
+from trioperator._model.urls import build_target
+from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["JSON_PATCH", "MERGE_PATCH", "ApiClient", "BrokenObject", "Forms", "Page", "Params", "log_in", "open_client"]
+
+_logger = get_logger("trioperator.kube.client")
+
+Params: TypeAlias = Mapping[str, str | int | bool | None]
+Forms: TypeAlias = tuple[str | None, str | None]  # what lists and watches accept; None: JSON
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+_JSON: Final = "application/json"
+_ACCEPT_JSON: Final = (b"Accept", b"application/json")
+# Bytes of an error response to a streaming request, at most.
+_MAX_ERROR_BODY: Final = 1024 * 1024
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class ApiClient:
+    """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
+
+    def __init__(self, credentials: CredentialStore, settings: OperatorSettings) -> None:
+        self._credentials = credentials
+        self._settings = settings
+        self._fence: Callable[[], None] | None = None
+        self._is_reserved = False
+        self._selection: Params = {}
+        self._forms: Forms = (None, None)
+        self.find_logger: Callable[[], Logger] = lambda: _logger
+        self.outage = Outage()
+        self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
+
+    def fenced(self, fence: Callable[[], None]) -> ApiClient:
+        """Return a client that calls *fence* before each attempt to write, which is not made if *fence* raises.
+
+        It is called once more when there is a connection for the request, directly before that is sent.
+        """
+        client = copy.copy(self)
+        client._fence = fence
+        return client
+
+    def reserved(self) -> ApiClient:
+        """Return a client with connections of its own, but for streams: its requests never wait for those of others."""
+        client = copy.copy(self)
+        client._is_reserved = True
+        return client
+
+    def logging_to(self, find_logger: Callable[[], Logger]) -> ApiClient:
+        """Return a client on the same connections that logs its retries to the logger that *find_logger* returns."""
+        client = copy.copy(self)
+        client.find_logger = find_logger
+        return client
+
+    def selecting(self, params: Params, *, forms: Forms) -> ApiClient:
+        """Return a client on the same connections whose lists and watches have these parameters, in these *forms*."""
+        client = copy.copy(self)
+        client._selection, client._forms = params, forms
+        return client
+
+    @property
+    def fence(self) -> Callable[[], None] | None:
+        """What is called before each attempt of a request that may write, if anything."""
+        return self._fence
+
+    async def keep_credentials(self) -> None:
+        """Renew the credentials before they expire, until cancelled."""
+        await self._credentials.serve()
+
+    async def wait_renewed(self) -> None:
+        """Wait until the credentials have been replaced since the last call. For one task only."""
+        await self._credentials.renewed.wait()
+
+    @property
+    def settings(self) -> OperatorSettings:
+        """The settings of the client, which are read anew for each request."""
+        return self._settings
+
+    @property
+    def credentials(self) -> Credentials:
+        """The credentials of requests, for now."""
+        return self._credentials.current
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace of the connection: that of the pod or of the kubeconfig's context, else "default"."""
+        return self._credentials.default_namespace or "default"
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        accept: str | None = None,
+        timeout: float | None = None,
+        backoffs: Iterable[float] | float | None = None,
+        max_size: int | None = None,
+    ) -> bytes:
+        """Send a request and return the body of its successful response.
+
+        *timeout* is for each attempt, in seconds (default: ``networking.request_timeout``); *backoffs* are the delays
+        between attempts (default: ``networking.error_backoffs``; ``()`` for a single attempt); *max_size* limits the
+        body, in bytes (default: ``networking.response_limit``).
+
+        A POST is retried only if the server has certainly not processed it: it was not reached, or it responded with
+        429. So is a DELETE without a uid as its precondition, and a JSON patch that tests neither the version nor what
+        it changes. Others may be applied twice, as they are retried after network errors and 5xx as well: a JSON patch
+        with a version test then fails with InvalidError, a merge patch and a PUT have no further effect.
+
+        Raises ApiError for an error response, ConnectionLostError if there is no response after the last attempt,
+        BodyTooLargeError (one of these) if its body is larger than the limit, LoginError if no credentials have ever
+        been accepted.
+        """
+        target = build_target(path, params)
+        headers = _build_headers(accept, content_type or (_JSON if body is not None else None))
+        repeatable = is_repeatable(method, content_type, body)
+        attempt = functools.partial(
+            self._attempt,
+            method=method,
+            target=target,
+            headers=headers,
+            body=body,
+            timeout=timeout,
+            max_size=max_size,
+            repeatable=repeatable,
+        )
+        return await self._retry(attempt, method, path, backoffs, repeatable=repeatable)
+
+    async def get(
+        self, path: str, params: Params | None = None, *, backoffs: Iterable[float] | float | None = None
+    ) -> JsonObject:
+        """Return the object at *path*. Raises as :meth:`request` does."""
+        return decode_object(await self.request("GET", path, params=params, backoffs=backoffs), path)
+
+    async def post(
+        self,
+        path: str,
+        body: JsonObject,
+        *,
+        params: Params | None = None,
+        backoffs: Iterable[float] | float | None = None,
+    ) -> JsonObject:
+        """Create an object and return it as created. Raises as :meth:`request` does."""
+        data = await self.request("POST", path, params=params, body=_encode(body), backoffs=backoffs)
+        return decode_object(data, path)
+
+    async def put(
+        self,
+        path: str,
+        body: JsonObject,
+        *,
+        params: Params | None = None,
+        backoffs: Iterable[float] | float | None = None,
+    ) -> JsonObject:
+        """Replace an object and return the new one. Raises as :meth:`request` does."""
+        data = await self.request("PUT", path, params=params, body=_encode(body), backoffs=backoffs)
+        return decode_object(data, path)
+
+    async def delete(self, path: str, *, body: JsonObject | None = None, params: Params | None = None) -> JsonObject:
+        """Delete an object, with ``DeleteOptions`` as *body*, and return the response.
+
+        Without a uid as its precondition, it is not retried if it may have been processed. Raises as :meth:`request`
+        does; NotFoundError also if the response to a successful earlier attempt was lost.
+        """
+        data = _encode(body) if body is not None else None
+        return decode_object(await self.request("DELETE", path, params=params, body=data), path)
+
+    async def patch(self, path: str, patch: JsonObject | list[JsonObject], *, content_type: str = MERGE_PATCH) -> bytes:
+        """Patch an object and return the new one as JSON. Raises as :meth:`request` does."""
+        return await self.request("PATCH", path, body=_encode(patch), content_type=content_type)
+
+    async def list_page(
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        limit: int | None = None,
+        continue_: str | None = None,
+        backoffs: Iterable[float] | float | None = None,
+        max_size: int | None = None,
+    ) -> Page:
+        """Return one page of a list, *limit* objects at most; ``page.next`` is *continue_* of the next page, if any.
+
+        Objects that cannot be read are in ``page.broken``. Raises as :meth:`request` does; after ExpiredError the list
+        must be started again.
+        """
+        params = {**self._selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
+        data = await self.request(
+            "GET", path, params=params, accept=self._forms[0], backoffs=backoffs, max_size=max_size
+        )
+        try:
+            try:
+                return parse_page(data)
+            except RecursionError:  # one object must not keep all others from being listed
+                return await run_in_thread(lambda: parse_deep_page(data), limiter=self._thread)
+        except DECODE_ERRORS as exc:
+            raise ConnectionLostError(f"GET {path}: the response is not a list of objects: {exc}") from exc
+
+    async def open_stream(
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        timeout: float | None = None,
+        connect_timeout: float | None = None,
+    ) -> Response:
+        """Send a GET and return its successful response once the headers have arrived; the caller closes it.
+
+        Not retried, except after a 401. *timeout* is for the headers, in seconds. Raises as :meth:`request` does.
+        """
+        target = build_target(path, {**self._selection, **(params or {})})
+        attempt = functools.partial(
+            self._attempt_stream, path=path, target=target, timeout=timeout, connect_timeout=connect_timeout
+        )
+        return await self._credentials.call(attempt)
+
+    async def _retry(
+        self,
+        attempt: Callable[[Credentials], Awaitable[bytes]],
+        method: str,
+        path: str,
+        backoffs: Iterable[float] | float | None,
+        *,
+        repeatable: bool,
+    ) -> bytes:
+        networking = self._settings.networking
+        delays = None
+        repeated = False
+        while True:
+            try:
+                return await self._credentials.call(attempt)
+            except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
+                repeated = repeated or may_be_processed(exc)
+                if not is_retryable(exc, repeatable=repeatable):
+                    raise
+                if delays is None:
+                    delays = iterate_backoffs(networking.error_backoffs if backoffs is None else backoffs)
+                delay = next(delays, None)
+                if delay is None:
+                    raise
+                delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
+                self.report_retry(method, path, exc, delay=delay)
+            except ApiError as exc:
+                exc.repeated = exc.repeated or repeated
+                raise
+            await trio.sleep(delay)
+
+    def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
+        """Log that a request has failed, and is sent again after *delay* seconds."""
+        if isinstance(error, TransportError) and not error.reached:
+            text, place = "Cannot reach the API server %s; retrying %s %s in %g s: %s", self.credentials.info.place
+            self.find_logger().warning(text, place, method, path, delay, error)
+            return
+        self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
+
+    async def _attempt(
+        self,
+        credentials: Credentials,
+        *,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: bytes | None,
+        timeout: float | None,
+        max_size: int | None,
+        repeatable: bool,
+    ) -> bytes:
+        """Send a request once and read its whole response."""
+        fence = None if method == "GET" else self._fence
+        if fence is not None:
+            fence()  # what must not be sent does not wait for a connection
+        seconds = self._get_timeout(timeout)
+        with trio.move_on_after(seconds) as scope:
+            transport = credentials.transport.reserved if self._is_reserved else credentials.transport
+            response = await transport.send(
+                method,
+                credentials.base + target,
+                headers=(*credentials.headers, *headers),
+                body=body,
+                connect_timeout=self._settings.networking.connect_timeout,
+                scope=scope,
+                check=fence,
+                repeatable=repeatable,
+            )
+            limit = self._settings.networking.response_limit if max_size is None else max_size
+            try:
+                data = await response.read(limit)
+            except BodyTooLargeError as exc:
+                raise _size_error(method, target, limit) from exc
+            self._raise_for_status(response, data)
+            return data
+        raise _timeout_error(method, target.partition("?")[0], seconds)
+
+    async def _attempt_stream(
+        self,
+        credentials: Credentials,
+        *,
+        path: str,
+        target: str,
+        timeout: float | None,
+        connect_timeout: float | None,
+    ) -> Response:
+        """Send a GET once and return its response, whose body is still to be read."""
+        seconds = self._get_timeout(timeout)
+        with trio.move_on_after(seconds):
+            response = await credentials.transport.send(
+                "GET",
+                credentials.base + target,
+                headers=(*credentials.headers, *_build_headers(self._forms[1], None)),
+                streaming=True,
+                connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
+            )
+            if 200 <= response.status < 300:
+                self._credentials.note_accepted()
+                return response
+            self._raise_for_status(response, await response.read(_MAX_ERROR_BODY))
+        raise _timeout_error("GET", path, seconds)
+
+    def _raise_for_status(self, response: Response, data: bytes) -> None:
+        """Raise ApiError for an error response; record whether the credentials were accepted."""
+        status = response.status
+        if status < 500 and status not in (401, 429):
+            self._credentials.note_accepted()
+        if not 200 <= status < 300:
+            error = parse_error_response(status, response.headers, data)
+            error.repeated = response.repeated
+            raise error
+
+    def _get_timeout(self, timeout: float | None) -> float:
+        seconds = self._settings.networking.request_timeout if timeout is None else timeout
+        return float("inf") if seconds is None else seconds
+
+
+@contextlib.asynccontextmanager
+async def log_in(
+    login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
+) -> AsyncIterator[ApiClient]:
+    """Open a client with the credentials that *login* returns, now and whenever all of them are rejected or old.
+
+    No request is sent yet. All requests go through *transport*, if any; it is left open. Run
+    :meth:`ApiClient.keep_credentials` to renew credentials before they expire. Raises ConfigError if the connection is
+    invalid, LoginError if there are no credentials.
+    """
+    credentials = CredentialStore(login, settings=settings, transport=transport)
+    await credentials.open()
+    try:
+        yield ApiClient(credentials, settings)
+    finally:
+        await credentials.aclose()
+
+
+def open_client(
+    source: Callable[[], ConnectionInfo],
+    *,
+    settings: OperatorSettings,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> contextlib.AbstractAsyncContextManager[ApiClient]:
+    """Open a client of the API server that *source* returns, as :func:`log_in` does.
+
+    *source* is called in a thread: now, and whenever its credentials are rejected or have expired.
+    """
+    return log_in(login_in_thread(source), settings=settings, transport=transport)
+
+
+def _build_headers(accept: str | None, content_type: str | None) -> Headers:
+    first = (b"Accept", accept.encode("ascii")) if accept else _ACCEPT_JSON
+    return (first, (b"Content-Type", content_type.encode("ascii"))) if content_type else (first,)
+
+
+def _timeout_error(method: str, path: str, seconds: float) -> TransportError:
+    return TransportError(f"{method} {path}: no response within {seconds:g} s.", reached=True)
+
+
+def _size_error(method: str, target: str, limit: int) -> BodyTooLargeError:
+    path = target.partition("?")[0]
+    return BodyTooLargeError(
+        f"{method} {path}: the response is larger than {limit} bytes: raise settings.networking.response_limit."
+    )
+
+
+def decode_object(data: bytes, path: str) -> dict[str, Any]:
+    """Return the object in a response. Raises ConnectionLostError if it is none."""
+    try:
+        value = _decode(data)
+    except DECODE_ERRORS as exc:
+        raise ConnectionLostError(f"{path}: the response is not JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise ConnectionLostError(f"{path}: the response is not an object but {type(value).__name__}.")
+    return value

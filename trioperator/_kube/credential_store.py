@@ -1,0 +1,281 @@
+"""The credentials of a client: several, by priority; renewed before they expire, and when they are rejected (HTTP 401).
+
+After a rejection one request switches to the next credentials, or logs in again when there are no more, while all
+others wait for that, but never for one another's responses. Once any credentials have been accepted, a rejection is
+never final: tokens are rotated, and authentication services have outages. Secrets are never logged.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+import trio
+
+from trioperator._concurrency.backoff import Backoff
+from trioperator._concurrency.pulse import Pulse
+from trioperator._concurrency.threads import run_in_thread
+from trioperator._http.transport import Transport
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.credentials import Credentials, is_expired, prepare_credentials
+from trioperator._logs import get_logger
+from trioperator.errors import ConfigError, LoginError, UnauthorizedError
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["CredentialStore", "Login", "login_in_thread", "login_with"]
+
+_logger = get_logger("trioperator.kube.credential_store")
+_T = TypeVar("_T")
+
+#: Returns all credentials that are available now, in any order. Raises ConfigError or LoginError if there are none.
+Login: TypeAlias = Callable[[], Awaitable[Sequence[ConnectionInfo]]]
+
+# Between attempts with rejected credentials, in seconds.
+_BACKOFF: Final = Backoff(initial=0.5, maximum=10.0)
+# Logins without any credentials that have ever been accepted, before the login has failed.
+_LOGIN_ATTEMPTS: Final = 5
+# Rejections of one request before it fails although the credentials were accepted earlier: if other requests are
+# accepted meanwhile (one broken endpoint), and if none is (about a minute).
+_MAX_OWN_REJECTIONS: Final = 3
+_MAX_REJECTIONS: Final = 10
+# Rejected credentials that are remembered, to be tried after others.
+_MAX_REMEMBERED: Final = 10
+# Seconds until the next attempt after a failed one, while the current credentials still work.
+_RETRY_AGE: Final = 10.0
+# Seconds that reading files may take, because a network file system may never answer; and a source with exec plugins.
+_READ_TIMEOUT: Final = 10.0
+_SOURCE_TIMEOUT: Final = 90.0
+
+
+def login_with(info: ConnectionInfo) -> Login:
+    """Return a login by a fixed connection."""
+
+    async def login() -> Sequence[ConnectionInfo]:
+        return [info]
+
+    return login
+
+
+def login_in_thread(source: Callable[[], ConnectionInfo]) -> Login:
+    """Return a login that calls *source* in a thread. It raises LoginError if that takes longer than 90 seconds."""
+    limiter = trio.CapacityLimiter(1)
+
+    async def login() -> Sequence[ConnectionInfo]:
+        with trio.move_on_after(_SOURCE_TIMEOUT):
+            return [await run_in_thread(source, limiter=limiter)]
+        raise LoginError(f"They are not loaded after {_SOURCE_TIMEOUT:g} s. Are their files on a network?")
+
+    return login
+
+
+class CredentialStore:
+    """The current credentials of a client, and those to be tried next. One task at a time renews them.
+
+    With an httpx *transport* all requests go through it, whatever the connection says about certificates and proxies;
+    it is not closed at the end.
+    """
+
+    def __init__(
+        self, login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._login = login
+        self._settings = settings
+        self._transport = transport
+        self._spares: list[ConnectionInfo] = []
+        self._refused: collections.deque[ConnectionInfo] = collections.deque(maxlen=_MAX_REMEMBERED)
+        self._retired: list[Transport] = []
+        self._renewal = trio.Lock()
+        self._thread = trio.CapacityLimiter(1)
+        self._failures = 0  # logins since credentials were accepted
+        self._accepted_count = 0
+        self._rejected = False
+        self._renew_at = 0.0
+        self._replaced, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
+        self._current: Credentials
+
+    @property
+    def current(self) -> Credentials:
+        """The credentials that requests use now."""
+        return self._current
+
+    @property
+    def default_namespace(self) -> str | None:
+        """The namespace of the current connection, if it has one."""
+        return self._current.info.default_namespace
+
+    async def open(self) -> None:
+        """Log in. Raises ConfigError if the connection is invalid, LoginError if there are no credentials."""
+        self._current = await self._log_in(None)
+        self._current.start_ageing()
+        info = self._current.info
+        if info.insecure:
+            _logger.warning("The certificate of the API server %s is not verified: it may be anybody's.", info.place)
+
+    async def serve(self) -> None:
+        """Renew credentials before they expire, until cancelled: then no request has to wait for it."""
+        while True:
+            with trio.move_on_at(self._current.renew_at):
+                await self._replaced.wait()
+                continue
+            async with self._renewal:
+                if trio.current_time() >= self._current.renew_at:
+                    await self.reload()
+
+    async def call(self, attempt: Callable[[Credentials], Awaitable[_T]]) -> _T:
+        """Await *attempt* with the current credentials, and again with others while they are rejected.
+
+        Raises LoginError if no credentials have ever been accepted, UnauthorizedError if they are rejected for about
+        a minute, or sooner if only those of this request are.
+        """
+        accepted = self._accepted_count
+        rejections = 0
+        while True:
+            if self._rejected or trio.current_time() >= self._current.reload_at:
+                await self._renew()
+            credentials = self._current
+            try:
+                return await attempt(credentials)
+            except UnauthorizedError as exc:
+                rejections += not self._spares
+                self._check_login(exc)
+                if rejections >= (_MAX_REJECTIONS if self._accepted_count == accepted else _MAX_OWN_REJECTIONS):
+                    raise
+                self._note_rejected(credentials)
+
+    def note_accepted(self) -> None:
+        """Record that the API server has accepted the credentials."""
+        if self._failures:
+            _logger.info("The API server accepts the credentials again.")
+            self._failures = 0
+        self._rejected = False
+        self._accepted_count += 1
+
+    async def reload(self) -> None:
+        """Log in again; keep the current credentials if that fails."""
+        try:
+            self._replace(await self._log_in(self._current))
+        except (ConfigError, LoginError) as exc:
+            self._keep_current(exc)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for transport in (*self._retired, self._current.transport):
+            await transport.aclose()
+
+    async def _renew(self) -> None:
+        """Renew the credentials if they are still rejected or old; one task at a time, after a backoff.
+
+        While another task does, those that are still valid are used.
+        """
+        if not self._rejected and self._renewal.locked() and trio.current_time() < self._current.expires_at:
+            return
+        async with self._renewal:
+            if self._rejected:
+                await trio.sleep_until(self._renew_at)
+            if self._rejected:
+                await self._replace_rejected()
+                self._rejected = False
+            elif trio.current_time() >= self._current.expires_at:
+                await self.reload()
+            elif trio.current_time() >= self._current.reload_at:
+                await self._read_files()
+
+    async def _replace_rejected(self) -> None:
+        """Use the next credentials, or log in again if there are no more."""
+        try:
+            while self._spares:
+                spare = await self._prepare_spare(self._current)
+                if spare is not None:
+                    self._replace(spare)
+                    return
+        except ConfigError as exc:
+            _logger.warning("Cannot use the next credentials: %s", exc)
+        self._failures += 1
+        await self.reload()
+
+    async def _read_files(self) -> None:
+        """Read the files of the current credentials again."""
+        current = self._current
+        try:
+            fresh = await self._prepare(current.info, current)
+        except ConfigError as exc:
+            # A file that is being replaced may be incomplete for a moment.
+            self._keep_current(exc)
+        else:
+            self._replace(fresh)
+            fresh.keep_age(current)
+
+    def _keep_current(self, problem: Exception) -> None:
+        _logger.warning("Cannot reload the credentials; keeping the current ones: %s", problem)
+        current = self._current
+        at = trio.current_time() + _RETRY_AGE
+        current.reload_at, current.renew_at = max(current.reload_at, at), max(current.renew_at, at)
+
+    async def _log_in(self, previous: Credentials | None) -> Credentials:
+        """Return the first usable credentials of a login; the others are spares. Those once rejected are the last."""
+        found = await self._login()
+        self._spares = sorted(found, key=lambda info: (info in self._refused, -info.priority, random.random()))
+        while self._spares:
+            credentials = await self._prepare_spare(previous)
+            if credentials is not None:
+                return credentials
+        raise LoginError("There are no credentials.")
+
+    async def _prepare_spare(self, previous: Credentials | None) -> Credentials | None:
+        """Return the next credentials, None if they cannot be used and there are others."""
+        info = self._spares.pop(0)
+        if self._spares and is_expired(info):
+            return None
+        try:
+            return await self._prepare(info, previous)
+        except ConfigError as exc:
+            if not self._spares:
+                raise
+            _logger.warning("Cannot use the credentials for %s; trying the next ones: %s", info.server, exc)
+            return None
+
+    async def _prepare(self, info: ConnectionInfo, previous: Credentials | None) -> Credentials:
+        """Read the files of a connection in a thread, unless there is nothing to read. Raises ConfigError."""
+        settings = self._settings
+        prepare = functools.partial(prepare_credentials, info, previous, transport=self._transport, settings=settings)
+        has_files = bool(info.paths) or info.trust_env or settings.networking.trust_env
+        if not has_files and (self._transport is not None or not info.server.startswith("https:")):
+            return prepare()
+        with trio.move_on_after(_READ_TIMEOUT):
+            return await run_in_thread(prepare, limiter=self._thread)
+        raise ConfigError(f"Its files are not read after {_READ_TIMEOUT:g} s. Are they on a network?")
+
+    def _note_rejected(self, used: Credentials) -> None:
+        """Record a 401, unless the rejected credentials have been replaced in the meantime."""
+        if used is not self._current or self._rejected:
+            return
+        self._rejected = True
+        self._renew_at = trio.current_time() + (0.0 if self._spares else _BACKOFF.delay(self._failures))
+        if not used.info.paths:  # else the next time they are others
+            self._refused.append(used.info)
+        if not self._failures:
+            action = "trying the next ones" if self._spares else "reloading them"
+            _logger.warning("The API server rejected the credentials (HTTP 401); %s.", action)
+
+    def _check_login(self, error: UnauthorizedError) -> None:
+        """Raise LoginError after several logins if no credentials have ever been accepted."""
+        if not self._accepted_count and self._failures >= _LOGIN_ATTEMPTS and not self._spares:
+            raise LoginError(
+                f"The API server at {self._current.info.server} rejected the credentials: {error.message}"
+            ) from error
+
+    def _replace(self, fresh: Credentials) -> None:
+        """Use fresh credentials from now on, and close connections that are not used any more."""
+        previous, self._current = self._current, fresh
+        fresh.start_ageing()
+        self._rejected = False
+        self._replaced.set()
+        self.renewed.set()
+        if fresh.transport is not previous.transport:
+            self._retired = [each for each in (*self._retired, previous.transport) if not each.retire()]

@@ -1,0 +1,114 @@
+"""Error responses of the API server as exceptions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from trioperator._concurrency.clock import wall_now
+from trioperator._http.transport import Headers, find_header
+from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow
+from trioperator.errors import ApiError
+
+__all__ = ["is_version_too_large", "parse_error_response", "parse_retry_after", "parse_status"]
+
+# Characters of the server's message to keep: it may quote a whole object.
+_MAX_MESSAGE: Final = 256
+# Bytes of a Status that is nested too deeply for the decoder, at most: taking it apart takes time.
+_MAX_DEEP: Final = 64 * 1024
+# Seconds: the longest delay that a server can ask for.
+_MAX_RETRY_AFTER: Final = 3600.0
+
+
+class _Status(msgspec.Struct):
+    """The fields of a Kubernetes ``Status`` object that are used."""
+
+    kind: Any = None
+    message: Any = None
+    reason: Any = None
+    code: Any = None
+    details: Any = None
+
+
+_TOO_LARGE: Final = "Too large resource version"
+
+_decode_status: Final = msgspec.json.Decoder(_Status).decode
+
+
+def parse_error_response(status: int, headers: Headers, body: bytes) -> ApiError:
+    """Return the exception for a response whose status is not 2xx.
+
+    Only a body of ``kind: Status`` is quoted, not the error pages of proxies and load balancers.
+    """
+    return parse_status(body, status=status, retry_after=parse_retry_after(find_header(headers, b"retry-after")))
+
+
+def parse_status(body: bytes, *, status: int, retry_after: float | None = None) -> ApiError:
+    """Return the exception for a ``Status`` object. With *status* 0 (an ERROR event) its own ``code`` counts."""
+    parsed = _decode(body)
+    if not status:
+        status = parsed.code if isinstance(parsed.code, int) and parsed.code >= 400 else 500
+    if parsed.kind != "Status":
+        return ApiError.of("the server gave no reason", status=status, retry_after=retry_after)
+    details = parsed.details if isinstance(parsed.details, dict) else {}
+    if retry_after is None:
+        seconds = details.get("retryAfterSeconds")
+        retry_after = _bounded(seconds) if isinstance(seconds, int | float) and seconds else None
+    message = parsed.message if isinstance(parsed.message, str) else ""
+    if len(message) > _MAX_MESSAGE:
+        message = message[: _MAX_MESSAGE - 1] + "…"
+    return ApiError.of(
+        message or "the server gave no message",
+        status=status,
+        reason=parsed.reason if isinstance(parsed.reason, str) else "",
+        details=details,
+        retry_after=retry_after,
+    )
+
+
+def _decode(body: bytes) -> _Status:
+    """Decode a Status; what cannot be decoded is absent."""
+    try:
+        return _decode_status(body)
+    except RecursionError:
+        if len(body) > _MAX_DEEP:
+            return _Status()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Status()
+    try:
+        return _Status(**decode_shallow(body, _Status.__struct_fields__))
+    except DECODE_ERRORS:
+        return _Status()
+
+
+def is_version_too_large(error: ApiError) -> bool:
+    """Return whether the server does not have the requested resource version yet, or no longer after a restore."""
+    causes = error.details.get("causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, dict) and cause.get("reason") == "ResourceVersionTooLarge":
+            return True
+    # Before Kubernetes 1.19 there is only the message.
+    return error.status in (410, 504) and _TOO_LARGE in error.message
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Parse a ``Retry-After`` header (seconds or a date) into seconds; return None if it is invalid."""
+    if not value:
+        return None
+    try:
+        return _bounded(float(value))
+    except ValueError:
+        pass
+    import email.utils  # big, and nearly all servers send seconds
+
+    try:
+        date = email.utils.parsedate_to_datetime(value)
+        return _bounded((date - wall_now()).total_seconds())
+    except (ValueError, TypeError):  # TypeError: a date without a zone
+        return None
+
+
+def _bounded(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else min(max(0.0, float(seconds)), _MAX_RETRY_AFTER)

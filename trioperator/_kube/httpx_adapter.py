@@ -1,0 +1,191 @@
+"""An adapter that lets the client use any httpx transport: in memory, with injected faults, or through a proxy.
+
+This is the only module of ``kube`` that imports httpx, and it is imported only when needed: httpx takes 8 MiB.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import httpx
+import trio
+
+from trioperator._http.tls_connection import describe_error
+from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
+from trioperator._kube.tls_config import build_ssl_context, read_tls_config
+from trioperator._model.urls import mask_userinfo
+from trioperator.errors import ConfigError
+
+__all__ = ["HttpxTransport", "open_proxy_transport"]
+
+# Errors that httpx raises before it sends the request.
+_NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+# Seconds for closing a response when its reader is cancelled.
+_CLOSE_TIMEOUT: Final = 1.0
+
+
+class HttpxTransport:
+    """A :class:`Transport` over an httpx transport, which is closed with it only if it is *owned*."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, *, origin: str, owned: bool = False) -> None:
+        self._transport = transport
+        self._origin = httpx.URL(origin)
+        # The same URLs are requested again and again, and parsing one costs as much as sending the request.
+        self._url_of = functools.lru_cache(maxsize=1024)(self._make_url)
+        self._owned = owned
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Headers,
+        body: bytes | None = None,
+        streaming: bool = False,
+        connect_timeout: float | None = None,
+        scope: trio.CancelScope | None = None,
+        check: Callable[[], None] | None = None,
+        repeatable: bool = True,
+    ) -> Response:
+        """See :meth:`Transport.send`. Transports of httpx that open connections call what *check* is wrapped in."""
+        extensions: dict[str, Any] = {
+            "timeout": {"connect": connect_timeout, "read": None, "write": None, "pool": None}
+        }
+        if check is not None:
+            check()
+            extensions["trace"] = functools.partial(_check_before_sending, check)
+        host = self._origin.netloc
+        sent = [(b"Host", host), *headers]
+        request = httpx.Request(method, self._url_of(target), headers=sent, content=body, extensions=extensions)
+        try:
+            response = await self._transport.handle_async_request(request)
+        except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
+            raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
+        return _HttpxResponse(self, response)
+
+    def _make_url(self, target: str) -> httpx.URL:
+        return self._origin.copy_with(raw_path=target.encode("ascii"))
+
+    @property
+    def reserved(self) -> HttpxTransport:
+        """The transport itself: httpx's have as many connections as there are requests."""
+        return self
+
+    def retire(self) -> bool:
+        """Do nothing: httpx manages its connections itself."""
+        return not self._owned
+
+    async def aclose(self) -> None:
+        """Close the transport if it is owned."""
+        if self._owned:
+            await self._transport.aclose()
+
+    def _error(self, exc: Exception, *, reached: bool = True) -> TransportError:
+        where = f"{self._origin.host}:{self._origin.port or ''}".rstrip(":")
+        if isinstance(exc, TransportError):
+            return exc
+        if (failure := _find_tls_error(exc)) is not None:
+            final = isinstance(failure, ssl.SSLCertVerificationError)
+            return TransportError(f"{where}: {describe_error(failure)}", reached=reached, final=final)
+        return TransportError(f"{where}: {str(exc) or type(exc).__name__}", reached=reached)
+
+
+async def _check_before_sending(check: Callable[[], None], event: str, info: dict[str, Any]) -> None:
+    """Call *check* when a transport has connected, and is about to send: httpx's extension "trace"."""
+    if event.endswith(".send_request_headers.started"):
+        check()
+
+
+def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:
+    """Return the error of TLS that has led to an error of httpx, which does not say what is wrong."""
+    while exc is not None and not isinstance(exc, ssl.SSLError):
+        exc = exc.__cause__ or exc.__context__
+    return exc
+
+
+class _HttpxResponse:
+    """An httpx response, read as it arrives."""
+
+    __slots__ = ("_adapter", "_is_interrupted", "_parts", "_response", "headers", "repeated", "status")
+
+    def __init__(self, transport: HttpxTransport, response: httpx.Response) -> None:
+        self._adapter = transport
+        self._response = response
+        self._parts: AsyncIterator[bytes] | None = None
+        self._is_interrupted = False
+        self.status = response.status_code
+        self.headers: Headers = response.headers.raw
+        self.repeated = False  # httpx sends nothing twice on its own
+
+    async def receive(self) -> bytes:
+        if self._parts is None:
+            stream = self._response.stream
+            if not isinstance(stream, httpx.AsyncByteStream):
+                raise TypeError(
+                    f"The transport's response must have an async byte stream, not {type(stream).__name__}."
+                )
+            self._parts = aiter(stream)
+        try:
+            while True:
+                data = await anext(self._parts, None)
+                if data is None:
+                    await self._response.aclose()
+                    if self._is_interrupted:  # the end of a generator that did not survive it
+                        raise httpx.StreamError("a read was cancelled before")
+                    return b""
+                self._is_interrupted = False
+                if data:
+                    return data
+        except trio.Cancelled:
+            self._is_interrupted = True
+            raise
+        except (httpx.TransportError, httpx.StreamError, OSError, trio.BrokenResourceError) as exc:
+            await self.aclose()
+            raise self._adapter._error(exc) from exc
+
+    async def read(self, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while data := await self.receive():
+                parts.append(data)
+                size += len(data)
+                if size > limit:
+                    raise BodyTooLargeError(f"The response is larger than {limit} bytes.")
+        except BaseException:
+            await self.aclose()
+            raise
+        return b"".join(parts)
+
+    async def aclose(self) -> None:
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            parts, self._parts = self._parts, None
+            close = getattr(parts, "aclose", None)
+            if close is not None:
+                await close()
+            await self._response.aclose()
+
+
+def open_proxy_transport(info: ConnectionInfo, proxy_url: str) -> HttpxTransport:
+    """Return a transport through a proxy, which is httpx's own. Raises ConfigError."""
+    server = parse_server_url(info.server)
+    verify: ssl.SSLContext | bool = False
+    if server.scheme == "https":  # the name is part of the context, as httpx would ignore it behind a proxy
+        verify = build_ssl_context(read_tls_config(info), server_name=info.tls_server_name)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=25)
+    try:
+        transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)
+    except (ImportError, ValueError, httpx.InvalidURL) as exc:
+        reason = type(exc).__name__ if "@" in proxy_url else exc  # it may quote parts of the URL
+        shown = mask_userinfo(proxy_url)
+        raise ConfigError(f"The proxy {shown!r} of {info.server} cannot be used: {reason}") from None
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    return HttpxTransport(
+        transport,
+        origin=f"{server.scheme}://{host}:{server.port}",
+        owned=True,
+    )

@@ -1,0 +1,214 @@
+"""Objects as the API server sent them: JSON bytes, of which only the identity is decoded until more is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
+from trioperator._model.lazy_object import LARGE, LazyObject, Soon
+
+__all__ = [
+    "BrokenObject",
+    "Page",
+    "RawObject",
+    "find_soon",
+    "parse_deep_page",
+    "parse_identity",
+    "parse_object",
+    "parse_page",
+]
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    uid: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    resource_version: str | None = msgspec.field(name="resourceVersion", default=None)
+    generation: int | None = None
+    deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    kind: str | None = None
+    api_version: str | None = msgspec.field(name="apiVersion", default=None)
+
+
+class _ListMetadata(msgspec.Struct):
+    resource_version: str | None = msgspec.field(name="resourceVersion", default=None)
+    next: str | None = msgspec.field(name="continue", default=None)
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata
+    kind: str | None = None
+    api_version: str | None = msgspec.field(name="apiVersion", default=None)
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_list: Final = msgspec.json.Decoder(_List).decode
+_decode_any: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+
+# What is known of an object that cannot be read: all of these are strings.
+_IDENTITY: Final = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
+
+
+class RawObject:
+    """An object as ``raw`` JSON, and the few decoded fields that the runtime needs of every object.
+
+    Absent strings are ``""``. ``kind`` and ``api_version`` are the list's if the object has none.
+    """
+
+    __slots__ = ("api_version", "deleting", "generation", "kind", "name", "namespace", "raw", "resource_version", "uid")
+
+    def __init__(self, raw: bytes, head: _Head, *, kind: str, api_version: str) -> None:
+        metadata = head.metadata
+        self.raw = raw
+        self.kind = head.kind or kind
+        self.api_version = head.api_version or api_version
+        self.uid = metadata.uid or ""
+        self.name = metadata.name or ""
+        self.namespace = metadata.namespace or ""
+        self.resource_version = metadata.resource_version or ""
+        self.generation = metadata.generation
+        self.deleting = metadata.deletion_timestamp is not None
+
+    def __repr__(self) -> str:
+        return f"<RawObject {self} at {self.resource_version}>"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def key(self) -> str:
+        """The uid, or the name where an aggregated API has no uids."""
+        return self.uid or f"{self.namespace}/{self.name}"
+
+    def decode(self) -> dict[str, Any]:
+        """Decode the whole object, a new one each time, with its kind and API version filled in."""
+        try:
+            body: dict[str, Any] = _decode_any(self.raw)
+        except RecursionError:
+            raise msgspec.ValidationError("it is nested too deeply") from None
+        if self.kind and not body.get("kind"):
+            body["kind"] = self.kind
+        if self.api_version and not body.get("apiVersion"):
+            body["apiVersion"] = self.api_version
+        return body
+
+    def load(self) -> Mapping[str, Any]:
+        """Decode the whole object. A large one is decoded again whenever it is used: only its JSON is kept."""
+        body = self.decode()
+        if len(self.raw) < LARGE:
+            return body
+        return LazyObject.of(self.raw, self.decode, body, soon=find_soon())
+
+
+def find_soon() -> Soon | None:
+    """Return what calls functions when the current task waits; None outside of Trio."""
+    try:
+        return trio.lowlevel.current_trio_token().run_sync_soon
+    except RuntimeError:
+        return None
+
+
+class BrokenObject(msgspec.Struct, frozen=True):
+    """An object that cannot be read, and why; ``identity`` has only the metadata that tells which one it is, if any."""
+
+    identity: RawObject | None
+    problem: str
+
+
+class Page:
+    """One page of a list: objects, resource version, and the token of the next page (``""`` for the last page).
+
+    ``broken`` are the objects that cannot be read, ``size`` is that of the page in bytes.
+    """
+
+    __slots__ = ("broken", "items", "next", "resource_version", "size")
+
+    def __init__(
+        self, items: list[RawObject], *, resource_version: str, next: str, broken: list[BrokenObject], size: int
+    ) -> None:
+        self.items = items
+        self.resource_version = resource_version
+        self.next = next
+        self.broken = broken
+        self.size = size
+
+
+def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject:
+    """Parse the metadata of an object. *raw* is kept, so it must not be a view of a larger buffer.
+
+    Raises ``msgspec.ValidationError`` for invalid metadata, ``msgspec.DecodeError`` for invalid JSON.
+    """
+    try:
+        head = _decode_head(raw)
+    except RecursionError:
+        raise msgspec.ValidationError("it is nested too deeply") from None
+    return RawObject(raw, head, kind=kind, api_version=api_version)
+
+
+def parse_identity(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject | None:
+    """Return what is left of an object that cannot be read: which one it is. None if that cannot be read, either."""
+    found: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
+    try:
+        for name, value in split_members(raw):
+            if name == "metadata":
+                metadata = decode_shallow(value, _IDENTITY)
+                found["metadata"] = {key: text for key, text in metadata.items() if isinstance(text, str)}
+                break  # servers write the kind and the version before it
+            if name in ("kind", "apiVersion"):
+                found[name] = _decode_any(value)
+        identity = parse_object(_encode(found))
+    except DECODE_ERRORS:
+        return None
+    return identity if identity.name else None
+
+
+def parse_page(body: bytes) -> Page:
+    """Parse a list.
+
+    Raises ``msgspec.DecodeError`` if it is not a Kubernetes list, RecursionError if any object is nested too deeply for
+    the decoder: then :func:`parse_deep_page` takes it apart, which is slow.
+    """
+    return _parse_items(_decode_list(body), size=len(body))
+
+
+def parse_deep_page(body: bytes) -> Page:
+    """Parse a list object by object. Raises ``msgspec.DecodeError`` if it is not a Kubernetes list."""
+    members = dict(split_members(body))
+    items = members.pop("items", b"null")
+    known = {name: msgspec.Raw(members[name]) for name in ("kind", "apiVersion", "metadata") if name in members}
+    parsed = _decode_list(_encode(known))
+    if items != b"null":
+        parsed.items = [msgspec.Raw(item) for item in split_items(items)]
+    return _parse_items(parsed, size=len(body))
+
+
+def _parse_items(parsed: _List, *, size: int) -> Page:
+    if parsed.kind == "Status":  # which would pass for an empty list
+        raise msgspec.ValidationError("it is a Status")
+    kind = (parsed.kind or "").removesuffix("List")
+    api_version = parsed.api_version or ""
+    items: list[RawObject] = []
+    broken: list[BrokenObject] = []
+    for item in parsed.items or ():
+        raw = bytes(item)
+        try:
+            items.append(parse_object(raw, kind=kind, api_version=api_version))
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            broken.append(BrokenObject(parse_identity(raw, kind=kind, api_version=api_version), str(exc)))
+    return Page(
+        items,
+        resource_version=parsed.metadata.resource_version or "",
+        next=parsed.metadata.next or "",
+        broken=broken,
+        size=size,
+    )

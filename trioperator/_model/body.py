@@ -1,0 +1,260 @@
+"""Read-only, live views of an object. Missing sections are empty mappings.
+
+Views are cheap, and always show the current state of their body. Values within it are plain dictionaries and lists,
+which whoever gets them can change. So those who look at a cached object get a *private* body: a section is copied when
+a dictionary or a list of it is handed out for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, Final, TypeAlias, TypeVar, overload
+
+from trioperator._model.jsontypes import copy_json
+from trioperator._model.lazy_object import LazyObject
+
+__all__ = ["Annotations", "Body", "BodyEssence", "Labels", "MappingView", "Meta", "Spec", "Status"]
+
+BodyEssence: TypeAlias = dict[str, Any]
+_CONTAINERS: Final[frozenset[type]] = frozenset({dict, list})
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class MappingView(Mapping[str, V]):
+    """Read-only view of one section of a body."""
+
+    __slots__ = ("_body", "_path")
+
+    def __init__(self, body: Body, path: tuple[str, ...]) -> None:
+        self._body = body
+        self._path = path
+
+    def _target(self) -> Mapping[str, V]:
+        """Return the section: only to be looked at."""
+        own = self._body._own
+        target: Any = own if own and self._path[0] in own else self._body._raw
+        for key in self._path:
+            target = target.get(key)
+            if type(target) is not dict and not isinstance(target, Mapping):
+                return {}
+        found: Mapping[str, V] = target
+        return found
+
+    def _private(self) -> Mapping[str, V]:
+        """Return the section: to be handed out."""
+        target = self._target()
+        if any(type(value) in _CONTAINERS for value in target.values()):
+            self._body.get(self._path[0])
+            target = self._target()
+        return target
+
+    def __getitem__(self, key: str) -> V:
+        value = self._target()[key]
+        if type(value) in _CONTAINERS:
+            self._body.get(self._path[0])
+            return self._target()[key]
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._target())
+
+    def __len__(self) -> int:
+        return len(self._target())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._target()
+
+    # Faster than the inherited method, which catches an exception for each missing key.
+    @overload
+    def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, /, default: V | T) -> V | T: ...
+    def get(self, key: str, /, default: Any = None) -> Any:
+        """Return the value of a key, or *default* if it is missing."""
+        target = self._target()
+        return self[key] if type(target.get(key)) in _CONTAINERS else target.get(key, default)
+
+    def keys(self) -> KeysView[str]:
+        """Return the keys."""
+        return self._target().keys()
+
+    def values(self) -> ValuesView[V]:
+        """Return the values."""
+        return self._private().values()
+
+    def items(self) -> ItemsView[str, V]:
+        """Return the keys with their values."""
+        return self._private().items()
+
+    def __repr__(self) -> str:
+        return repr(dict(self._target()))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MappingView):
+            return bool(self._target() == other._target())
+        return bool(self._target() == other)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, like a dict
+
+
+class Spec(MappingView[Any]):
+    """View of ``spec``, the desired state."""
+
+    __slots__ = ()
+
+
+class Status(MappingView[Any]):
+    """View of ``status``, the observed state."""
+
+    __slots__ = ()
+
+
+class Labels(MappingView[str]):
+    """View of ``metadata.labels``."""
+
+    __slots__ = ()
+
+
+class Annotations(MappingView[str]):
+    """View of ``metadata.annotations``."""
+
+    __slots__ = ()
+
+
+class Meta(MappingView[Any]):
+    """View of ``metadata``, with its common fields as attributes: None if absent."""
+
+    __slots__ = ()
+
+    @property
+    def labels(self) -> Labels:
+        """The labels."""
+        return Labels(self._body, ("metadata", "labels"))
+
+    @property
+    def annotations(self) -> Annotations:
+        """The annotations."""
+        return Annotations(self._body, ("metadata", "annotations"))
+
+    @property
+    def uid(self) -> str | None:
+        """The unique id of the object, never reused."""
+        return self._target().get("uid")
+
+    @property
+    def name(self) -> str | None:
+        """The name."""
+        return self._target().get("name")
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace; None for cluster-scoped objects."""
+        return self._target().get("namespace")
+
+    @property
+    def creation_timestamp(self) -> str | None:
+        """The time of creation, as an ISO 8601 string."""
+        return self._target().get("creationTimestamp")
+
+    @property
+    def deletion_timestamp(self) -> str | None:
+        """The time when the deletion was requested, as an ISO 8601 string."""
+        return self._target().get("deletionTimestamp")
+
+
+def _begin_copies(raw: Mapping[str, Any]) -> dict[str, Any] | LazyObject:
+    """Return the copies of what is handed out of an object: made one by one, or for a large one all at once."""
+    return raw.copy() if type(raw) is LazyObject else {}
+
+
+class Body(Mapping[str, Any]):
+    """Read-only view of a whole object, with its common sections as attributes.
+
+    The object itself is safe from whoever gets a *private* body: dictionaries and lists within it are copies.
+    """
+
+    __slots__ = ("_own", "_raw")
+
+    def __init__(self, raw: Mapping[str, Any], *, private: bool = False) -> None:
+        self._raw = raw
+        self._own = _begin_copies(raw) if private else None
+
+    def _replace_raw(self, raw: Mapping[str, Any]) -> None:
+        self._raw = raw
+        if self._own is not None:
+            self._own = _begin_copies(raw)
+
+    def _shown(self) -> Mapping[str, Any]:
+        """Return the whole object: only to be looked at."""
+        return {**self._raw, **self._own} if self._own else self._raw
+
+    def _private(self) -> Mapping[str, Any]:
+        """Return the whole object: to be handed out."""
+        return self._raw if self._own is None else {key: self[key] for key in self._raw}
+
+    @property
+    def meta(self) -> Meta:
+        """The metadata."""
+        return Meta(self, ("metadata",))
+
+    @property
+    def metadata(self) -> Meta:
+        """The metadata."""
+        return Meta(self, ("metadata",))
+
+    @property
+    def spec(self) -> Spec:
+        """The specification."""
+        return Spec(self, ("spec",))
+
+    @property
+    def status(self) -> Status:
+        """The status."""
+        return Status(self, ("status",))
+
+    def __getitem__(self, key: str) -> Any:
+        value, own = self._raw[key], self._own
+        if own is None or type(value) not in _CONTAINERS:
+            return value
+        if type(own) is dict and key not in own:
+            own[key] = copy_json(value)
+        return own[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._raw
+
+    @overload
+    def get(self, key: str, /) -> Any | None: ...
+    @overload
+    def get(self, key: str, /, default: Any) -> Any: ...
+    def get(self, key: str, /, default: Any = None) -> Any:
+        """Return the value of a key, or *default* if it is missing."""
+        return self[key] if key in self._raw else default
+
+    def keys(self) -> KeysView[str]:
+        """Return the keys."""
+        return self._raw.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """Return the values."""
+        return self._private().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return the keys with their values."""
+        return self._private().items()
+
+    def __repr__(self) -> str:
+        return repr(dict(self._shown()))
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._shown() == (other._shown() if isinstance(other, Body) else other))
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, like a dict

@@ -1,0 +1,68 @@
+"""Failures on the way to children, and what is said of them on objects. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from trioperator._handling.handlers.outcome import describe_with_type
+from trioperator.errors import (
+    ApiError,
+    ConfigError,
+    ForeignChildError,
+    TrioperatorError,
+)
+
+__all__ = ["ChildrenError", "LoopError", "UnservedNamespaceError", "reason_of"]
+
+# Problems with children that a message names.
+_MAX_NAMED: Final = 3
+_WORD: Final = re.compile(r"[A-Z][A-Za-z]*")
+
+
+class UnservedNamespaceError(TrioperatorError):
+    """Raised where a desired child is in a namespace that the operator does not serve, or not yet."""
+
+
+class LoopError(TrioperatorError):
+    """Raised where a child is changed or deleted by others as often as it is applied; ``due`` is the next attempt."""
+
+    def __init__(self, message: str, *, due: float) -> None:
+        super().__init__(message)
+        self.due = due
+
+
+class ChildrenError(TrioperatorError):
+    """Raised where children cannot be applied or deleted: ``errors`` are the reasons, one for each."""
+
+    def __init__(self, problems: Sequence[tuple[str, TrioperatorError]]) -> None:
+        named = [f"{what}: {describe_with_type(error)}" for what, error in problems[:_MAX_NAMED]]
+        more = len(problems) - len(named)
+        super().__init__("; ".join(named) + (f"; and {more} more" if more else ""))
+        self.errors = tuple(error for _, error in problems)
+
+    @property
+    def due(self) -> float:
+        """When all that is wrong may be over, on Trio's clock; long ago if that is not known."""
+        return min(error.due if isinstance(error, LoopError) else float("-inf") for error in self.errors)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a call has failed, in one word for programs."""
+    if isinstance(error, ChildrenError):
+        return reason_of(error.errors[0])
+    if isinstance(error, ApiError):
+        return error.reason if _WORD.fullmatch(error.reason) else f"HTTP{error.status}"
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return "ReconcileFailed"
+
+
+_REASONS: Final[Sequence[tuple[type[BaseException], str]]] = (
+    (ForeignChildError, "AlreadyExists"),
+    (UnservedNamespaceError, "NamespaceNotServed"),
+    (LoopError, "ChangedByOthers"),
+    (ConfigError, "InvalidChildren"),
+)

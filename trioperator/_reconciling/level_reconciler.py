@@ -1,0 +1,362 @@
+"""Level-triggered reconciling of objects: which reconcile handlers are due, their calls, and what they want.
+
+A call sees the newest state and nothing else: it matters what is, not what has happened. So changes that come together
+are one call, and nothing need be stored of what has been done.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TypeVar
+
+import trio
+
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.arguments.conditions import Conditions
+from trioperator._handling.arguments.context import current_cause
+from trioperator._handling.arguments.reconciling import ReconcileCause, ReconcileHandler
+from trioperator._handling.calls.invoke import Attempt
+from trioperator._handling.calls.storable import check_storable
+from trioperator._handling.declaring.registry import select_reconcile_handlers
+from trioperator._handling.guard import forget_frames
+from trioperator._handling.handlers.children import Desired
+from trioperator._handling.handlers.outcome import Outcome, check_limits, describe
+from trioperator._model.body import Body
+from trioperator._model.finalizer import is_deleting
+from trioperator._model.patch import Patch
+from trioperator._reconciling.applying import Applier, collect_children
+from trioperator._reconciling.failures import ChildrenError, reason_of
+from trioperator._reconciling.related import RelatedRecord, Target
+from trioperator._reconciling.reporting import is_news, log_failure, post_failure, set_condition
+from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
+from trioperator._reconciling.watches import RelatedWatches
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.causes import CauseFactory
+from trioperator._runtime.execution import Executor, HandlerPatch
+from trioperator._runtime.io_mark import IoMark
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.result import DONE, RequeueAt, Result
+from trioperator.errors import ConfigError, PausedError
+
+__all__ = ["LevelReconciler"]
+
+# Resyncs are so much earlier at random: those of many objects, which begin together, spread.
+_SPREAD: Final = 0.1
+# Seconds after which what is forbidden is tried again at the latest: rights that are granted are no event.
+_MAX_DENIAL: Final = 30.0
+_FORBIDDEN: Final = "Forbidden"
+
+_Key = TypeVar("_Key")
+
+
+class LevelReconciler:
+    """Calls reconcile handlers for objects, and makes the children what they return.
+
+    It knows the objects for which that has begun. Related objects trigger them; all others are called anyway, as soon
+    as they are reconciled for the first time.
+    """
+
+    def __init__(
+        self, executor: Executor, watches: RelatedWatches, applier: Applier, *, causes: CauseFactory, patcher: Patcher
+    ) -> None:
+        self._executor = executor
+        self._watches = watches
+        self._applier = applier
+        self._causes = causes
+        self._patcher = patcher
+        self._schedules: dict[ObjectState, ObjectSchedule] = {}
+        self._uids: dict[str, set[ObjectState]] = {}  # several if an object is watched in several versions
+        self._names: dict[Target, set[ObjectState]] = {}
+        self._triggered: set[ObjectState] = set()
+        self._waiting: set[ObjectState] = set()  # for the lists of related kinds
+        self._blocked: set[ObjectState] = set()  # by others' objects that have the names of children
+
+    # What the reconciler asks for.
+
+    def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
+        """Return the newest state of an object that has reconcile handlers, though its body was released."""
+        if state not in self._schedules or state.last_object is None:
+            return None
+        return state.last_object.load()
+
+    def has_work(self, state: ObjectState) -> bool:
+        """Check whether anything has triggered an object since its last reconcile."""
+        return state in self._triggered
+
+    def has_failed(self, state: ObjectState) -> bool:
+        """Check whether a reconcile handler has failed for an object, and is to be called again."""
+        return state in self._schedules and self._schedules[state].has_failed
+
+    def expedite(self, state: ObjectState) -> bool:
+        """Let be due now what is due later for an object. Returns whether there can be anything."""
+        if state not in self._schedules:
+            return False
+        self._schedules[state].expedite()
+        self._requeue(state)
+        return True
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget an object that is gone, is being deleted, or is not handled any more."""
+        if self._schedules.pop(state, None) is None:
+            return
+        _discard(self._uids, state.uid, state)
+        _discard(self._names, Target(state.namespace or "", state.name), state)
+        for states in (self._triggered, self._waiting, self._blocked):
+            states.discard(state)
+
+    async def run(self, state: ObjectState) -> Result:
+        """Call the reconcile handlers that are due for the newest state of an object, and store what they want."""
+        body = state.body
+        assert body is not None
+        if is_deleting(body):
+            self.forget(state)
+            return DONE
+        if self._executor.stopping.is_set():
+            return DONE
+        schedule = self._begin(state)
+        cause = self._causes.make_reconcile_cause(state, body)
+        digest = self._executor.essences.digest(state, body)
+        for handler, own in schedule.match(select_reconcile_handlers(state.cache.kind.handlers, cause)).items():
+            if not own.is_due(digest, trio.current_time()):
+                continue
+            if not self._watches.is_complete(handler, state.namespace):
+                self._waiting.add(state)
+                own.wait()
+                continue
+            await self._patcher.look(state)
+            if state.body is not body or self._executor.stopping.is_set():
+                break  # what others before it have written may matter to this handler
+            own.begin(digest, steady_now())
+            await self._call(state, cause, handler, schedule=own)
+        self._follow(state, schedule)
+        await self._patcher.store(state, Patch(), cause.logger)
+        return DONE if schedule.due is None else RequeueAt(schedule.due)
+
+    def _begin(self, state: ObjectState) -> ObjectSchedule:
+        self._triggered.discard(state)
+        self._waiting.discard(state)
+        self._blocked.discard(state)
+        schedule = self._schedules.get(state)
+        if schedule is None:
+            schedule = self._schedules[state] = ObjectSchedule()
+            self._uids.setdefault(state.uid, set()).add(state)
+            self._names.setdefault(Target(state.namespace or "", state.name), set()).add(state)
+        return schedule
+
+    def _follow(self, state: ObjectState, schedule: ObjectSchedule) -> None:
+        """Note which events elsewhere call the handlers of an object again."""
+        if any(own.blocked for own in schedule):
+            self._blocked.add(state)
+        if any(own.unserved for own in schedule):
+            self._waiting.add(state)
+
+    # One call.
+
+    async def _call(
+        self, state: ObjectState, cause: ReconcileCause, handler: ReconcileHandler, *, schedule: HandlerSchedule
+    ) -> None:
+        """Call a handler, and make the children what it returns."""
+        own = HandlerPatch(
+            self._executor.pending,
+            state,
+            cause,
+            handler,
+            store=functools.partial(self._store, state, cause),
+            repeats=True,
+        )
+        token = current_cause.set(cause)
+        try:
+            outcome = await self._invoke(state, cause, handler, own=own, schedule=schedule)
+            if not outcome.interrupted:
+                own.finish(None)
+            if outcome.succeeded and isinstance(outcome.result, Desired):
+                outcome = await self._apply(outcome.result, state, cause, handler=handler, schedule=schedule)
+        except PausedError:
+            schedule.wait()
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the handler is due again
+            outcome = self._fail(handler, error, schedule, cause)
+        finally:
+            current_cause.reset(token)
+            own.expire()
+        self._report(state, cause, handler, outcome=outcome, schedule=schedule)
+        self._settle(handler, outcome, schedule)
+
+    async def _invoke(
+        self,
+        state: ObjectState,
+        cause: ReconcileCause,
+        handler: ReconcileHandler,
+        *,
+        own: HandlerPatch,
+        schedule: HandlerSchedule,
+    ) -> Outcome:
+        assert schedule.started is not None
+
+        async def check() -> None:
+            check_storable(own.patch, None)  # the result is not stored
+
+        attempt = Attempt(
+            schedule.failures,
+            schedule.started,
+            after=check,
+            flow=state.flow,
+            backoff=_delay_after(handler, schedule, schedule.error),  # what was forbidden before may be so again
+            reports_success=False,
+            is_news=functools.partial(is_news, schedule),
+        )
+        children = collect_children(self._watches, handler, cause)
+        conditions = Conditions(cause.body, own.patch)
+        own_kwargs = {"children": children, "conditions": conditions, "last_error": schedule.error}
+        kwargs = cause.kwargs_with(handler, own.patch, own_kwargs)
+        mark = IoMark()
+        try:
+            return await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        finally:
+            if not handler.is_async or mark.is_past():
+                self._patcher.touch(state)
+
+    async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
+        """Store what a handler wants while it runs, and return the new body."""
+        own.release()
+        await self._patcher.store(state, Patch(), cause.logger)
+        cause.body._replace_raw(state.body or cause.raw)
+        return cause.body
+
+    async def _apply(
+        self,
+        desired: Desired,
+        state: ObjectState,
+        cause: ReconcileCause,
+        *,
+        handler: ReconcileHandler,
+        schedule: HandlerSchedule,
+    ) -> Outcome:
+        """Make the children what a handler has returned. The outcome is that of the whole call."""
+        if desired.keep:
+            return Outcome(final=True, result=desired)
+        if desired.silent and handler.owns:
+            raise ConfigError(f"{handler} {desired.silent}")
+        handlers, whole = state.cache.kind.handlers.reconciles, self._schedules[state]
+        prune = functools.partial(self._applier.pruner.prune, handlers, cause=cause, schedule=whole, own=schedule)
+        try:
+            await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
+        except ChildrenError:
+            if schedule.settled:  # but for children that move here, perhaps in exchange for others
+                await prune()
+            raise
+        await prune()
+        return Outcome(final=True, result=desired)
+
+    def _fail(
+        self, handler: ReconcileHandler, error: Exception, schedule: HandlerSchedule, cause: ReconcileCause
+    ) -> Outcome:
+        """Return the outcome of a call whose children could not be made what it has returned, and log it."""
+        assert schedule.started is not None
+        final = isinstance(error, ConfigError)
+        delay = _delay_after(handler, schedule, error)
+        if isinstance(error, ChildrenError):
+            delay = max(delay, error.due - trio.current_time())
+        refused = check_limits(
+            handler, retry=schedule.failures + 1, runtime=(steady_now() - schedule.started).total_seconds() + delay
+        )
+        outcome = Outcome(final=final or refused is not None, error=error, delay=delay)
+        log_failure(handler, outcome, schedule=schedule, cause=cause)
+        return outcome
+
+    def _report(
+        self,
+        state: ObjectState,
+        cause: ReconcileCause,
+        handler: ReconcileHandler,
+        *,
+        outcome: Outcome,
+        schedule: HandlerSchedule,
+    ) -> None:
+        """Report what has become of a call on the object, and to the next call."""
+        if outcome.interrupted:
+            return
+        if outcome.error is not None:
+            post_failure(cause, outcome.error)
+        elif schedule.failures:
+            cause.logger.info("%s succeeded.", handler)
+        own = HandlerPatch(self._executor.pending, state, cause, handler)
+        set_condition(handler, outcome, schedule=schedule, cause=cause, patch=own.patch)
+        own.finish(None)
+        if schedule.error is not None and outcome.error is None and "last_error" in handler.signature.names:
+            schedule.triggered = True  # it is to see that the error is over
+            self._requeue(state)
+        schedule.error = outcome.error
+        forget_frames(outcome.error)
+
+    def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
+        """Note when the handler is due again, by the outcome of its call."""
+        now = trio.current_time()
+        if outcome.interrupted:
+            schedule.due = now + schedule.get_backoff(handler)
+        elif outcome.succeeded:
+            after = outcome.result.after if isinstance(outcome.result, Desired) else None
+            resync = None if handler.resync is None else handler.resync * (1 - _SPREAD * random.random())
+            times = [now + seconds for seconds in (after, resync) if seconds is not None]
+            times += [] if schedule.recheck is None else [schedule.recheck]
+            schedule.succeed(min(times, default=None))
+        else:
+            schedule.fail(None if outcome.final else now + outcome.delay)
+            if outcome.final and handler.resync is not None:
+                schedule.due = now + handler.resync
+
+    # What related objects trigger.
+
+    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None:
+        """Call handlers for an object by its uid, as a child in a namespace has changed."""
+        for state in self._uids.get(uid, ()):
+            if state.namespace and state.namespace != namespace:
+                continue  # an object of another namespace is no child, whatever it says
+            if self._schedules[state].trigger(handlers):
+                self._requeue(state)
+
+    def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None:
+        """Call handlers for an object by its name, as a mapper has named it."""
+        for state in self._names.get(target, ()):
+            if self._schedules[state].trigger(handlers):
+                self._requeue(state)
+
+    def trigger_all(self, handlers: Collection[ReconcileHandler]) -> None:
+        """Call handlers for all objects, as it is not known which of them a change concerns."""
+        for state, schedule in self._schedules.items():
+            if schedule.trigger(handlers):
+                self._requeue(state)
+
+    def trigger_blocked(self, record: RelatedRecord) -> None:
+        """Call handlers again for which an object was in the way that is gone."""
+        for state in list(self._blocked):
+            if self._schedules[state].unblock(record.namespace, record.name):
+                self._requeue(state)
+
+    def trigger_waiting(self) -> None:
+        """Call handlers that wait for lists or namespaces: a list is complete, or is not needed any more."""
+        for state in list(self._waiting):
+            self._schedules[state].retry_unserved()
+            self._requeue(state)
+
+    def _requeue(self, state: ObjectState) -> None:
+        self._triggered.add(state)
+        state.requeue()
+
+
+def _delay_after(handler: ReconcileHandler, schedule: HandlerSchedule, error: BaseException | None) -> float:
+    """Return the delay in seconds after a failure of the call that has begun, with an error such as this one."""
+    delay = schedule.get_backoff(handler)
+    is_denied = handler.backoff is None and error is not None and reason_of(error) == _FORBIDDEN
+    return min(delay, _MAX_DENIAL) if is_denied else delay
+
+
+def _discard(states: dict[_Key, set[ObjectState]], key: _Key, state: ObjectState) -> None:
+    """Take a state out of those with a key, and the key with the last one."""
+    states[key].discard(state)
+    if not states[key]:
+        del states[key]

@@ -1,0 +1,228 @@
+"""Schedules of reconcile handlers: for each object and handler, why and when it is to be called next. Pure.
+
+Nothing of that is stored: after a restart, each handler is called for each object.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from trioperator._concurrency.backoff import Backoff
+from trioperator._handling.arguments.reconciling import ReconcileHandler
+from trioperator._model.resource import Resource
+from trioperator._reconciling.loop_guard import LoopGuard
+
+__all__ = ["Applied", "ChildKey", "HandlerSchedule", "ObjectSchedule"]
+
+# After errors in a row. The first ones are often over at once: a conflict, a namespace that is being created.
+_BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
+
+
+# A child that is changed or deleted by others again and again right after it was applied waits after so many times.
+_FREE_REPAIRS: Final = 5
+_REPAIRS: Final = Backoff(initial=1.0, maximum=600.0)
+# One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
+_DELETIONS: Final = Backoff(initial=10.0, maximum=3600.0, factor=4.0)
+_MAX_DELETIONS: Final = 4
+
+
+class ChildKey(NamedTuple):
+    """One child by its kind and name."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """What names the child, whatever version of its kind it is written in."""
+        return self.resource.group, self.resource.plural, self.namespace, self.name
+
+    def __str__(self) -> str:
+        kind = self.resource.kind or self.resource.plural
+        return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name}"
+
+
+class Applied(NamedTuple):
+    """A child as it was applied: digests of what was sent, and of the fields that were the operator's after that."""
+
+    uid: str
+    desired: int
+    fields: int | None
+
+
+class HandlerSchedule:
+    """When a handler is to be called for an object. Times are on Trio's clock.
+
+    ``applied`` are the children as they were applied, by this process; ``desired`` all those that the handler has
+    returned last, None if it has not returned yet. Until these are all there, ``kept`` has those before, too, and
+    ``settled`` is false. ``unclaimed`` are the uids of children that an earlier release has applied. ``blocked`` are
+    namespaces and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
+    ``recheck`` is when children are to be looked at again. ``error`` is that of the last call, ``missing`` are children
+    that are not there yet, ``logged`` is the last error in the log with its time.
+    """
+
+    __slots__ = (
+        "applied",
+        "blocked",
+        "desired",
+        "digest",
+        "due",
+        "error",
+        "failures",
+        "kept",
+        "logged",
+        "missing",
+        "recheck",
+        "repairs",
+        "settled",
+        "started",
+        "triggered",
+        "unclaimed",
+        "unserved",
+    )
+
+    def __init__(self) -> None:
+        self.digest: int | None = None
+        self.due: float | None = None
+        self.triggered = True
+        self.failures = 0
+        self.started: datetime.datetime | None = None
+        self.applied: dict[ChildKey, Applied] = {}
+        self.desired: frozenset[ChildKey] | None = None
+        self.kept: frozenset[ChildKey] = frozenset()
+        self.settled = False
+        self.missing: tuple[ChildKey, ...] = ()
+        self.error: BaseException | None = None
+        self.logged: tuple[str, float] = ("", 0.0)
+        self.unclaimed: frozenset[str] | None = None
+        self.blocked: set[tuple[str, str]] = set()
+        self.unserved: frozenset[str] = frozenset()
+        self.recheck: float | None = None
+        self.repairs = LoopGuard(free=_FREE_REPAIRS, backoff=_REPAIRS)
+
+    def is_due(self, digest: int, now: float) -> bool:
+        """Check whether to call the handler now, for a state of the object with this digest."""
+        return self.triggered or self.digest != digest or (self.due is not None and self.due <= now)
+
+    def wait(self) -> None:
+        """Note that the handler cannot be called yet: it is due as soon as it can be."""
+        self.triggered, self.due = True, None
+
+    def begin(self, digest: int, now: datetime.datetime) -> None:
+        """Note that the handler is called: what changes from now on is for the next call."""
+        if self.digest != digest:
+            self.failures, self.started = 0, None  # errors after a change are counted anew
+        self.digest = digest
+        self.triggered = False
+        self.due = self.recheck = None
+        if self.started is None:
+            self.started = now
+
+    def succeed(self, due: float | None) -> None:
+        """Note that a call has succeeded, and when the next one is due if nothing changes."""
+        self.failures, self.started, self.due = 0, None, due
+
+    def fail(self, due: float | None) -> None:
+        """Note that a call has failed, and when the next one is due; None if only after a change."""
+        self.due = due
+        if due is None:
+            self.failures, self.started = 0, None
+        else:
+            self.failures += 1
+
+    def desire(self, children: frozenset[ChildKey]) -> None:
+        """Note what the handler has returned: what it returned before is kept until these are there."""
+        self.desired = children
+        self.kept |= children
+        self.settled = False
+        self.applied = {key: applied for key, applied in self.applied.items() if key in children}
+        self.repairs.keep(children)
+        self.blocked.clear()
+        self.unserved = frozenset()
+
+    def settle(self, missing: tuple[ChildKey, ...] = (), *, moving: Collection[ChildKey] = ()) -> None:
+        """Note that all desired children are there, but for those that are *missing*.
+
+        Nobody waits for those that are *moving*: other objects have them until they are deleted there, and may wait for
+        what this one is about to delete.
+        """
+        assert self.desired is not None
+        self.missing = missing
+        self.settled = set(missing) <= set(moving)
+        if self.settled:
+            self.kept = self.desired
+
+    def get_backoff(self, handler: ReconcileHandler) -> float:
+        """Return the delay in seconds after a failure of the call that has begun."""
+        return _BACKOFF.delay(self.failures + 1) if handler.backoff is None else handler.backoff
+
+
+class ObjectSchedule:
+    """The schedules of all handlers that match an object. What those that have matched desire is kept, too."""
+
+    __slots__ = ("_former", "_handlers", "deletions")
+
+    def __init__(self) -> None:
+        self._handlers: dict[ReconcileHandler, HandlerSchedule] = {}
+        self._former: dict[ReconcileHandler, frozenset[ChildKey]] = {}
+        self.deletions = LoopGuard(free=0, backoff=_DELETIONS, limit=_MAX_DELETIONS)
+
+    def match(self, handlers: Iterable[ReconcileHandler]) -> Mapping[ReconcileHandler, HandlerSchedule]:
+        """Return the schedules of the handlers that match now, in their order; forget those of all others."""
+        before = self._handlers
+        self._handlers = {handler: before.get(handler) or HandlerSchedule() for handler in handlers}
+        self._former.update({handler: own.kept for handler, own in before.items() if handler not in self._handlers})
+        self._former = {handler: kept for handler, kept in self._former.items() if handler not in self._handlers}
+        return self._handlers
+
+    def __iter__(self) -> Iterator[HandlerSchedule]:
+        return iter(self._handlers.values())
+
+    def get(self, handler: ReconcileHandler) -> HandlerSchedule | None:
+        """Return the schedule of a handler; None if it does not match."""
+        return self._handlers.get(handler)
+
+    @property
+    def handlers(self) -> tuple[ReconcileHandler, ...]:
+        """The handlers that match."""
+        return tuple(self._handlers)
+
+    def trigger(self, handlers: Iterable[ReconcileHandler]) -> bool:
+        """Let those of *handlers* be due that match. Returns whether any does."""
+        return _trigger([self._handlers[handler] for handler in handlers if handler in self._handlers])
+
+    def unblock(self, namespace: str, name: str) -> bool:
+        """Let the handlers be due for which another's object of this name was in the way. Returns whether any is."""
+        return _trigger([schedule for schedule in self if (namespace, name) in schedule.blocked])
+
+    def retry_unserved(self) -> bool:
+        """Let the handlers be due that have children in namespaces that were not served. Returns whether any is."""
+        return _trigger([schedule for schedule in self if schedule.unserved])
+
+    def expedite(self) -> None:
+        """Let be due now what is due later."""
+        for schedule in self:
+            schedule.triggered = schedule.triggered or schedule.due is not None
+
+    @property
+    def due(self) -> float | None:
+        """When the next handler is due, if nothing changes."""
+        return min((schedule.due for schedule in self if schedule.due is not None), default=None)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a handler has failed, and is going to be called again for that."""
+        return any(schedule.failures for schedule in self)
+
+    def find_kept(self) -> frozenset[ChildKey]:
+        """Return the children that any handler desires, or has desired when it matched."""
+        return frozenset().union(*(schedule.kept for schedule in self), *self._former.values())
+
+
+def _trigger(schedules: Collection[HandlerSchedule]) -> bool:
+    for schedule in schedules:
+        schedule.triggered = True
+    return bool(schedules)

@@ -1,0 +1,195 @@
+"""Causes: made here and nowhere else, from the states of objects and from what is stored and remembered of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.arguments.cause import ChangeCause, DaemonCause, EventCause, ObjectCause, detect_reason
+from trioperator._handling.arguments.reconciling import ReconcileCause
+from trioperator._handling.calls.handler_state import HandlerState
+from trioperator._handling.handlers.handler import Reason
+from trioperator._handling.storages.diffbase import DiffBaseStorage, encode_essence
+from trioperator._handling.storages.progress import ProgressStorage
+from trioperator._model.body import Body, BodyEssence
+from trioperator._model.finalizer import has_finalizer
+from trioperator._model.keyed_digest import FieldDigests, reveal
+from trioperator._runtime.cache import ObjectState
+
+__all__ = ["TITLES", "CauseFactory", "Change", "Essences", "Recall", "report_begin"]
+
+TITLES: Final[Mapping[Reason, str]] = {
+    Reason.CREATE: "creation",
+    Reason.UPDATE: "updating",
+    Reason.DELETE: "deletion",
+    Reason.RESUME: "resuming",
+}
+
+#: Returns the last-handled configuration of an object: from the one stored on it, if any, and the encoded current one.
+Recall = Callable[[ObjectState, Mapping[str, Any] | None, bytes], Mapping[str, Any] | None]
+
+
+class Change(msgspec.Struct, frozen=True, eq=False):
+    """The newest state of an object, with the cause that was detected in it.
+
+    ``encoded`` is its essence, ``current`` whether that is stored on it as the last-handled configuration,
+    ``finalized`` whether it has our finalizer.
+    """
+
+    cause: ChangeCause
+    encoded: bytes
+    current: bool
+    finalized: bool
+
+
+class Essences:
+    """Essences of objects: what counts as a change of them, without what operators store on them."""
+
+    def __init__(self, *, progress: ProgressStorage, diffbase: DiffBaseStorage) -> None:
+        self._progress = progress
+        self._diffbase = diffbase
+
+    def reduce(self, state: ObjectState, body: Body) -> BodyEssence:
+        """Return the essence of an object, with the fields that handlers of its kind use."""
+        fields = state.cache.kind.handlers.extra_fields
+        return self._progress.clear(essence=self._diffbase.build(body=body, extra_fields=fields))
+
+    def encode(self, state: ObjectState, body: Mapping[str, Any]) -> bytes:
+        """Return the essence of an object, encoded: equal essences have equal bytes."""
+        return encode_essence(self.reduce(state, Body(body)))
+
+    def digest(self, state: ObjectState, body: Mapping[str, Any]) -> int:
+        """Return a hash of the essence of an object, for this process."""
+        return hash(self.encode(state, body))
+
+
+class CauseFactory:
+    """Makes the causes of handlers and of filters, for all kinds of handlers of objects."""
+
+    def __init__(
+        self, essences: Essences, *, diffbase: DiffBaseStorage, finalizer: str, digests: FieldDigests | None = None
+    ) -> None:
+        self._essences = essences
+        self._diffbase = diffbase
+        self._finalizer = finalizer
+        self._digests = digests or FieldDigests()
+
+    def make_index_cause(self, state: ObjectState, body: Mapping[str, Any]) -> ObjectCause:
+        """Return the cause of index handlers: a state of the object."""
+        return ObjectCause(
+            resource=state.cache.kind.resource,
+            raw=body,
+            get_memo=state.get_memo,
+            logger=state.make_logger(),
+            indices=state.cache.indices,
+        )
+
+    def make_event_cause(self, state: ObjectState, body: Mapping[str, Any], *, type: str | None) -> EventCause:
+        """Return the cause of event handlers: one watch event of the object."""
+        return EventCause(
+            resource=state.cache.kind.resource,
+            raw=body,
+            get_memo=state.get_memo,
+            logger=state.make_logger(),
+            indices=state.cache.indices,
+            type=type,
+        )
+
+    def make_reconcile_cause(self, state: ObjectState, body: Mapping[str, Any]) -> ReconcileCause:
+        """Return the cause of reconcile handlers: the newest state of the object. Their logs are no events."""
+        return ReconcileCause(
+            resource=state.cache.kind.resource,
+            raw=body,
+            get_memo=state.get_memo,
+            logger=state.make_logger(),
+            indices=state.cache.indices,
+        )
+
+    def make_daemon_cause(self, state: ObjectState, body: Mapping[str, Any]) -> DaemonCause:
+        """Return the cause of daemons and timers: the object as long as it exists and matches."""
+        return DaemonCause(
+            resource=state.cache.kind.resource,
+            raw=body,
+            get_memo=state.get_memo,
+            logger=state.make_logger(local=False),
+            indices=state.cache.indices,
+        )
+
+    def detect_change(self, state: ObjectState, recall: Recall) -> Change:
+        """Detect what has happened to an object, by its newest state and the last-handled one."""
+        body = state.body
+        assert body is not None
+        view = Body(body)
+        essence = self._essences.reduce(state, view)
+        encoded = encode_essence(essence)
+        finalized = has_finalizer(body, self._finalizer)
+        if not state.cache.kind.digested_fields:
+            current = self._diffbase.is_current(body=view, encoded=encoded)
+            old = essence if current else recall(state, self._diffbase.fetch(body=view), encoded)
+        else:
+            stored, current = self._fetch_digested(state, essence)
+            old = essence if current else recall(state, stored, encoded)
+        reason = detect_reason(
+            body,
+            finalized=finalized,
+            handled=old is not None,
+            changed=not current and old != essence,
+            initial=state.initial,
+        )
+        initial = state.initial and reason is not Reason.CREATE
+        cause = self._make_change_cause(state, reason, initial=initial, old=old, new=essence)
+        return Change(cause, encoded, current, finalized)
+
+    def _fetch_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[Mapping[str, Any] | None, bool]:
+        """Return the stored last-handled configuration, and whether it is the current one, where it has digests.
+
+        Values are only known of fields that have not changed since. One that was stored without digests is not current.
+        """
+        body, fields = state.body, state.cache.kind.digested_fields
+        assert body is not None
+        hidden = self._digests.hide(body, fields, uid=state.uid)
+        view = Body(hidden)
+        encoded = encode_essence(self._digests.hide(essence, fields, uid=state.uid))
+        if self._diffbase.is_current(body=view, encoded=encoded):
+            return essence, True
+        stored = self._diffbase.fetch(body=view)
+        return (None if stored is None else reveal(stored, fields, present=body, hidden=hidden)), False
+
+    def make_deletion_cause(self, state: ObjectState) -> ChangeCause:
+        """Return the cause of the optional delete handlers of an object that is gone, from its last state."""
+        assert state.body is not None
+        essence = self._essences.reduce(state, Body(state.body))
+        return self._make_change_cause(state, Reason.DELETE, initial=False, old=essence, new=essence)
+
+    @staticmethod
+    def _make_change_cause(
+        state: ObjectState,
+        reason: Reason,
+        *,
+        initial: bool,
+        old: Mapping[str, Any] | None,
+        new: Mapping[str, Any],
+    ) -> ChangeCause:
+        assert state.body is not None
+        return ChangeCause(
+            resource=state.cache.kind.resource,
+            raw=state.body,
+            get_memo=state.get_memo,
+            logger=state.make_logger(local=False),
+            indices=state.cache.indices,
+            reason=reason,
+            initial=initial,
+            old=old,
+            new=new,
+        )
+
+
+def report_begin(cause: ChangeCause, states: Iterable[HandlerState]) -> None:
+    """Log that a cause is handled, if any of its handlers is due."""
+    now = steady_now()
+    if any(state.is_due(now) for state in states):
+        version = (cause.raw.get("metadata") or {}).get("resourceVersion")
+        cause.logger.debug("%s is in progress: version %s.", TITLES[cause.reason].capitalize(), version)

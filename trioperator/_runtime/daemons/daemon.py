@@ -1,0 +1,283 @@
+"""Daemons and timers of objects: one task for each object and function, and what the tasks of an object share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import Any
+
+import trio
+
+from trioperator._concurrency.pulse import Pulse
+from trioperator._handling.arguments.cause import DaemonCause
+from trioperator._handling.arguments.stopping import DaemonStoppingReason, Stopper
+from trioperator._handling.calls.interruption import Interruption
+from trioperator._handling.handlers.handler import SpawningHandler, TimerHandler
+from trioperator._logs import Logger
+from trioperator._model.lazy_object import conserve
+from trioperator._model.patch import apply_merge
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.daemons.alarm_clock import Alarm, AlarmClock
+
+__all__ = ["Daemon", "ObjectDaemons"]
+
+
+class Daemon:
+    """One daemon or timer of one object, from its spawning to its end.
+
+    ``stopper`` tells it to stop; ``scope`` cancels it, or ``interruption`` what its thread waits for; ``ended`` is set
+    when it has ended, which may be after it was ``abandoned``. ``is_finished`` is whether it has ended on its own, and
+    has nothing to do for its object any more. ``renewals`` counts how often a timer whose rhythm
+    depends on the object has to look at it again.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_changed",
+        "_heeds_renewals",
+        "_queueing",
+        "abandoned",
+        "cause",
+        "daemons",
+        "ended",
+        "handler",
+        "interruption",
+        "is_finished",
+        "key",
+        "renewals",
+        "scope",
+        "state",
+        "stopper",
+    )
+
+    def __init__(self, state: ObjectState, handler: SpawningHandler, key: Hashable, daemons: ObjectDaemons) -> None:
+        assert daemons.cause is not None
+        self.state = state
+        self.handler = handler
+        self.key = key
+        self.daemons = daemons
+        self.cause = daemons.cause
+        self.stopper = Stopper(is_async=handler.is_async)
+        self.scope = trio.CancelScope()
+        self.interruption = None if handler.is_async else Interruption()
+        self.ended = trio.Event()
+        self.abandoned = False
+        self.is_finished = False
+        self._alarm: Alarm | None = None
+        self._changed = Pulse()
+        self._queueing: trio.CancelScope | None = None
+        self._heeds_renewals = False
+        self.renewals = 0
+
+    @property
+    def blocks_deletion(self) -> bool:
+        """Whether the object must not be deleted because of this daemon."""
+        return self.handler.finalizer and not self.abandoned
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a timer, and depends on the object when that is due."""
+        return isinstance(self.handler, TimerHandler) and self.handler.is_variable
+
+    @property
+    def logger(self) -> Logger:
+        """The logger that is bound to the object."""
+        return self.cause.logger
+
+    def move_to(self, state: ObjectState) -> None:
+        """Belong to another state of the same object: the watch that it was spawned for has ended."""
+        self.state = state
+
+    def stop(self, reason: DaemonStoppingReason) -> None:
+        """Set the stopped-flag, or add a reason to it."""
+        self.stopper.stop(reason)
+        self._changed.set()
+        if self._alarm is not None:
+            self._alarm.ring()
+        if self._queueing is not None:
+            self._queueing.cancel(reason="it has to stop before it has begun")
+
+    def cancel(self, why: str) -> None:
+        """Cancel the task. A thread goes on until it checks the flag, unless it waits by its client."""
+        self.stop(DaemonStoppingReason.DAEMON_CANCELLED)
+        if self.interruption is None:
+            self.scope.cancel(reason=why)
+        else:
+            self.interruption.interrupt(why)
+
+    def abandon(self) -> None:
+        """Let the object be deleted although the daemon has not ended."""
+        self.abandoned = True
+        self.stop(DaemonStoppingReason.DAEMON_ABANDONED)
+
+    def finish(self) -> None:
+        """Note that it has nothing more to do, unless it ends on request: it was cancelled, or has seen the flag."""
+        self.is_finished = not (self.stopper.is_noticed or self.stopper.has(DaemonStoppingReason.DAEMON_CANCELLED))
+
+    @contextlib.contextmanager
+    def queueing(self) -> Iterator[None]:
+        """Cancel what is waited for in the block as soon as the daemon has to stop."""
+        with trio.CancelScope() as self._queueing:
+            yield
+        self._queueing = None
+
+    def note_change(self) -> None:
+        """Wake the daemon, as its object has changed."""
+        self._changed.set()
+
+    async def wait_until(self, due: float, clock: AlarmClock, *, by_wall: bool = False) -> bool:
+        """Wait until a time on Trio's clock, or with *by_wall* until the wall clock was set. Returns False to stop."""
+        if self.stopper.is_set:
+            return False
+        self._alarm = alarm = clock.set(due, by_wall=by_wall)
+        try:
+            await alarm.wait()
+        finally:
+            self._alarm = None
+            clock.drop(alarm)
+        return not self.stopper.is_set
+
+    def note_renewal(self) -> None:
+        """Note that the object is newer than it was; wake the daemon if it waits for that."""
+        self.renewals += 1
+        if self._heeds_renewals and self._alarm is not None:
+            self._alarm.ring()
+
+    async def wait_until_renewed(self, due: float, clock: AlarmClock, *, seen: int, by_wall: bool) -> bool:
+        """Wait as before, or until the object was renewed more often than was *seen*. Returns False to stop."""
+        if self.renewals != seen:
+            return not self.stopper.is_set
+        self._heeds_renewals = True
+        try:
+            return await self.wait_until(due, clock, by_wall=by_wall)
+        finally:
+            self._heeds_renewals = False
+
+    async def wait_for_change(self, seen: int) -> bool:
+        """Wait until the object has changed more often than was *seen*. Returns False if it has to stop."""
+        while self.daemons.changes == seen and not self.stopper.is_set:
+            await self._changed.wait()
+        return not self.stopper.is_set
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait for the end, for so many seconds at most, and return whether it has come."""
+        with trio.move_on_after(seconds):
+            await self.ended.wait()
+        return self.ended.is_set()
+
+
+class ObjectDaemons:
+    """Running daemons and timers of one object, and the live view of the object that they share.
+
+    ``changes`` counts how often others have changed the object's essence, ``changed_at`` is when they did that last, on
+    Trio's clock.
+    It observes the pending patch of the object: the view shows what is to be stored as if it were stored.
+    """
+
+    __slots__ = (
+        "_digest",
+        "_digest_of",
+        "_has_variable",
+        "_is_opaque",
+        "cause",
+        "changed_at",
+        "changes",
+        "is_waiting",
+        "matched",
+        "running",
+        "state",
+    )
+
+    def __init__(self, state: ObjectState, digest_of: Callable[[Mapping[str, Any]], int] | None) -> None:
+        self.state = state
+        self.running: dict[Hashable, Daemon] = {}
+        self.cause: DaemonCause | None = None
+        self.changes = 0
+        self.changed_at = trio.current_time()
+        self.matched: Mapping[str, Any] | None = None  # the body that the filters have seen last
+        self.is_waiting = False  # a daemon cannot be spawned before the finalizer is on the object
+        self._digest_of = digest_of  # for timers with idle= only
+        self._digest: int | None = None
+        self._has_variable = False  # a timer depends on the object in when it is due
+        self._is_opaque = False  # functions of patches are pending, and their effect is not known yet
+
+    @property
+    def block_deletion(self) -> bool:
+        """Whether the object must not be deleted because of a daemon."""
+        return self.is_waiting or any(daemon.blocks_deletion for daemon in self.running.values())
+
+    @property
+    def raw(self) -> Mapping[str, Any] | None:
+        """The newest body of the object, as long as a daemon uses it."""
+        return None if self.cause is None else self.cause.raw
+
+    def match(self, body: Mapping[str, Any]) -> None:
+        """Note which body the filters see, and that no daemon waits for the finalizer."""
+        self.matched = body
+        self.is_waiting = False
+
+    def invalidate(self) -> None:
+        """Match the filters again with the next reconcile: a daemon has ended, so that another one may begin."""
+        self.matched = None
+
+    def wait_for_finalizer(self) -> None:
+        """Note that a daemon cannot be spawned before the finalizer is on the object."""
+        self.is_waiting = True
+
+    def add(self, daemon: Daemon, key: Hashable) -> None:
+        """Add a daemon that is being spawned."""
+        self.running[key] = daemon
+        self._has_variable = self._has_variable or daemon.is_variable
+
+    def remove(self, key: Hashable) -> None:
+        """Remove a daemon that has ended."""
+        del self.running[key]
+        self.invalidate()
+
+    def begin(self, cause: DaemonCause) -> None:
+        """Begin a live view for the first daemon."""
+        self.cause = cause
+        self.changed_at = trio.current_time()
+        self._digest = None if self._digest_of is None else self._digest_of(cause.raw)
+
+    def end(self) -> None:
+        """End the live view: no daemon uses it any more."""
+        self.cause = self.matched = None
+
+    def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None:
+        """Show what is going to be stored as if it were stored. With *opaque* there are functions in it."""
+        self._is_opaque = self._is_opaque or opaque
+        if self.cause is not None and patch:
+            shown = self.cause.body._raw
+            self.cause.body._replace_raw(conserve(apply_merge(shown, patch), like=shown))
+
+    def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None:
+        """Show the state to which an own write has led."""
+        self.renew(body, pending=pending, own=True)
+
+    def renew(self, body: Mapping[str, Any], *, pending: Mapping[str, Any] | None, own: bool) -> None:
+        """Show a newer state, with what is to be stored on top of it. With *own* an own write has led to it."""
+        cause = self.cause
+        if cause is None or cause.raw is body:
+            return
+        shown = cause.body._raw
+        cause.raw = body
+        cause.body._replace_raw(conserve(apply_merge(body, pending), like=body) if pending else body)
+        if self._digest_of is not None:
+            before, self._digest = self._digest, self._digest_of(body)
+            if self._digest != before and not (own and (self._is_opaque or self._digest == self._digest_of(shown))):
+                self._count_change()
+        if self._has_variable:
+            for daemon in self.running.values():
+                daemon.note_renewal()
+        self._is_opaque = self._is_opaque and not own
+
+    def _count_change(self) -> None:
+        self.changes += 1
+        self.changed_at = trio.current_time()
+        for daemon in self.running.values():
+            daemon.note_change()
+
+    def unwanted(self, wanted: Collection[Hashable]) -> list[Daemon]:
+        """Return the running daemons that are not wanted any more."""
+        return [daemon for key, daemon in self.running.items() if key not in wanted]

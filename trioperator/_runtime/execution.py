@@ -1,0 +1,396 @@
+"""Execution: calls of the handlers of a cause that are due, one after another, with their sub-handlers and progress."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import trio
+
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.arguments.cause import ChangeCause, EventCause, ObjectCause
+from trioperator._handling.arguments.context import current_cause
+from trioperator._handling.calls.handler_state import HandlerState, add_seconds, apply_outcome, build_result_patch
+from trioperator._handling.calls.interruption import Interruption
+from trioperator._handling.calls.invoke import Attempt, Invoker
+from trioperator._handling.calls.storing import StorablePatch, make_patch
+from trioperator._handling.declaring.subhandlers import Subhandlers, current_subhandlers
+from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, ResourceHandler
+from trioperator._handling.handlers.lifecycles import Lifecycle, apply_lifecycle
+from trioperator._handling.handlers.outcome import Outcome
+from trioperator._model.body import Body
+from trioperator._model.jsontypes import copy_json
+from trioperator._model.patch import Patch, find_unmet, merge_patches, preview
+from trioperator._runtime.cache import ObjectState, WatchEvent
+from trioperator._runtime.causes import Essences
+from trioperator._runtime.interrupter import Interrupter
+from trioperator._runtime.io_mark import IoMark
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.patching.requests import not_found
+from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.progress.saver import Saver
+from trioperator._runtime.result import Result
+from trioperator.settings import OperatorSettings
+
+__all__ = ["Execution", "Executor", "HandlerPatch", "ReconcilesLevel"]
+
+# How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
+_INTERRUPTIONS = 3
+# What a handler has contributed at first.
+_NOTHING = Patch()
+
+
+class HandlerPatch:
+    """The patch of one attempt of a handler: what it contributes to the pending patch of its object.
+
+    With *store*, the handler can have that stored before it ends. What it *repeats* may be left out: it says the same
+    each time that it is called, whatever has happened.
+    """
+
+    def __init__(
+        self,
+        pending: PendingPatches,
+        state: ObjectState,
+        cause: ObjectCause,
+        handler: ResourceHandler,
+        *,
+        store: Callable[[HandlerPatch], Awaitable[Body]] | None = None,
+        repeats: bool = False,
+    ) -> None:
+        self.patch = Patch() if store is None else make_patch(lambda: store(self), is_async=handler.is_async)
+        self._pending = pending
+        self._state = state
+        self._cause = cause
+        self._handler = handler
+        self._repeats = repeats
+        self._contributed = _NOTHING
+
+    def inherit(self, parent: HandlerPatch) -> None:
+        """Begin with what a parent wants so far, as if both had one patch. It is the parent that contributes that."""
+        self.patch.update(copy_json(dict(parent.patch)))
+        self.patch.fns.extend(parent.patch.fns)
+        self._contributed = Patch(copy_json(dict(parent.patch)), fns=parent.patch.fns)
+
+    def contribute(self) -> None:
+        """Contribute what the handler wants so far: what comes later is contributed at its end."""
+        try:
+            plain = msgspec.json.decode(msgspec.json.encode(self.patch))
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            return  # this is reported at the end
+        self._contribute(plain)
+        self._contributed = Patch(plain, fns=self.patch.fns)
+
+    def release(self) -> None:
+        """Contribute what the handler wants so far, and begin anew."""
+        self._contribute(self.patch)
+        self._contributed = _NOTHING
+        self.patch.clear()
+
+    def expire(self) -> None:
+        """Note that the handler has ended, or was abandoned."""
+        if isinstance(self.patch, StorablePatch):
+            self.patch.expire()
+
+    def finish(self, result: Any) -> None:
+        """Contribute what the handler wants, with its *result*, and was not contributed before."""
+        if result is None and not self.patch:
+            return
+        try:
+            wanted = merge_patches(self.patch, build_result_patch(result, handler_id=self._handler.id))
+        except Exception as error:  # noqa: BLE001 -- any mapping of the user's
+            logger = self._cause.logger
+            logger.error("%s has a result or a patch that cannot be read, and it is dropped: %r", self._handler, error)
+            wanted = {}
+        self._contribute(wanted)
+
+    def _contribute(self, wanted: Mapping[str, Any]) -> None:
+        wanted = _added(self._contributed, wanted)
+        fns = self.patch.fns[len(self._contributed.fns) :]
+        if fns or (wanted and not (self._repeats and self._is_known(wanted))):
+            self._pending.contribute(self._state, wanted, fns, by=str(self._handler), logger=self._cause.logger)
+
+    def _is_known(self, wanted: Mapping[str, Any]) -> bool:
+        """Check whether the object is as wanted in its newest state that is known, and nothing else is to be stored."""
+        body, is_newest = self._state.body, not (self._pending.get(self._state) or self._state.has_newer())
+        return is_newest and body is not None and not find_unmet(wanted, body)
+
+
+class Executor(msgspec.Struct, frozen=True, eq=False):
+    """What executions share. ``stopping`` is set when no further handlers are to be called."""
+
+    invoker: Invoker
+    progress: Progress
+    pending: PendingPatches
+    essences: Essences
+    patcher: Patcher
+    settings: OperatorSettings
+    stopping: trio.Event
+
+    async def call_event_handler(self, state: ObjectState, cause: EventCause, handler: EventHandler) -> None:
+        """Call a handler of raw events, once."""
+        own = HandlerPatch(self.pending, state, cause, handler)
+        token = current_cause.set(cause)
+        try:
+            attempt = Attempt(retry=0, started=steady_now(), patch=own.patch, flow=state.flow)
+            kwargs = cause.kwargs_for(handler, own.patch)
+            outcome = await self.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        finally:
+            current_cause.reset(token)
+        own.finish(outcome.result)
+
+
+class ReconcilesLevel(Protocol):
+    """What calls the reconcile handlers of objects, as the reconciler uses it. No method but ``run`` waits."""
+
+    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
+    def has_work(self, state: ObjectState, /) -> bool: ...
+    def has_failed(self, state: ObjectState, /) -> bool: ...
+    def expedite(self, state: ObjectState, /) -> bool: ...
+    def forget(self, state: ObjectState, /) -> None: ...
+    async def run(self, state: ObjectState, /) -> Result: ...
+
+
+class Execution:
+    """Calls of handlers for one state of an object, those of sub-handlers included.
+
+    *seen* is the configuration that the handlers see. Without a *saver* the object is gone, and nothing is stored.
+    The *nursery* is the worker's, for the threads of sub-handlers, whose parents may be cancelled.
+
+    Each handler sees what those before it have written, by whatever client: if one may have done I/O, the object is
+    read again before the next one. If it has changed, no more handlers are called: a reconcile of the newest state
+    calls those that are left. Then it is ``superseded``; there is ``progress`` if any has ended for good.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        state: ObjectState,
+        *,
+        nursery: trio.Nursery,
+        saver: Saver | None = None,
+        seen: bytes | None = None,
+    ) -> None:
+        progress = executor.progress.get(state)
+        assert progress is not None
+        self._executor = executor
+        self._state = state
+        self._progress = progress
+        self._nursery = nursery
+        self._saver = saver
+        self._seen = seen
+        self._shown = state.body
+        self._at_work: dict[str, IoMark] = {}
+        self._interrupted = False
+        self.superseded = self.progress = False
+
+    async def run(
+        self,
+        handlers: Sequence[ChangeHandler],
+        cause: ChangeCause,
+        lifecycle: Lifecycle,
+        *,
+        parent: HandlerPatch | None = None,
+    ) -> None:
+        """Call those of *handlers* that are due, each once, in the order and the groups of *lifecycle*.
+
+        They are sub-handlers if there is the patch of a *parent*.
+        """
+        if not self._at_work:
+            self._show_pending(cause)  # of those that were called for an earlier state
+        states, now = self._progress.states, steady_now()
+        left = [handler for handler in handlers if states[handler.id].is_due(now)]
+        called = False
+        while left:
+            group = apply_lifecycle(lifecycle, left, state=states, kwargs=cause.kwargs, logger=cause.logger)
+            if not group:
+                self._postpone(left, cause)
+                return
+            for handler in group:
+                if self._must_end(called) or await self._has_changed(cause, called) or self._must_end(called):
+                    return
+                called = True
+                await self._attempt(handler, cause, lifecycle, parent=parent)
+            left = [handler for handler in left if handler not in group]
+
+    def _must_end(self, called: bool) -> bool:
+        """Check whether to call no more handlers now. At least one is called for each state, to make progress."""
+        if self._saver is None:
+            return False
+        return self._interrupted or self._executor.stopping.is_set() or (called and self._state.has_newer())
+
+    async def _has_changed(self, cause: ChangeCause, called: bool) -> bool:
+        """Check whether the object has changed since the handlers were selected, by what they have written themselves.
+
+        A parent is not called again for what does not matter to its sub-handlers: they are shown the newest state.
+        """
+        state = self._state
+        if self._saver is None or not self._executor.patcher.is_touched(state):
+            return False
+        await self._executor.patcher.look(state)
+        if not self._at_work or state.body is None:
+            self.superseded = state.body is not cause.raw
+        elif state.body is not self._shown:
+            self._shown = state.body
+            cause.body._replace_raw(state.body)
+            self._show_pending(cause)
+            self.superseded = called and self._executor.essences.encode(state, state.body) != self._seen
+        return self.superseded
+
+    def _postpone(self, handlers: Sequence[ChangeHandler], cause: ChangeCause) -> None:
+        """Make the handlers due later, as the lifecycle has chosen none of them."""
+        backoff = self._executor.settings.execution.default_backoff
+        names = ", ".join(str(handler) for handler in handlers)
+        cause.logger.warning("The lifecycle has chosen none of %s: they are due again in %g seconds.", names, backoff)
+        until = add_seconds(steady_now(), backoff)
+        for handler in handlers:
+            self._move(handler, msgspec.structs.replace(self._progress.states[handler.id], delayed=until))
+
+    async def _attempt(
+        self, handler: ChangeHandler, cause: ChangeCause, lifecycle: Lifecycle, *, parent: HandlerPatch | None
+    ) -> None:
+        """Make one attempt of a handler, and of its sub-handlers."""
+        own, state = self._make_patch(handler, cause, parent), self._progress.states[handler.id]
+        subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
+        nursery = self._nursery if self._at_work else None  # the end of the outermost one is that of the reconcile
+        mark = self._begin(handler)
+        tokens = current_cause.set(cause), current_subhandlers.set(subhandlers)
+        try:
+            interruption = Interruption() if handler.interruptible else None
+            with self._listening(handler, cause, interruption):
+                attempt = Attempt(
+                    state.retries,
+                    state.started,
+                    after=subhandlers.finish,
+                    patch=own.patch,
+                    interruption=interruption,
+                    nursery=nursery,
+                    flow=self._state.flow,
+                )
+                subhandlers.begin()
+                kwargs = cause.kwargs_for(handler, own.patch)
+                outcome = await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+        finally:
+            current_subhandlers.reset(tokens[1])
+            current_cause.reset(tokens[0])
+            del self._at_work[handler.id]
+            own.expire()
+            self._note_io(handler, mark)
+        self._finish(handler, cause, own, outcome)
+
+    def _begin(self, handler: ChangeHandler) -> IoMark:
+        """Begin an attempt: beside it, what is due of those before it is stored."""
+        if handler.id in self._at_work:
+            raise RuntimeError(f"{handler} is executed while it is at work already.")
+        self._at_work[handler.id] = mark = IoMark()
+        if self._saver is not None:
+            self._saver.notify()
+        return mark
+
+    def _note_io(self, handler: ChangeHandler, *since: IoMark) -> None:
+        """Note that the object has to be read again if a handler may have done I/O since any of these moments."""
+        if not handler.is_async or any(map(IoMark.is_past, since)):
+            self._executor.patcher.touch(self._state)
+
+    def _make_patch(self, handler: ChangeHandler, cause: ChangeCause, parent: HandlerPatch | None) -> HandlerPatch:
+        store = functools.partial(self._store, cause)
+        own = HandlerPatch(self._executor.pending, self._state, cause, handler, store=store)
+        if parent is not None and self._executor.settings.inherit_patches:
+            own.inherit(parent)
+        return own
+
+    def _finish(self, handler: ChangeHandler, cause: ChangeCause, own: HandlerPatch, outcome: Outcome) -> None:
+        """Take the outcome of an attempt into the progress. What an interrupted one wanted stored is dropped."""
+        self._progress.count_interruption(handler.id, interrupted=outcome.interrupted)
+        if outcome.interrupted:
+            self._interrupted = True
+            return
+        own.finish(outcome.result)
+        self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=steady_now()))
+        self.progress = self.progress or outcome.final
+        if outcome.succeeded and self._seen is not None:
+            self._executor.progress.last_handled(self._state).see(self._seen)
+        self._show_pending(cause)
+
+    def _make_subhandlers(
+        self, own: HandlerPatch, cause: ChangeCause, handler: ChangeHandler, lifecycle: Lifecycle
+    ) -> Subhandlers:
+        inner, default = cause.narrowed_to(handler.field), lifecycle
+
+        async def run(handlers: Sequence[ChangeHandler], *, lifecycle: Lifecycle | None) -> float | None:
+            if not handler.interruptible:  # else what it wants may still be dropped
+                own.contribute()
+                self._show_pending(cause)
+            self._note_io(handler, *self._at_work.values())
+            self._progress.add_subhandlers(handlers, parents=self._at_work, now=steady_now())
+            await self.run(handlers, inner, lifecycle or default, parent=own)
+            return self._progress.wait(handlers, now=steady_now())
+
+        return Subhandlers(handler, inner, run)
+
+    def _listening(
+        self, handler: ChangeHandler, cause: ChangeCause, interruption: Interruption | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the deletion of the object, and its changes for a while, interrupt the handler."""
+        if interruption is None:
+            return contextlib.nullcontext()
+        changes = self._progress.interruptions(handler.id) < _INTERRUPTIONS
+        essences = self._executor.essences
+        interrupter = Interrupter(self._state, cause, interruption, essences=essences, changes=changes)
+        return self._state.listening(interrupter.handle)
+
+    def _move(self, handler: ChangeHandler, state: HandlerState) -> None:
+        """Set a handler's new state, to be stored soon."""
+        self._progress.move(handler.id, state)
+        if self._saver is not None:
+            if self._progress.save_at is None:
+                self._progress.plan_save(trio.current_time() + self._executor.settings.persistence.write_delay)
+            if self._at_work:  # a parent that goes on; without one, the next handler notifies
+                self._saver.notify()
+
+    async def _store(self, cause: ChangeCause, own: HandlerPatch) -> Body:
+        """Store what a handler wants while it runs, and return the new body."""
+        own.release()
+        if self._saver is not None and self._executor.pending.get(self._state):
+            await self._wait_stored(self._saver, cause)
+            cause.body._replace_raw(self._state.body or cause.raw)
+            self._show_pending(cause)
+        else:
+            await trio.lowlevel.checkpoint()
+        return cause.body
+
+    async def _wait_stored(self, saver: Saver, cause: ChangeCause) -> None:
+        """Wait until what is pending is stored. Raises NotFoundError if the object is gone, or goes meanwhile."""
+        pending, state = self._executor.pending, self._state
+
+        def note(event: WatchEvent) -> None:
+            if event.type == "DELETED":
+                pending.forget(state)
+
+        stored = pending.wait_for(state)
+        with state.listening(note):
+            saver.notify()
+            await stored.wait()
+        if stored.dropped:
+            raise not_found(cause.raw)
+
+    def _show_pending(self, cause: ChangeCause) -> None:
+        """Show the later handlers what the earlier ones want stored."""
+        if pending := self._executor.pending.get(self._state):
+            cause.body._replace_raw(preview(self._state.body or cause.raw, pending))
+
+
+def _added(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the merge patch *after* has that *before* has not."""
+    added: dict[str, Any] = {}
+    for key, value in after.items():
+        if isinstance(value, Mapping) and isinstance(before.get(key), Mapping):
+            inner = _added(before[key], value)
+            if inner:
+                added[key] = inner
+        elif key not in before or before[key] != value:
+            added[key] = value
+    return added

@@ -1,0 +1,59 @@
+"""Watched resource kinds, and what is remembered of their objects during a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._model.fields import FieldPath
+from trioperator._model.resource import Resource
+
+__all__ = ["Kind", "Memory"]
+
+
+class Kind(msgspec.Struct, frozen=True, eq=False):
+    """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.
+
+    Where it is ``selected``, by selectors in the settings, objects are also gone when these do not match any more.
+    """
+
+    resource: Resource
+    handlers: KindHandlers
+    digested_fields: tuple[FieldPath, ...] = ()
+    selected: bool = False
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the status is a subresource, patched by requests of its own."""
+        return "status" in self.resource.subresources
+
+    def make_stub(self, namespace: str | None, name: str, uid: str) -> dict[str, Any]:
+        """Return what is known of an object whose body is not."""
+        metadata = {"name": name, "namespace": namespace, "uid": uid}
+        return {
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "metadata": {key: value for key, value in metadata.items() if value},
+        }
+
+
+class Memory(msgspec.Struct, frozen=True, eq=False):
+    """What an operator remembers of an object while it is paused: its memo, and whether it was handled before.
+
+    ``ended`` are the keys of its daemons and timers that have ended by themselves: they are not run again.
+    ``deletion_handled`` is whether all delete handlers have ended: they are not called again when it is gone.
+    """
+
+    memo: Any
+    initial: bool
+    ended: frozenset[Hashable] = frozenset()
+    deletion_handled: bool = False
+
+    def join(self, other: Memory) -> Memory:
+        """Return what both together remember; the own memo comes first."""
+        memo = other.memo if self.memo is None else self.memo
+        deletion_handled = self.deletion_handled or other.deletion_handled
+        return Memory(memo, self.initial and other.initial, self.ended | other.ended, deletion_handled)

@@ -1,0 +1,124 @@
+"""Patch requests of single objects, plain and conditional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.deep_json import DECODE_ERRORS
+from trioperator._kube.objects import find_soon
+from trioperator._model.lazy_object import LARGE, LazyObject
+from trioperator._model.patch import with_version_test
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind
+from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
+
+__all__ = ["PatchRequests", "StaleError", "not_found"]
+
+_JSON_PATCH: Final = "application/json-patch+json"
+
+
+class StaleError(Exception):
+    """Raised when the object is not in the expected version any more; ``body`` is what it is now.
+
+    It ``may_be_ours``: what has changed it may be an earlier attempt of the same request, whose response was lost.
+    """
+
+    def __init__(self, body: Mapping[str, Any], *, may_be_ours: bool = False) -> None:
+        super().__init__("The object has changed meanwhile.")
+        self.body = body
+        self.may_be_ours = may_be_ours
+
+
+class PatchRequests:
+    """Patches of objects; each response is the newest state of the object. Raises as the client does.
+
+    Another object of the same name counts as not found. A response that is no object, such as a page of a proxy with
+    HTTP 200, counts as lost.
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._unreadable: set[Resource] = set()
+
+    async def patch(
+        self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None = None
+    ) -> Mapping[str, Any]:
+        """Send a merge patch."""
+        try:
+            response = await self._client.patch(_path(kind, body, subresource), _with_uid(wanted, body))
+        except (ConflictError, InvalidError) as error:
+            if is_about_uid(error):
+                raise not_found(body) from None
+            raise
+        return _decode(response, body)  # patches of the status of custom resources are taken with any uid
+
+    async def get(self, kind: Kind, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Read the object; by a patch that changes nothing where the operator has no right to read single objects."""
+        if kind.resource not in self._unreadable:
+            try:
+                return _decode(await self._client.request("GET", _path(kind, body)), body)
+            except ForbiddenError:
+                self._unreadable.add(kind.resource)
+        return await self.patch(kind, body, {})
+
+    async def patch_conditionally(
+        self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
+    ) -> Mapping[str, Any]:
+        """Send a JSON patch that is applied only in the known version. Raises StaleError if there is another by now."""
+        path = _path(kind, body, subresource)
+        try:
+            response = await self._client.patch(path, with_version_test(ops, body), content_type=_JSON_PATCH)
+        except (ConflictError, InvalidError) as error:
+            # A failed version test has no reason of its own: check whether there is a newer version.
+            newest = _decode(await self._client.request("GET", _path(kind, body)), body)
+            if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
+                raise StaleError(newest, may_be_ours=error.repeated) from None
+            raise
+        return _decode(response, body)
+
+
+def _path(kind: Kind, body: Mapping[str, Any], subresource: str | None = None) -> str:
+    metadata = body["metadata"]
+    return kind.resource.get_path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+
+
+def not_found(body: Mapping[str, Any]) -> ApiError:
+    """Return the error for an object that is gone, though there may be another one of its name."""
+    name = body["metadata"]["name"]
+    return ApiError.of(f"{name} is gone", status=404, reason="NotFound", details={"name": name})
+
+
+def _with_uid(wanted: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """Bind a merge patch to this very object: a uid cannot be changed, so the server rejects it for another one."""
+    uid, metadata = body["metadata"].get("uid"), wanted.get("metadata", {})
+    return {**wanted, "metadata": {**metadata, "uid": uid}} if uid and isinstance(metadata, Mapping) else dict(wanted)
+
+
+def is_about_uid(error: ApiError) -> bool:
+    """Check whether an error says that the object is another one than the request was bound to."""
+    causes = error.details.get("causes")
+    fields = [cause.get("field") for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
+    texts = ("UID in precondition", "uid mismatch")  # of older servers, and of an apply where there is none any more
+    return "metadata.uid" in fields or any(text in error.message for text in texts)
+
+
+def _decode(response: bytes, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object in a response. Raises ConnectionLostError if there is none, NotFoundError if it is another."""
+    known = body["metadata"]
+    try:
+        written: Any = msgspec.json.decode(response)
+    except DECODE_ERRORS as error:
+        raise ConnectionLostError(f"The response about {known['name']} cannot be read: {error}") from error
+    metadata = written.get("metadata") if isinstance(written, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("name") != known["name"]:
+        raise ConnectionLostError(f"The response about {known['name']} is not the object.")
+    if metadata.get("uid") != known.get("uid"):
+        raise not_found(body)
+    if len(response) < LARGE:
+        found: dict[str, Any] = written
+        return found
+    return LazyObject.of(response, lambda: msgspec.json.decode(response), written, soon=find_soon())

@@ -1,0 +1,152 @@
+"""Progress of handlers: in memory for each object, and stored on the object no later than it is due."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.arguments.cause import ChangeCause
+from trioperator._handling.calls.handler_state import HandlerState, states_for_cause
+from trioperator._handling.handlers.handler import ChangeHandler, Reason
+from trioperator._logs import Logger
+from trioperator._model.body import Body
+from trioperator._model.patch import Patch
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.causes import TITLES
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.progress.last_handled import LastHandled
+from trioperator._runtime.progress.records import RecordStore
+from trioperator._runtime.progress.states import CauseProgress
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """What is remembered of the handling of objects, for as long as they are in the cache."""
+
+    def __init__(self, records: RecordStore, patcher: Patcher) -> None:
+        self._records = records
+        self._patcher = patcher
+        self._unfinished: dict[ObjectState, CauseProgress] = {}
+        self._last_handled: dict[ObjectState, LastHandled] = {}
+
+    def get(self, state: ObjectState) -> CauseProgress | None:
+        """Return the progress of the unfinished cause of an object, if there is one."""
+        return self._unfinished.get(state)
+
+    def last_handled(self, state: ObjectState) -> LastHandled:
+        """Return what is known of the last-handled configuration of an object."""
+        found = self._last_handled.get(state)
+        if found is None:
+            found = self._last_handled[state] = LastHandled()
+        return found
+
+    def recall(self, state: ObjectState, stored: Mapping[str, Any] | None, current: bytes) -> Mapping[str, Any] | None:
+        """Return the last-handled configuration of an object: the *stored* one, else the one in memory."""
+        found = self._last_handled.get(state)
+        if found is not None and found.is_recorded and state.initial:
+            del self._last_handled[state]  # it is as it was before that
+            return stored
+        return stored if found is None else found.recall(stored, current)
+
+    def confirm(self, state: ObjectState) -> None:
+        """Note that the current configuration of an object is stored on it as the last-handled one."""
+        if state in self._last_handled:
+            self._last_handled[state].confirm()
+
+    def is_due(self, state: ObjectState) -> bool:
+        """Check whether states of handlers are to be stored that are not stored yet."""
+        progress = self._unfinished.get(state)
+        return progress is not None and progress.save_at is not None
+
+    def begin(self, state: ObjectState, cause: ChangeCause, selected: Sequence[ChangeHandler]) -> CauseProgress:
+        """Begin the progress of a cause, from what is known of its handlers: in memory, else on the object."""
+        before, last_handled = self._unfinished.get(state), self.last_handled(state)
+        recorded, states = False, dict[str, HandlerState]()
+        if before is None:
+            _warn_of_shared_ids(selected, cause.logger)
+            recorded = self._records.may_exist(cause.body)
+            states, seen = self._records.fetch(state, cause.body) if recorded else (states, None)
+            last_handled.resume(seen)
+        else:
+            states = before.states
+            if before.purpose is not cause.reason:
+                title, newer = TITLES[before.purpose].capitalize(), TITLES[cause.reason]
+                cause.logger.info("%s is superseded by %s.", title, newer)
+                if cause.reason is not Reason.RESUME:  # what was taken back was still seen
+                    last_handled.supersede()
+        taken = states_for_cause(selected, states, reason=cause.reason, now=steady_now())
+        progress = CauseProgress(cause.reason, _with_subhandlers(taken, states), before=before, recorded=recorded)
+        self._unfinished[state] = progress
+        return progress
+
+    def finish(self, state: ObjectState) -> None:
+        """Forget the progress of a cause whose handlers have all ended."""
+        if self._unfinished.pop(state, None) is not None:
+            self._last_handled[state].supersede()
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget everything about an object that is gone, or is not handled any more."""
+        self._unfinished.pop(state, None)
+        self._last_handled.pop(state, None)
+
+    async def save(self, state: ObjectState, logger: Logger) -> None:
+        """Store the states of handlers that are not stored yet, together with the pending patch."""
+        if state.body is None:
+            return
+        records, progress = Patch(), self._unfinished.get(state)
+        if progress is None or progress.save_at is None:
+            await self._patcher.store(state, records, logger)
+            return
+        save_at = progress.save_at
+        progress.plan_save(None)
+        try:
+            seen = self.last_handled(state).first_seen
+            self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
+            await self._patcher.store(state, records, logger)
+        except BaseException:
+            progress.plan_save(save_at)
+            raise
+
+    def purge(self, state: ObjectState, records: Patch) -> None:
+        """Remove the stored states of handlers, by a patch."""
+        assert state.body is not None
+        progress = self._unfinished.get(state)
+        if progress is not None and not progress.recorded:
+            return
+        states: Mapping[str, HandlerState] = {} if progress is None else progress.states
+        self._records.purge(state, states, body=Body(state.body), patch=records)
+
+    def record_handled(self, state: ObjectState, configuration: bytes, records: Patch, logger: Logger) -> None:
+        """Record a configuration as the last-handled one: by a patch, or in memory where somebody removes it."""
+        assert state.body is not None
+        last_handled = self.last_handled(state)
+        if last_handled.is_kept:
+            last_handled.keep(configuration)
+        elif self._records.record_handled(state, configuration, body=Body(state.body), patch=records):
+            logger.warning(
+                "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
+                " is known that they have changed, but not from what."
+            )
+
+
+def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
+    if len(handlers) < 2 or len({handler.id for handler in handlers}) == len(handlers):
+        return
+    for name, count in collections.Counter(handler.id for handler in handlers).items():
+        if count > 1:
+            logger.warning(
+                "%d functions are handlers with the id %r: they share one progress, so that one that has to be tried"
+                " again may not be. Give each an id=... of its own.",
+                count,
+                name,
+            )
+
+
+def _with_subhandlers(states: dict[str, HandlerState], known: Mapping[str, HandlerState]) -> dict[str, HandlerState]:
+    if not known:
+        return states
+    refs = (ref for state in states.values() for ref in state.subrefs)
+    return {ref: known[ref] for ref in refs if ref in known} | states

@@ -1,0 +1,159 @@
+"""What is stored on objects of their handling: the progress of handlers, and the last-handled configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from trioperator._concurrency.clock import find_wall_shift, wall_now
+from trioperator._handling.calls.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
+from trioperator._handling.guard import unguarded
+from trioperator._handling.storages.diffbase import (
+    AnnotationsDiffBaseStorage,
+    DiffBaseStorage,
+    encode_essence,
+    has_digests,
+)
+from trioperator._handling.storages.progress import (
+    AnnotationsProgressStorage,
+    ProgressStorage,
+    SmartProgressStorage,
+    annotations_of,
+    purge_annotations,
+)
+from trioperator._model.body import Body
+from trioperator._model.keyed_digest import FieldDigests, reveal
+from trioperator._model.patch import Patch
+from trioperator._runtime.cache import ObjectState
+
+__all__ = ["RecordStore"]
+
+# The annotation of the configuration that handlers have seen, while some have ended and others have not.
+_SEEN_KEY = "seen-configuration"
+
+
+class RecordStore:
+    """Records on objects, read from bodies and written into patches by the storages of the operator.
+
+    While some handlers have ended and others have not, the configuration that the first one has seen is stored, too,
+    where the progress is in annotations: a change since then must be handled by all of them, also after a restart.
+    """
+
+    def __init__(
+        self, *, progress: ProgressStorage, diffbase: DiffBaseStorage, digests: FieldDigests | None = None
+    ) -> None:
+        self._progress = progress
+        self._diffbase = diffbase
+        self._digests = digests or FieldDigests()
+        self._is_own = unguarded(progress) is progress
+        prefix = _prefix_of(progress)
+        self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
+
+    def may_exist(self, body: Body) -> bool:
+        """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
+        return not self._is_own or self._progress.has_records(body=body)
+
+    def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
+        """Read the states of handlers, and the configuration that the first one to succeed has seen."""
+        states: dict[str, HandlerState] = {}
+        for handler in state.cache.kind.handlers.changes:
+            states.update(self._fetch_with_subhandlers(state, handler.id, body))
+        seen = None
+        if self._seen is not None and any(state.success for state in states.values()):
+            seen = self._fetch_seen(self._seen, state, body)
+        return states, seen
+
+    def _fetch_seen(self, storage: DiffBaseStorage, state: ObjectState, body: Body) -> bytes | None:
+        fields = state.cache.kind.digested_fields
+        hidden = self._digests.hide(body, fields, uid=state.uid) if fields else body
+        essence = storage.fetch(body=Body(hidden) if fields else body)
+        if essence is None:
+            return None
+        try:
+            return encode_essence(reveal(essence, fields, present=body, hidden=hidden))
+        except RecursionError:  # somebody else has written it
+            return None
+
+    def _fetch_with_subhandlers(self, state: ObjectState, handler_id: str, body: Body) -> dict[str, HandlerState]:
+        record = self._progress.fetch(key=handler_id, body=body)
+        if record is None:
+            return {}
+        now, shift = wall_now(), -find_wall_shift()
+        found = HandlerState.from_record(record, now=now).shift(shift)
+        # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
+        subrefs = dict.fromkeys(ref for ref in found.subrefs if ref.startswith(f"{handler_id}/"))
+        states = {handler_id: _with_subrefs(found, subrefs)}
+        if len(subrefs) < len(record.get("subrefs") or ()):
+            text = (
+                "The stored progress of the handler %r names sub-handlers that are ignored: only %d count, whose ids"
+                " begin with its own and have at most %d characters."
+            )
+            state.make_logger().warning(text, handler_id, MAX_SUBREFS, MAX_ID)
+        for ref in subrefs:
+            record = self._progress.fetch(key=ref, body=body)
+            if record is not None:
+                states[ref] = _with_subrefs(HandlerState.from_record(record, now=now).shift(shift), subrefs)
+        return states
+
+    def store(
+        self,
+        state: ObjectState,
+        states: Mapping[str, HandlerState],
+        *,
+        seen: bytes | None,
+        body: Body,
+        patch: Patch,
+    ) -> None:
+        """Write the states of handlers, and what the first one to succeed has seen, into a patch."""
+        shift = find_wall_shift()
+        for handler_id, handler_state in states.items():
+            record = handler_state.shift(shift).to_record()
+            self._progress.store(key=handler_id, record=record, body=body, patch=patch)
+        self._progress.flush()
+        if self._seen is not None and seen is not None:
+            self._seen.store(body=body, patch=patch, essence=self._decode(state, seen))
+
+    def purge(self, state: ObjectState, states: Mapping[str, HandlerState], *, body: Body, patch: Patch) -> None:
+        """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
+        if not patch and not self.may_exist(body):
+            return
+        ids = [handler.id for handler in state.cache.kind.handlers.changes]
+        stored = [found for key in ids for found in self._fetch_with_subhandlers(state, key, body).values()]
+        subrefs = (ref for known in (*stored, *states.values()) for ref in known.subrefs)
+        for key in dict.fromkeys((*ids, *subrefs)):
+            self._progress.purge(key=key, body=body, patch=patch)
+        self._progress.flush()
+        if self._seen is not None and annotations_of(body):
+            purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
+
+    def record_handled(self, state: ObjectState, configuration: bytes, *, body: Body, patch: Patch) -> bool:
+        """Write a configuration into a patch as the last-handled one, unless it is stored as such already.
+
+        Returns whether it is stored as digests from now on, because it is too big for annotations.
+        """
+        if state.cache.kind.digested_fields:  # one that was stored without digests is not the same
+            configuration = encode_essence(self._decode(state, configuration))
+        if self._diffbase.is_current(body=body, encoded=configuration):
+            return False
+        self._diffbase.store(body=body, patch=patch, essence=self._decode(state, configuration))
+        return has_digests(patch) and not has_digests(body)
+
+    def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
+        """Decode a configuration to be stored: without the values of fields of which only digests are."""
+        essence: dict[str, Any] = msgspec.json.decode(configuration)
+        fields = state.cache.kind.digested_fields
+        return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
+
+
+def _with_subrefs(state: HandlerState, known: Collection[str]) -> HandlerState:
+    """Return the state with those of its sub-handlers that are known."""
+    if not state.subrefs:
+        return state
+    return msgspec.structs.replace(state, subrefs=tuple(ref for ref in state.subrefs if ref in known))
+
+
+def _prefix_of(progress: ProgressStorage) -> str | None:
+    storage = unguarded(progress)
+    return storage.prefix if isinstance(storage, SmartProgressStorage | AnnotationsProgressStorage) else None

@@ -1,0 +1,112 @@
+"""Objects that are in several caches, as their kind has other versions now: what is done in one waits for the other.
+
+Each version has a cache of its own, with its own states of the objects. What is being done for an object in an earlier
+version goes on there to its end, as that is what its handlers were given, and is told of changes; the state in the
+newer version takes over what is remembered of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from trioperator._runtime.kind import Memory
+from trioperator._runtime.watch_event import WatchEvent
+
+__all__ = ["AtWork", "Predecessors"]
+
+
+class _Cache(Protocol):
+    """The cache of one version."""
+
+    @property
+    def objects(self) -> Mapping[str, _State]: ...
+    @property
+    def predecessors(self) -> Predecessors: ...
+
+
+class _State(Protocol):
+    """The state of an object in the cache of one version."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def cache(self) -> _Cache: ...
+    @property
+    def comparable_version(self) -> int: ...
+    def remember(self) -> Memory: ...
+    def inherit(self, memory: Memory, /) -> None: ...
+    def catch_up(self, version: int, /) -> None: ...
+    def requeue(self) -> None: ...
+    def tell(self, event: WatchEvent, /) -> None: ...
+    def forget_version(self) -> None: ...
+
+
+class Predecessors:
+    """The states of a cache's objects in another version, until what is remembered of them is taken over."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, _State] = {}
+
+    def add(self, cache: _Cache) -> None:
+        """Add the states of a cache, and those which it has not taken over itself."""
+        self._states |= cache.predecessors._states
+        self._states |= cache.objects
+
+    def hand_over(self, state: _State) -> None:
+        """Let a state take over what is remembered of its object, and which version of it was written last."""
+        if self._states and (before := self._states.pop(state.uid, None)) is not None:
+            before.cache.predecessors.hand_over(before)
+            state.inherit(before.remember())
+            state.catch_up(before.comparable_version)
+
+    def lend(self, state: _State) -> None:
+        """Let a state have what is remembered of its object until now, and take it over later."""
+        if self._states and (before := self._states.get(state.uid)) is not None:
+            before.cache.predecessors.lend(before)
+            state.inherit(before.remember())
+
+    def tell(self, key: str, event: WatchEvent) -> None:
+        """Pass what an object is now to what may still be done for it in another version."""
+        if self._states and (before := self._states.get(key)) is not None:
+            before.tell(event)
+
+    def forget_versions(self) -> None:
+        """Take whatever comes next for newer than what was known in other versions: etcd was restored."""
+        for state in self._states.values():
+            state.forget_version()
+        for predecessors in {id(state.cache): state.cache.predecessors for state in self._states.values()}.values():
+            predecessors.forget_versions()
+
+    def keep(self, listed: Collection[str]) -> None:
+        """Forget the objects that are not listed: they are gone."""
+        for key in [key for key in self._states if key not in listed]:
+            self._states.pop(key).tell(WatchEvent("DELETED", 0))
+
+    def remember(self) -> dict[str, Memory]:
+        """Return what is remembered of objects whose states have not taken that over."""
+        for state in self._states.values():
+            state.cache.predecessors.lend(state)
+        return {key: state.remember() for key, state in self._states.items()}
+
+
+class AtWork:
+    """Which states of objects are being reconciled: at most one of each object."""
+
+    def __init__(self) -> None:
+        self._at_work: dict[str, _State] = {}
+        self._waiting: dict[str, set[_State]] = {}
+
+    def begin(self, state: _State) -> bool:
+        """Begin to reconcile a state. Returns False if another one of its object is at work: then it is requeued."""
+        if self._at_work.setdefault(state.uid, state) is state:
+            return True
+        self._waiting.setdefault(state.uid, set()).add(state)
+        return False
+
+    def end(self, state: _State) -> None:
+        """Note that a state is not reconciled any more."""
+        del self._at_work[state.uid]
+        if self._waiting:
+            for other in self._waiting.pop(state.uid, ()):
+                other.requeue()

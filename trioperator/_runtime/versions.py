@@ -1,0 +1,75 @@
+"""Resource versions as numbers that grow, so that it can be told which state of an object is newer.
+
+As a rule they are numbers. Opaque ones, of aggregated APIs, are numbered by their arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+import trio
+
+from trioperator._runtime.watch_event import WatchEvent
+
+__all__ = ["Versioned", "Versions"]
+
+
+class Versioned(Protocol):
+    """An object with its newest known version, and an own write's opaque version until when that is waited for."""
+
+    version: int
+    expected: tuple[str, float] | None
+
+    @property
+    def events(self) -> Collection[WatchEvent] | None: ...
+
+
+class Versions:
+    """Versions of the objects of one cache. An own write's opaque version is waited for so long at most, in seconds.
+
+    ``are_opaque`` is whether any version was no number.
+    """
+
+    def __init__(self, *, consistency_timeout: float) -> None:
+        self._consistency_timeout = consistency_timeout
+        self._count = 0
+        self.are_opaque = False
+
+    def number(self, state: Versioned, type: str | None, text: str) -> int:
+        """Return the version of a watch event, or with type None that of an object of a list."""
+        if state.expected is not None:
+            expected, until = state.expected
+            if text != expected and type is not None and trio.current_time() < until:
+                return state.version
+            state.expected = None
+            if text == expected:
+                return state.version
+        try:
+            return int(text)
+        except ValueError:
+            return self._next()
+
+    def number_written(self, state: Versioned, text: str) -> int:
+        """Return the version that an own write has led to."""
+        try:
+            return int(text)
+        except ValueError:
+            # Opaque versions cannot be compared: until the watch brings just this one, what it brings is older.
+            for event in state.events or ():
+                if event.object is not None and event.object.resource_version == text:
+                    return event.version  # it came before the response
+            state.expected = (text, trio.current_time() + self._consistency_timeout)
+            return self._next()
+
+    def number_list(self, text: str) -> int:
+        """Return the version of a list: where versions are opaque, that of the newest arrival."""
+        try:
+            return int(text)
+        except ValueError:
+            return self._count
+
+    def _next(self) -> int:
+        self._count += 1
+        self.are_opaque = True
+        return self._count

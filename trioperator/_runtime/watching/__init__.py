@@ -1,0 +1,1 @@
+"""What is watched, where, and for which handlers."""

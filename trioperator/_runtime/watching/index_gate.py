@@ -1,0 +1,120 @@
+"""The index gate: objects are handled when the indices are complete, and the operator is active.
+
+A kind that cannot be listed holds up only those kinds whose handlers declare an index of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import trio
+
+from trioperator._handling.declaring.registry import declares_any
+from trioperator._logs import get_logger
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.watching.reflector import Reflector
+
+__all__ = ["IndexGate"]
+
+_logger = get_logger("trioperator.runtime.indexing")
+
+# Seconds that a first list may make no progress: as long as one that fails is tried before others go on without it.
+_PATIENCE = 120.0
+
+
+class IndexGate:
+    """Keeps objects from being handled on standby, and until all objects that are to be indexed are.
+
+    ``opened`` is set when the indices are complete, except for kinds that cannot be listed.
+    """
+
+    def __init__(self) -> None:
+        self.opened = trio.Event()
+        self.opened.set()
+        self._is_active = False
+        self._held: list[ObjectCache] = []
+        self._incomplete: set[ObjectCache] = set()  # their first lists are not in the indices yet
+        self._unlistable: set[ObjectCache] = set()  # of these, the ones that wait for a list in vain
+
+    def hold(self, nursery: trio.Nursery, watches: Collection[tuple[ObjectCache, Reflector]]) -> None:
+        """Keep the objects of new watches waiting, on standby or if there is anything to be indexed before."""
+        indexed = [(cache, reflector) for cache, reflector in watches if cache.kind.handlers.indices]
+        if self._is_active and not indexed and not self._incomplete:
+            return
+        for cache, _ in watches:
+            if self._is_active:
+                cache.hold()
+            else:
+                cache.stand_by()
+            self._held.append(cache)
+        for cache, reflector in indexed:
+            self._incomplete.add(cache)
+            nursery.start_soon(self._await_list, cache, reflector, name=f"await indices of {reflector.path}")
+        if indexed and self.opened.is_set():
+            self.opened = trio.Event()
+        self._release()
+
+    def activate(self) -> None:
+        """End the standby."""
+        self._is_active = True
+        self._release()
+
+    async def _await_list(self, cache: ObjectCache, reflector: Reflector) -> None:
+        """Wait until the first list of a watch is in the indices."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_up, cache, reflector, name="watch for a list that is refused")
+            await cache.listed.wait()
+            nursery.cancel_scope.cancel(reason="it is listed")
+        self._unlistable.discard(cache)
+        self._incomplete.discard(cache)
+        self._release()
+
+    async def _give_up(self, cache: ObjectCache, reflector: Reflector) -> None:
+        """Go on without a kind that cannot be listed, as soon as that is sure."""
+        await _find_unlistable(reflector)
+        self._unlistable.add(cache)
+        names = _index_names(cache)
+        waiting = sorted({str(held.kind.resource) for held in self._held if declares_any(held.kind.handlers, names)})
+        fate = f"{', '.join(waiting)} will be handled when it can be" if waiting else "no handlers depend on that"
+        _logger.warning(
+            "The objects at %s cannot be listed, so there is nothing of them in %s: %s. %s",
+            reflector.path,
+            " and ".join(f"the index {name!r}" for name in sorted(names)),
+            fate,
+            reflector.trouble or f"There has been no response for {_PATIENCE:g} seconds.",
+        )
+        self._release()
+
+    def _release(self) -> None:
+        """Let those objects be handled that need not wait for an index any more."""
+        if self._incomplete - self._unlistable:
+            return
+        self.opened.set()
+        if not self._is_active:
+            return
+        missing = _index_names(*self._incomplete)
+        held, self._held = self._held, []
+        for cache in held:
+            if cache in self._incomplete or declares_any(cache.kind.handlers, missing):
+                self._held.append(cache)
+            else:
+                cache.release()
+
+
+async def _find_unlistable(reflector: Reflector) -> None:
+    """Wait until a kind is refused for good, or until its first list has made no progress for long."""
+    began = trio.current_time()
+    while True:
+        # It is indexed when it is listed: that may take long, and is no trouble of the list.
+        progressed_at = began if reflector.progressed_at == math.inf else reflector.progressed_at
+        until = math.inf if reflector.is_synced else progressed_at + _PATIENCE
+        if trio.current_time() >= until:
+            return
+        with trio.move_on_at(until):
+            await reflector.unlistable.wait()
+            return
+
+
+def _index_names(*caches: ObjectCache) -> frozenset[str]:
+    return frozenset(handler.id for cache in caches for handler in cache.kind.handlers.indices)

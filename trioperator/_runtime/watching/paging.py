@@ -1,0 +1,61 @@
+"""Pages of a list: as many objects at a time as the settings say, and fewer where these are big.
+
+Objects may have 1.5 MB, and whoever may create objects decides on their size. So pages are limited in bytes, too: one
+that is larger is requested again, with fewer objects.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trioperator._http.transport import BodyTooLargeError
+from trioperator._kube.api_client import ApiClient, Page
+from trioperator.settings import OperatorSettings
+
+__all__ = ["MAX_PAGE", "Pager"]
+
+#: Bytes of a page, at most; a page of a single object may be as large as any response.
+MAX_PAGE: Final = 32 * 1024 * 1024
+# Bytes of a page that are aimed at.
+_GOOD_PAGE: Final = MAX_PAGE // 4
+# By how much the number of objects in a page changes at once, at most.
+_FACTOR: Final = 8
+
+
+class Pager:
+    """Requests of the pages of one list, again and again. It remembers how many objects make a good page."""
+
+    def __init__(self, client: ApiClient, path: str, *, settings: OperatorSettings) -> None:
+        self._client = client
+        self._path = path
+        self._settings = settings
+        self._limit: int | None = None  # None: what the settings say
+
+    async def get(self, token: str) -> Page:
+        """Return the page that *token* stands for, ``""`` for the first one. Raises as the client does."""
+        while True:
+            page_size = self._settings.watching.page_size
+            limit = page_size if self._limit is None else min(self._limit, page_size)
+            max_size = min(MAX_PAGE, self._settings.networking.response_limit) if limit > 1 else None
+            try:
+                page = await self._client.list_page(
+                    self._path, limit=limit, continue_=token, backoffs=(), max_size=max_size
+                )
+            except BodyTooLargeError:
+                if limit == 1:
+                    raise
+                self._limit = max(1, limit // _FACTOR)
+                continue
+            self._adjust(page, limit)
+            return page
+
+    async def get_whole(self) -> Page:
+        """Return the whole list. Raises as the client does."""
+        return await self._client.list_page(self._path, backoffs=())
+
+    def _adjust(self, page: Page, limit: int) -> None:
+        """Choose the number of objects in the next page, by the size of those in this one."""
+        count = len(page.items) + len(page.broken)
+        if count:
+            good = _GOOD_PAGE * count // page.size
+            self._limit = max(1, min(good, limit * _FACTOR))

@@ -1,0 +1,76 @@
+"""The scope of an operator: in which namespaces it handles objects, and what it observes to know that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from trioperator._logs import get_logger
+from trioperator._model.namespaces import NamespacePattern, is_exact, match_namespace
+
+if TYPE_CHECKING:
+    from trioperator._kube.watch import RawObject
+
+__all__ = ["ObservedItems", "Scope"]
+
+T = TypeVar("T")
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Where objects are handled: in the whole cluster, or in the namespaces that match any of the patterns."""
+
+    clusterwide: bool = True
+    namespaces: tuple[NamespacePattern, ...] = ()
+
+    def includes(self, namespace: str) -> bool:
+        """Check whether the objects of a namespace are handled."""
+        return self.clusterwide or any(match_namespace(namespace, pattern) for pattern in self.namespaces)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all namespaces are named exactly, so that it need not be known which ones exist."""
+        return not self.clusterwide and all(map(is_exact, self.namespaces))
+
+    @property
+    def exact(self) -> frozenset[str]:
+        """The namespaces that are named exactly, for where namespaces cannot be listed."""
+        return frozenset(p for p in self.namespaces if isinstance(p, str) and is_exact(p))
+
+
+class ObservedItems(Generic[T]):
+    """What is of interest of each object that a reflector sees. *notify* is called when that changes."""
+
+    def __init__(self, extract: Callable[[RawObject], T], notify: Callable[[], None]) -> None:
+        self._extract = extract
+        self._notify = notify
+        self._items: dict[str, T] = {}
+        self.complete = False
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items.values())
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        """Take a watch event, or with type None an object of a list. Returns its key."""
+        key = obj.key
+        before = self._items.get(key)
+        if type == "DELETED":
+            self._items.pop(key, None)
+        else:
+            try:
+                self._items[key] = self._extract(obj)
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+                get_logger("trioperator.runtime.watching.scope").warning(
+                    "%s cannot be read, and is passed over: %r", obj.name, error
+                )
+        if self.complete and repr(self._items.get(key)) != repr(before):  # resources are equal by their names
+            self._notify()
+        return key
+
+    def replace(self, listed: Collection[str]) -> None:
+        """Take the keys of a complete list."""
+        for key in set(self._items) - set(listed):
+            del self._items[key]
+        self.complete = True
+        self._notify()

@@ -1,0 +1,280 @@
+"""The view of the objects at one path: all that read them see each state of an object after the indices have it.
+
+A reflector fills the view. Where there are index handlers, an event waits until they have been called for it: so
+whoever is notified of an event, and looks up an index, finds it there. The events of an object are passed on in their
+order; those of others may overtake them. Where there are no index handlers, an event is passed on at once.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Collection, Hashable, Iterator
+from typing import Final, Protocol
+
+import msgspec
+
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._kube.watch import RawObject
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._runtime.indexing import Indexing
+from trioperator._runtime.result import DONE, RequeueAt, Result
+from trioperator._runtime.watching.reflector import Observer
+from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
+
+__all__ = ["Reader", "RelatedKind", "Stage", "Unindexed", "View", "open_indexing"]
+
+# So many objects are indexed at the same time, at most. More threads of short sync functions only wait for each other.
+_AT_ONCE: Final = 16
+_NO_HANDLERS: Final = KindHandlers()
+
+
+class _List:
+    """The keys of a complete list, which is taken when all is indexed that came before it: what is *awaited*."""
+
+    def __init__(self, keys: Collection[str], awaited: Collection[Unindexed]) -> None:
+        self.keys = set(keys) if awaited else keys
+        self.awaited = set(awaited)
+
+    def add(self, key: str) -> None:
+        """Add an object that has come since."""
+        assert isinstance(self.keys, set)
+        self.keys.add(key)
+
+
+class Unindexed:
+    """An object with events that are not indexed yet, in their order, or whose index handlers have failed."""
+
+    __slots__ = ("_events", "flow", "key", "view")
+
+    def __init__(self, view: View, key: str, namespace: str) -> None:
+        self.view = view
+        self.key = key
+        self.flow: Hashable = view, namespace
+        self._events: collections.deque[tuple[str | None, RawObject] | _List] = collections.deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def add(self, type: str | None, obj: RawObject, *, limit: int) -> None:
+        """Add an event. Beyond *limit*, a newer state replaces the one before it, which still tells if it is new."""
+        last = self._events[-1] if self._events else None
+        if isinstance(last, tuple) and len(self._events) >= limit and "DELETED" not in (type, last[0]):
+            self._events[-1] = last[0], obj
+        else:
+            self._events.append((type, obj))
+
+    def mark(self, listed: _List) -> None:
+        """Add the end of a list: what comes before it is to be indexed first."""
+        self._events.append(listed)
+
+    def drop(self) -> None:
+        """Drop the events: the server knows nothing of them any more."""
+        self._events = collections.deque(event for event in self._events if isinstance(event, _List))
+
+    def take(self) -> Iterator[tuple[str | None, RawObject] | _List]:
+        """Yield the events, also those that come in the meantime."""
+        while self._events:
+            yield self._events.popleft()
+
+
+class Stage(msgspec.Struct, frozen=True, eq=False):
+    """What indexes the objects of all views. At most *limit* events of an object wait for that.
+
+    ``reindexed`` is called for objects that are indexed anew though they have not changed.
+    """
+
+    indexing: Indexing
+    queue: WorkQueue[Unindexed]
+    limit: int
+    reindexed: Callable[[ObjectState], None]
+
+
+class Reader(Observer, Protocol):
+    """A reader of a view for reconcile handlers of other objects."""
+
+    def refresh(self, obj: RawObject) -> None: ...  # what the indices have of an object has changed, and nothing else
+    def rewind(self) -> None: ...  # the next list is older than what was seen
+
+
+class RelatedKind(Protocol):
+    """A kind whose objects concern those of others: see :mod:`trioperator._reconciling`."""
+
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def needs_bodies(self) -> bool: ...
+    def open(self, namespace: str | None, indices: frozenset[str], /) -> Reader: ...
+    def close(self, namespace: str | None, reader: Reader, /) -> None: ...
+
+
+class View:
+    """The objects at one path, as a reflector brings them, for all that read them.
+
+    ``cache`` is that of the objects to be handled or indexed, if they are, and *observer* what is notified in its
+    place, if anything. ``related`` are the kinds for whose reconcile handlers the view is read, too.
+    """
+
+    def __init__(
+        self, namespace: str | None, stage: Stage, *, cache: ObjectCache | None = None, observer: Observer | None = None
+    ) -> None:
+        self.cache = cache
+        self.related: dict[RelatedKind, Reader] = {}
+        self._namespace = namespace
+        self._stage = stage
+        self._indexing = stage.indexing
+        self._handlers = _NO_HANDLERS if cache is None else cache.kind.handlers
+        self._observers: tuple[Observer, ...] = () if cache is None else (observer or cache,)
+        self._readers: tuple[Observer, ...] = self._observers  # objects are mapped to others before they are handled
+        self._unindexed: dict[str, Unindexed] = {}
+        self._list: _List | None = None
+        self._is_listed = False
+        self._closed = False
+
+    def adjust(self, related: Collection[RelatedKind]) -> bool:
+        """Take the kinds that it is read for. Returns whether any of them is new, and needs to see a list."""
+        for kind in self.related.keys() - set(related):
+            kind.close(self._namespace, self.related.pop(kind))
+        added = [kind for kind in related if kind not in self.related]
+        indices = frozenset(handler.id for handler in self._handlers.indices)
+        self.related |= {kind: kind.open(self._namespace, indices) for kind in added}
+        self._readers = (*self.related.values(), *self._observers)
+        self._is_listed = self._is_listed and not added
+        return bool(added)
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        """Take a watch event, or with type None an object of a list. Returns the object's key."""
+        key = obj.uid or obj.key
+        if self._list is not None:
+            self._list.add(key)
+        item = self._unindexed.get(key)
+        if item is None:
+            if not self._handlers.indices:
+                for reader in self._readers:
+                    reader.observe(type, obj)
+                return key
+            item = self._unindexed[key] = Unindexed(self, key, obj.namespace)
+        item.add(type, obj, limit=self._stage.limit if self._handlers.events else 1)
+        self._stage.queue.add(item, Lane.INITIAL if type is None else Lane.FRESH)
+        return key
+
+    def replace(self, listed: Collection[str]) -> None:
+        """Take the keys of a complete list, when all is indexed that was seen until now.
+
+        But for the first one that readers see, what need not be indexed is taken at once: index handlers may hang.
+        """
+        newest = self._list = _List(listed, self._unindexed.values())
+        for item in newest.awaited:
+            item.mark(newest)
+            self._stage.queue.add(item)
+        if newest.awaited and self._is_listed:
+            self._take_list({*listed, *self._unindexed})
+        self._finish_list(newest)
+
+    def rewind(self) -> None:
+        """Take the next list as it is, though it is older than what was seen: as after a start."""
+        for item in self._unindexed.values():
+            item.drop()
+        if self.cache is not None:
+            self._indexing.rewind(self.cache)
+            self.cache.rewind()
+        for reader in self.related.values():
+            reader.rewind()
+
+    def close(self, *, gone: bool) -> None:
+        """Pass nothing more on, and take what has been indexed out of the indices. The objects may be *gone*, too."""
+        self._closed = True
+        self._unindexed.clear()
+        if self.cache is not None:
+            self._indexing.drop(self.cache)
+        for kind, reader in self.related.items():
+            if gone:
+                reader.replace(())
+            kind.close(self._namespace, reader)
+        self.related.clear()
+
+    async def process(self, item: Unindexed) -> float | None:
+        """Index the events of an object and pass them on. Returns when index handlers are due again, if any are."""
+        for event in item.take():
+            if isinstance(event, _List):
+                event.awaited.discard(item)
+                self._finish_list(event)
+            elif not self._is_over:
+                await self._process_event(*event)
+        due = None if self._is_over else await self._retry(item.key)
+        if due is None and not item and self._unindexed.get(item.key) is item:
+            del self._unindexed[item.key]
+        return due
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing more is to be indexed: the view is closed, or the operator is stopping."""
+        return self._closed or self._stage.queue.closed
+
+    async def _process_event(self, type: str | None, obj: RawObject) -> None:
+        assert self.cache is not None
+        if type != "DELETED":
+            await self._indexing.process(self.cache.admit(type, obj), obj)
+        elif (state := self.cache.objects.get(obj.key)) is not None:
+            self._indexing.forget(state)
+        if not self._closed:
+            self._pass_on(type, obj)
+
+    async def _retry(self, key: str) -> float | None:
+        """Call index handlers again that have failed and are due. Returns when they are due again, if they are."""
+        assert self.cache is not None
+        state = self.cache.objects.get(key)
+        if state is None:
+            return None
+        obj = await self._indexing.retry(state)
+        if obj is not None:
+            for reader in self.related.values():
+                reader.refresh(obj)
+            self._stage.reindexed(state)
+        return self._indexing.due(state)
+
+    def _pass_on(self, type: str | None, obj: RawObject) -> None:
+        for reader in self._readers:
+            reader.observe(type, obj)
+
+    def _finish_list(self, listed: _List) -> None:
+        """Take a list if all is indexed that came before it, and no newer list has come."""
+        if not listed.awaited and listed is self._list and not self._closed:
+            self._list, self._is_listed = None, True
+            self._take_list(listed.keys)
+
+    def _take_list(self, keys: Collection[str]) -> None:
+        """Let all objects be gone but those with these *keys*."""
+        if self.cache is not None and self._handlers.indices:
+            for state in [state for key, state in self.cache.objects.items() if key not in keys]:
+                self._indexing.forget(state)
+        for reader in self._readers:
+            reader.replace(keys)
+
+
+def open_indexing() -> contextlib.AbstractAsyncContextManager[WorkQueue[Unindexed]]:
+    """Open a work queue of objects that are to be indexed, and wait at the end of the block for those at work."""
+    return open_workqueue(_Indexer(), limit=_AT_ONCE)
+
+
+class _Indexer:
+    """Reconciler of the objects that are to be indexed."""
+
+    async def reconcile(self, item: Unindexed) -> Result:
+        """Index an object, and pass on what is indexed."""
+        due = await item.view.process(item)
+        return DONE if due is None else RequeueAt(due)
+
+    def has_work(self, item: Unindexed) -> bool:
+        """Check whether anything has come for an object since it was indexed."""
+        return bool(item)
+
+    def is_unsaved(self, _: Unindexed) -> bool:
+        """Check whether something is to be stored on an object: nothing ever is."""
+        return False
+
+    def report_loop(self, item: Unindexed, *, writes: int, backoff: float) -> None:
+        """Do nothing: nothing is written."""

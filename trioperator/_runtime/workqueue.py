@@ -1,0 +1,298 @@
+"""The work queue: which object is reconciled next, by how many workers, and when an object is due again.
+
+As in client-go, an item is with one worker at a time, and an item that is added meanwhile is queued again afterwards.
+When all workers are busy, the flows of items (objects of one kind in one namespace) take turns.
+A worker is a task that lives while there is work; an item that waits for its due time has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import heapq
+import itertools
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from trioperator._concurrency.core_tasks import keep
+from trioperator._concurrency.fair_queue import FairQueue
+from trioperator._concurrency.pulse import Pulse
+from trioperator._runtime.result import DONE, Again, RequeueAt, Result
+
+__all__ = ["Lane", "QueuedItem", "Reconciles", "WorkQueue", "open_workqueue", "serve_workqueue"]
+
+
+class _Item(Hashable, Protocol):
+    """An item with its flow: items of other flows never wait for more than one item of this flow in a row."""
+
+    @property
+    def flow(self) -> Hashable: ...
+
+
+T = TypeVar("T", bound=_Item)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+# Out of so many items plus one, one is from the initial lane, however many fresh ones there are.
+_FRESH_IN_A_ROW = 4
+# After so many reconciles in a row that ended with a newer state, the object rests for so many seconds.
+_LOOP_LIMIT, _LOOP_BACKOFF = 10, 1.0
+# After so many reconciles in a row, or one that has taken so many seconds, a worker lets other tasks run: they may have
+# waited for nothing.
+_BATCH, _LONG = 16, 0.005
+# The requeue heap is not searched for stale entries below this size.
+_FEW = 256
+
+
+class Lane(enum.Enum):
+    """Priority of a queued item: what changes now comes before what an initial list has brought."""
+
+    FRESH = enum.auto()
+    INITIAL = enum.auto()
+
+
+class Reconciles(Protocol[T_contra]):
+    """A reconciler, as the work queue uses it."""
+
+    def reconcile(self, item: T_contra, /) -> Awaitable[Result]: ...
+    def has_work(self, item: T_contra, /) -> bool: ...
+    def is_unsaved(self, item: T_contra, /) -> bool: ...
+    def report_loop(self, item: T_contra, /, *, writes: int, backoff: float) -> None: ...
+
+
+class _Entry(Generic[T]):
+    """An item that is queued, at work, or due later. ``dirty`` is its lane after the reconcile at work."""
+
+    __slots__ = ("alarm", "dirty", "due", "item", "lane", "processing")
+
+    def __init__(self, item: T) -> None:
+        self.item = item
+        self.lane: Lane | None = None
+        self.processing = False
+        self.dirty: Lane | None = None
+        self.due: float | None = None
+        self.alarm: float | None = None  # its newest time in the requeue heap
+
+
+class QueuedItem(NamedTuple, Generic[T]):
+    """An item of a work queue: queued in a lane, at work, or due later, on Trio's clock."""
+
+    item: T
+    lane: Lane | None
+    at_work: bool
+    due: float | None
+
+
+class WorkQueue(Generic[T]):
+    """Items to be reconciled, in two lanes and a requeue heap. Made by :func:`open_workqueue`.
+
+    Adding never waits. At most *limit* workers run at the same time, over all kinds.
+    """
+
+    def __init__(self, nursery: trio.Nursery, reconciler: Reconciles[T], *, limit: int | None) -> None:
+        self._nursery = nursery
+        self._reconciler = reconciler
+        self._limit: float = math.inf if limit is None else limit
+        self._entries: dict[T, _Entry[T]] = {}
+        self._fresh: FairQueue[_Entry[T]] = FairQueue()
+        self._initial: FairQueue[_Entry[T]] = FairQueue()
+        self._since_initial = 0
+        self._heap: list[tuple[float, int, _Entry[T]]] = []
+        self._many = _FEW
+        self._order = itertools.count()
+        self._running = 0
+        self._changed = Pulse()
+        self._requeuing = trio.CancelScope()
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def at_work(self) -> list[T]:
+        """The items that are being reconciled."""
+        return [entry.item for entry in self._entries.values() if entry.processing]
+
+    def items(self) -> Iterator[QueuedItem[T]]:
+        """Yield all items, in no order."""
+        for entry in self._entries.values():
+            yield QueuedItem(entry.item, entry.lane, entry.processing, entry.due)
+
+    def add(self, item: T, lane: Lane = Lane.FRESH) -> None:
+        """Queue an item, or queue it again after the reconcile at work."""
+        entry = self._entries.get(item)
+        if entry is None:
+            entry = self._entries[item] = _Entry(item)
+        if entry.processing:
+            entry.dirty = Lane.FRESH if entry.dirty is Lane.FRESH else lane
+        elif self._enqueue(entry, lane) and self._running < self._limit:
+            self._start_worker()
+
+    def _enqueue(self, entry: _Entry[T], lane: Lane) -> bool:
+        if self.closed:
+            self._save_last(entry)
+            return False
+        if entry.lane is Lane.FRESH or entry.lane is lane:
+            return False
+        entry.lane = lane
+        queue = self._fresh if lane is Lane.FRESH else self._initial
+        if self._running < self._limit:  # it is given a worker at once
+            queue.direct.append(entry)
+        else:
+            queue.append(entry, entry.item.flow)
+        return True
+
+    def requeue_at(self, item: T, time: float) -> None:
+        """Queue an item at *time* on Trio's clock, unless it is reconciled earlier."""
+        entry = self._entries.get(item)
+        if entry is None:
+            entry = self._entries[item] = _Entry(item)
+        entry.due = time
+        if entry.alarm is None or time < entry.alarm:
+            self._set_alarm(entry, time)
+
+    def _set_alarm(self, entry: _Entry[T], time: float) -> None:
+        entry.alarm = time
+        heapq.heappush(self._heap, (time, next(self._order), entry))
+        if self._heap[0][2] is entry:
+            self._changed.set()
+        if len(self._heap) > self._many:
+            self._drop_stale_alarms()
+
+    def _drop_stale_alarms(self) -> None:
+        """Drop the alarms of items that do not wait any more, and may be gone: their times may be far off."""
+        for time, _, entry in self._heap:
+            if entry.alarm == time and entry.due is None:
+                entry.alarm = None
+        self._heap = [alarm for alarm in self._heap if alarm[2].alarm == alarm[0]]
+        heapq.heapify(self._heap)
+        self._many = max(_FEW, 2 * len(self._heap))
+
+    def close(self, *, give_up_at: float = math.inf) -> None:
+        """Begin no more reconciles but to save what is unsaved; cancel those at work at a time on Trio's clock."""
+        self.closed = True
+        self.give_up_at(give_up_at)
+        waiting = [entry for entry in self._entries.values() if not entry.processing]
+        self._fresh.clear()
+        self._initial.clear()
+        self._heap.clear()
+        for entry in waiting:
+            self._save_last(entry)
+        self._requeuing.cancel(reason="the work queue is closed")
+
+    def give_up_at(self, time: float) -> None:
+        """Cancel the reconciles that have not ended at a time on Trio's clock."""
+        self._nursery.cancel_scope.deadline = time
+
+    def _save_last(self, entry: _Entry[T]) -> None:
+        """Reconcile an item whose state is unsaved: at once and beyond the limit, as the operator is stopping."""
+        if not self._reconciler.is_unsaved(entry.item):
+            self._entries.pop(entry.item, None)
+        elif not entry.processing:
+            entry.processing = True
+            self._start_worker(entry)
+
+    def _start_worker(self, entry: _Entry[T] | None = None) -> None:
+        self._running += 1
+        self._nursery.start_soon(self._work, entry, name="worker")
+
+    async def _work(self, entry: _Entry[T] | None) -> None:
+        """Reconcile *entry*, and then what is queued, until nothing is."""
+        batch, now = 0, trio.current_time()
+        try:
+            while (entry := entry or self._next()) is not None:
+                began = now
+                entry.lane = entry.due = None
+                entry.processing = True
+                result: Result = DONE
+                try:
+                    writes = 0
+                    while writes < _LOOP_LIMIT:
+                        entry.dirty = None
+                        result = await self._reconciler.reconcile(entry.item)
+                        if type(result) is not Again:
+                            break
+                        writes += not result.progress
+                finally:
+                    entry.processing = False
+                self._settle(entry, result)
+                entry, batch, now = None, batch + 1, trio.current_time()
+                if (batch == _BATCH or now - began > _LONG) and (self._fresh or self._initial):
+                    await trio.lowlevel.checkpoint()
+                    batch, now = 0, trio.current_time()
+        finally:
+            self._running -= 1
+
+    def _settle(self, entry: _Entry[T], result: Result) -> None:
+        """Do with an item what the result of its reconcile says, or queue it where it was added meanwhile."""
+        match result:
+            case Again() if not self.closed:
+                self._reconciler.report_loop(entry.item, writes=_LOOP_LIMIT, backoff=_LOOP_BACKOFF)
+                self.requeue_at(entry.item, trio.current_time() + _LOOP_BACKOFF)
+            case _ if entry.dirty is not None and (self.closed or self._reconciler.has_work(entry.item)):
+                self._enqueue(entry, entry.dirty)  # for this worker, or another that comes to it first
+            case RequeueAt(time):
+                self.requeue_at(entry.item, time)
+            case _:
+                del self._entries[entry.item]
+
+    def _next(self) -> _Entry[T] | None:
+        while self._fresh or self._initial:
+            if self._fresh and (not self._initial or self._since_initial < _FRESH_IN_A_ROW):
+                self._since_initial += 1
+                return self._fresh.popleft()
+            self._since_initial = 0
+            entry = self._initial.popleft()
+            if entry.lane is Lane.INITIAL:  # else it has become urgent, and is in the other lane, too
+                return entry
+        return None
+
+    async def serve_due(self) -> None:
+        """Queue the items whose due time has come, until the queue is closed."""
+        with self._requeuing:
+            await keep("requeue", self._requeue)
+
+    async def _requeue(self) -> None:
+        while True:
+            with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
+                await self._changed.wait()
+            self._queue_due()
+
+    def _queue_due(self) -> None:
+        for entry in self._pop_due():
+            if entry.due is not None and entry.due > trio.current_time():
+                self._set_alarm(entry, entry.due)
+            elif entry.due is not None:
+                self.add(entry.item)
+
+    def _pop_due(self) -> Iterator[_Entry[T]]:
+        now = trio.current_time()
+        while self._heap and self._heap[0][0] <= now:
+            time, _, entry = heapq.heappop(self._heap)
+            if entry.alarm == time:  # else an earlier alarm of the item has gone off
+                entry.alarm = None
+                yield entry
+
+
+def open_workqueue(
+    reconciler: Reconciles[T], *, limit: int | None
+) -> contextlib.AbstractAsyncContextManager[WorkQueue[T]]:
+    """Open a work queue, and wait at the end of the block for the reconciles at work.
+
+    To limit that wait, close the queue with ``give_up_at``.
+    """
+    return serve_workqueue(lambda nursery: WorkQueue(nursery, reconciler, limit=limit))
+
+
+@contextlib.asynccontextmanager
+async def serve_workqueue(make: Callable[[trio.Nursery], WorkQueue[T]]) -> AsyncIterator[WorkQueue[T]]:
+    """Serve the work queue that *make* creates for a nursery: see :func:`open_workqueue`."""
+    async with trio.open_nursery() as nursery:
+        queue = make(nursery)
+        nursery.start_soon(queue.serve_due, name="requeue")
+        try:
+            yield queue
+        finally:
+            queue.close(give_up_at=nursery.cancel_scope.deadline)

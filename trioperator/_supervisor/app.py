@@ -1,0 +1,332 @@
+"""Entry points of operators: a function to be awaited in a Trio program, and one that runs a program."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+import trio
+
+from trioperator._concurrency.clock import make_clock
+from trioperator._handling.arguments.context import loaded_source
+from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry
+from trioperator._handling.handlers.lifecycles import Lifecycle, check_lifecycle
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._handling.storages.progress import SmartProgressStorage
+from trioperator._http.endpoint import parse_endpoint
+from trioperator._http.listener import raise_file_limit
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._logs import bound_contextvars
+from trioperator._model.memo import Memo
+from trioperator._model.namespaces import NamespacePattern
+from trioperator._runtime.watching.scope import Scope
+from trioperator._supervisor.plan import Flag, Plan
+from trioperator.errors import ConfigError
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+    from trioperator._endpoints.live_view.app import LiveViewApp
+
+__all__ = ["OperatorOptions", "check_not_loading", "make_plan", "operator", "run"]
+
+_ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
+
+
+async def operator(
+    *,
+    name: str | None = None,
+    registry: OperatorRegistry | None = None,
+    settings: OperatorSettings | None = None,
+    memo: Any = None,
+    lifecycle: Lifecycle | None = None,
+    clusterwide: bool = False,
+    namespaces: Collection[NamespacePattern] = (),
+    namespace: NamespacePattern | None = None,
+    standalone: bool | None = None,
+    priority: int | None = None,
+    peering_name: str | None = None,
+    shards: int | None = None,
+    identity: str | None = None,
+    liveness_endpoint: str | None = None,
+    health_endpoint: str | None = None,
+    metrics_endpoint: str | None = None,
+    tracing: bool = False,
+    live_view_endpoint: str | None = None,
+    live_view_token: str | None = None,
+    live_view_app: LiveViewApp | None = None,
+    connection: ConnectionInfo | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+    stop_flag: Flag | None = None,
+    ready_flag: Flag | None = None,
+    handle_signals: bool = True,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run an operator until it is stopped or cancelled.
+
+    ::
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(functools.partial(trioperator.operator, namespaces=["default"]))
+
+    ``nursery.start()`` returns when the startup handlers have succeeded and everything that can be watched is listed.
+    In the main thread, SIGINT and SIGTERM stop the operator in order, within ``settings.process.grace`` seconds (25);
+    a second signal cancels it, and ends the process if it has not ended two seconds later. Cancellation stops it at
+    once; cleanup handlers are still called, within the grace.
+
+    - *name*: name of this operator, ``operator=`` in its logs, to tell apart several in one process; default: none
+    - *registry*: registry of the handlers; default: the default registry
+    - *settings*: settings of this operator, which its startup handlers may change; default: ``OperatorSettings()``
+    - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
+    - *lifecycle*: function that selects and orders handlers; default: that of ``set_default_lifecycle()``
+    - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
+    - *clusterwide*: handle the whole cluster, which is the default
+    - *namespace*: one name or pattern, in place of *namespaces*
+    - *standalone*: run without peering
+    - *priority*: priority among peers; default: ``settings.peering.priority`` (0)
+    - *peering_name*: name of the peering object, without which the operator pauses; default: "default", if it exists
+    - *shards*: number of shards that all replicas of the operator share; default: ``settings.leadership.shards`` (1)
+    - *identity*: name of the operator for peers and leases; default: user, host, time and a random suffix
+    - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
+    - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
+      default: none
+    - *metrics_endpoint*: URL for serving metrics; without a path, at ``/metrics``: such as ``"http://0.0.0.0:8080"``;
+      default: none
+    - *tracing*: make spans for OpenTelemetry of watch events, reconciles, calls of handlers and requests
+    - *live_view_endpoint*: URL on the loopback interface below which the live view is served, at ``/debug``, such as
+      ``"http://127.0.0.1:8083"``; default: none
+    - *live_view_token*: token for the live view, and for requeueing objects and cancelling their handlers from there;
+      default: none, and neither of these actions
+    - *live_view_app*: application of :func:`trioperator.live_view_app` in which the operator is shown, in place of an
+      endpoint of its own; default: none
+    - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
+      kubectl, or of the pod's service account
+    - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
+    - *stop_flag*: Trio or threading event that stops the operator when it is set
+    - *ready_flag*: Trio or threading event that the operator sets when it is ready
+    - *handle_signals*: whether signals stop the operator; False leaves them to the program, such as pytest
+
+    Raises RuntimeError outside of Trio, TypeError for conflicting options, ConfigError for other wrong options,
+    settings or handlers, and while a command loads the file that calls it, LoginError without valid credentials,
+    ActivityError if a startup or cleanup handler has failed, ApiError or ConnectionLostError if the API server cannot
+    be used on start, and KeyboardInterrupt after a second signal.
+
+    See docs/embedding.md.
+    """
+    _check_trio()
+    plan = make_plan(
+        name=name,
+        registry=registry,
+        settings=settings,
+        memo=memo,
+        lifecycle=lifecycle,
+        clusterwide=clusterwide,
+        namespaces=namespaces,
+        namespace=namespace,
+        standalone=standalone,
+        priority=priority,
+        peering_name=peering_name,
+        shards=shards,
+        identity=identity,
+        liveness_endpoint=liveness_endpoint,
+        health_endpoint=health_endpoint,
+        metrics_endpoint=metrics_endpoint,
+        tracing=tracing,
+        live_view_endpoint=live_view_endpoint,
+        live_view_token=live_view_token,
+        live_view_app=live_view_app,
+        connection=connection,
+        transport=transport,
+        stop_flag=stop_flag,
+        ready_flag=ready_flag,
+        handle_signals=handle_signals,
+    )
+    await _run_plan(plan, name, task_status)
+
+
+async def _run_plan(plan: Plan, name: str | None, task_status: trio.TaskStatus[None]) -> None:
+    from trioperator._supervisor.tree import supervise  # loads all that runs operators, which few commands need
+
+    with contextlib.nullcontext() if name is None else bound_contextvars(operator=name):
+        await supervise(plan, task_status=task_status)
+
+
+def check_not_loading(function: str) -> None:
+    """Raise ConfigError if a file that is being loaded for its handlers calls the *function*, which runs operators.
+
+    ``trioperator check``, ``rbac``, ``manifests`` and ``crds`` load files, and must never touch a cluster by that.
+    """
+    source = loaded_source.get()
+    if source is not None:
+        raise ConfigError(
+            f"{source} calls {function}() while it is loaded for its handlers, which runs no operator: put the call"
+            ' below `if __name__ == "__main__":`.'
+        )
+
+
+def _check_endpoints(*endpoints: Any) -> None:
+    """Raise ConfigError for an invalid endpoint."""
+    for endpoint in endpoints:
+        if endpoint is not None:
+            parse_endpoint(endpoint)
+
+
+def _check_trio() -> None:
+    """Raise RuntimeError if the current task is none of Trio's: AnyIO's default, too, is asyncio.
+
+    Raises ConfigError while a file is loaded for its handlers.
+    """
+    check_not_loading("operator")
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "Operators run on Trio, but operator() was awaited on asyncio or outside of an event loop. Write"
+            " trioperator.run(...), trio.run(trioperator.operator) or anyio.run(trioperator.operator, backend='trio')."
+        )
+
+
+_TYPES: Final = {"name": str, "registry": OperatorRegistry, "settings": OperatorSettings, "connection": ConnectionInfo}
+
+
+def _check_types(**options: object) -> None:
+    """Raise TypeError for an option of a wrong type."""
+    for name, value in options.items():
+        if value is not None and not isinstance(value, _TYPES[name]):
+            raise TypeError(f"{name}= takes an instance of {_TYPES[name].__name__}, not {value!r}.")
+
+
+def _set_coordination(
+    settings: OperatorSettings | None,
+    *,
+    standalone: bool | None,
+    priority: int | None,
+    peering_name: str | None,
+    shards: int | None,
+) -> OperatorSettings:
+    """Return the settings with the options: as they are without any, as startup handlers may change them."""
+    settings = OperatorSettings() if settings is None else settings
+    if (standalone, priority, peering_name, shards) == (None, None, None, None):
+        return settings
+    settings = settings.copy()
+    peering = settings.peering
+    if standalone is not None:
+        peering.standalone = standalone
+    if priority is not None:
+        peering.priority = priority
+    if peering_name is not None:
+        peering.name = peering_name
+        peering.mandatory = True
+    if shards is not None:
+        settings.leadership.shards = shards
+    return settings
+
+
+def _set_storages(settings: OperatorSettings) -> OperatorSettings:
+    """Return the settings with the default storages, where none are set: startup handlers may combine them."""
+    persistence = settings.persistence
+    if persistence.progress_storage is None:
+        persistence.progress_storage = SmartProgressStorage()
+    if persistence.diffbase_storage is None:
+        persistence.diffbase_storage = AnnotationsDiffBaseStorage()
+    return settings
+
+
+def _join(namespaces: Collection[NamespacePattern], namespace: NamespacePattern | None) -> Collection[NamespacePattern]:
+    if namespace is None:
+        return namespaces
+    if namespaces:
+        raise TypeError("Pass either namespace= or namespaces=, not both.")
+    return [namespace]
+
+
+def _make_scope(*, clusterwide: bool, namespaces: Collection[NamespacePattern]) -> Scope:
+    if clusterwide and namespaces:
+        raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
+    if isinstance(namespaces, str | re.Pattern):  # otherwise each of its characters would be a pattern
+        raise TypeError(f"Pass namespaces as a list, such as [{namespaces!r}].")
+    return Scope(clusterwide=not namespaces, namespaces=tuple(namespaces))
+
+
+def _check_memo(memo: object) -> None:
+    """Raise ConfigError if the memo cannot be copied for objects."""
+    try:
+        copy.copy(memo)
+    except Exception as error:
+        raise ConfigError(
+            f"The memo is copied for each object, but {memo!r} cannot be copied: {error!r}. Put it into a Memo, or add"
+            " a __copy__() to its class."
+        ) from error
+
+
+class OperatorOptions(TypedDict, total=False):
+    """Options of :func:`operator`, for functions that pass them on."""
+
+    name: str | None
+    registry: OperatorRegistry | None
+    settings: OperatorSettings | None
+    memo: Any
+    lifecycle: Lifecycle | None
+    clusterwide: bool
+    namespaces: Collection[NamespacePattern]
+    namespace: NamespacePattern | None
+    standalone: bool | None
+    priority: int | None
+    peering_name: str | None
+    shards: int | None
+    identity: str | None
+    liveness_endpoint: str | None
+    health_endpoint: str | None
+    metrics_endpoint: str | None
+    tracing: bool
+    live_view_endpoint: str | None
+    live_view_token: str | None
+    live_view_app: LiveViewApp | None
+    connection: ConnectionInfo | None
+    transport: httpx.AsyncBaseTransport | None
+    stop_flag: Flag | None
+    ready_flag: Flag | None
+    handle_signals: bool
+
+
+def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
+    """Return the plan of an operator with these options. Raises TypeError or ConfigError for wrong ones."""
+    from trioperator._coordination.identity import make_identity
+
+    rest: dict[str, Any] = {**options}
+    name, registry, settings, memo = (rest.pop(key, None) for key in ("name", "registry", "settings", "memo"))
+    _check_types(name=name, registry=registry, settings=settings, connection=options.get("connection"))
+    lifecycle = options.get("lifecycle")
+    if lifecycle is not None:
+        check_lifecycle(lifecycle)
+    _check_endpoints(*(options.get(key) for key in _ENDPOINTS))
+    _check_memo(memo)
+    coordination = {key: rest.pop(key, None) for key in ("standalone", "priority", "peering_name", "shards")}
+    rest["live_view_token"] = rest.get("live_view_token") or None  # an empty one is that of an unset variable
+    if rest.get("live_view_app") is not None and (rest["live_view_token"] or rest.get("live_view_endpoint")):
+        raise TypeError("Pass either live_view_app= or live_view_endpoint= and live_view_token=: the app has its own.")
+    namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
+    return Plan(
+        registry=get_default_registry() if registry is None else registry,
+        settings=_set_storages(_set_coordination(settings, **coordination)),
+        memo=Memo() if memo is None else memo,
+        scope=_make_scope(clusterwide=rest.pop("clusterwide", False), namespaces=namespaces),
+        identity=rest.pop("identity", None) or make_identity(),
+        **rest,
+    )
+
+
+def run(**options: Unpack[OperatorOptions]) -> None:
+    """Run an operator as a program, with ``trio.run()``.
+
+    ::
+
+        trioperator.run(namespaces=["default"])
+
+    Options and errors are those of :func:`operator`. See docs/embedding.md.
+    """
+    check_not_loading("run")
+    raise_file_limit()
+    trio.run(lambda: operator(**options), clock=make_clock())

@@ -1,0 +1,214 @@
+"""What reconciles objects, wired together from its parts."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+
+from trioperator._coordination.leadership import Leadership
+from trioperator._coordination.pauses import Pauses
+from trioperator._coordination.peerings import Peerings
+from trioperator._handling.arguments.indexing import Indices
+from trioperator._handling.arguments.reconciling import ReconcileHandler
+from trioperator._handling.calls.invoke import Invoker
+from trioperator._handling.guard import guarded
+from trioperator._handling.handlers.handler import Activity
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
+from trioperator._handling.storages.progress import SmartProgressStorage
+from trioperator._kube.api_client import ApiClient
+from trioperator._logs import get_logger
+from trioperator._model.keyed_digest import FieldDigests
+from trioperator._reconciling.applying import Applier
+from trioperator._reconciling.level_reconciler import LevelReconciler
+from trioperator._reconciling.watches import RelatedWatches
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.causes import CauseFactory, Essences
+from trioperator._runtime.daemons.loops import DaemonLoops
+from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.execution import Executor
+from trioperator._runtime.indexing import Indexing
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.progress.records import RecordStore
+from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.takeover import Takeover
+from trioperator._runtime.watching.view import Stage, Unindexed
+from trioperator._runtime.workqueue import WorkQueue
+from trioperator._supervisor.plan import Plan
+from trioperator.errors import ConfigError
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    from trioperator._telemetry.instruments import Instruments
+    from trioperator._telemetry.tracing import Tracing
+    from trioperator._webhooks.service import Admission
+
+__all__ = [
+    "ReadCaches",
+    "Reconciling",
+    "build_admission",
+    "build_read_caches",
+    "build_reconciling",
+    "check_webhooks",
+    "make_elections",
+    "make_instruments",
+]
+
+
+class Reconciling(msgspec.Struct, frozen=True, eq=False):
+    """What reconciles objects: the reconciler, and its parts that others talk to."""
+
+    reconciler: Reconciler
+    daemons: DaemonManager
+    level: LevelReconciler
+
+
+class ReadCaches(msgspec.Struct, frozen=True, eq=False):
+    """What watches fill besides the caches of handled objects: indices, and caches of related objects."""
+
+    indexing: Indexing
+    related: RelatedWatches
+    backlog_limit: int
+
+    def make_stage(self, queue: WorkQueue[Unindexed]) -> Stage:
+        """Return what indexes objects before anybody else sees them. The *queue* is that of :func:`open_indexing`."""
+        return Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed)
+
+
+def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker) -> ReadCaches:
+    """Build what keeps the indices of an operator and its caches of related objects up to date."""
+    handlers = [handler for handler in plan.registry.resource_handlers() if isinstance(handler, ReconcileHandler)]
+    related = RelatedWatches(handlers, settings=plan.settings, indices=indices, memo=plan.memo)
+    indexing = Indexing(indices, invoker, causes=_build_records(plan.settings)[1])
+    return ReadCaches(indexing, related, plan.settings.queueing.backlog_limit)
+
+
+def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, RecordStore]:
+    progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
+    diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
+    essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
+    digests = FieldDigests(settings.persistence.digest_key)
+    finalizer = settings.persistence.finalizer
+    causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=finalizer, digests=digests)
+    return essences, causes, RecordStore(progress=progress_storage, diffbase=diffbase_storage, digests=digests)
+
+
+def build_reconciling(
+    plan: Plan, client: ApiClient, views: ReadCaches, invoker: Invoker, *, stopping: trio.Event
+) -> Reconciling:
+    """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set.
+
+    Where the *client* must not write any more, no handlers are called either, but those of indices.
+    """
+    settings, invoker = plan.settings, invoker.fenced(client.fence)
+    essences, causes, records = _build_records(settings)
+    pending = PendingPatches()
+    patcher = Patcher(client, pending)
+    progress = Progress(records, patcher)
+    loops = DaemonLoops(settings, pending, invoker)
+    daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+    executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
+    applier = Applier(client, views.related)
+    level = LevelReconciler(executor, views.related, applier, causes=causes, patcher=patcher)
+    views.related.triggers.append(level)
+    reconciler = Reconciler(
+        executor,
+        causes=causes,
+        patcher=patcher,
+        daemons=daemons,
+        level=level,
+        takeover=Takeover(client),
+        lifecycle=plan.lifecycle,
+    )
+    return Reconciling(reconciler, daemons, level)
+
+
+def check_webhooks(plan: Plan) -> None:
+    """Check the settings of webhooks, before anything is served. Raises ConfigError."""
+    from trioperator._handling.reviews.webhook_configuration import describe_removal  # most operators have no webhooks
+    from trioperator._webhooks.service import check_admission
+
+    what = "Admission" if plan.registry.admission_handlers() else "Conversion"
+    check_admission(plan.settings.admission, what=what)
+    if plan.settings.admission.managed is not None and plan.settings.leadership.expects_replicas:
+        for handler in plan.registry.admission_handlers():
+            if problem := describe_removal(handler, has_replicas=True):
+                get_logger("trioperator.webhooks").warning("%s", problem)
+
+
+def build_admission(
+    plan: Plan,
+    client: ApiClient,
+    invoker: Invoker,
+    *,
+    indices: Indices,
+    find: Callable[[str], ObjectState | None],
+    stopping: trio.Event,
+    instruments: Instruments | None = None,
+) -> Admission:
+    """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
+    from trioperator._webhooks.converter import Converter
+    from trioperator._webhooks.reviewer import Reviewer
+    from trioperator._webhooks.service import Admission
+
+    def find_memo(uid: str | None) -> Callable[[], Any]:
+        state = None if uid is None else find(uid)
+        return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
+
+    handlers, conversions = plan.registry.admission_handlers(), plan.registry.conversion_handlers()
+    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo, settings=plan.settings.admission)
+    converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
+    settings = plan.settings
+    has_replicas = settings.leadership.expects_replicas
+    admission = Admission(client, settings.admission, reviewer, converter, stopping=stopping, has_replicas=has_replicas)
+    if plan.replace_webhook_server is not None:
+        admission.server = plan.replace_webhook_server(admission.server)
+    if instruments is not None:
+        ids = [handler.id for handler in handlers]
+        admission.fn = instruments.count_reviews(admission, ids, converts=bool(conversions))
+    return admission
+
+
+def make_instruments(plan: Plan) -> Instruments | None:
+    """Return what counts and traces what the operator does; None without metrics and traces. Raises ConfigError."""
+    live, make = plan.live_view_endpoint is not None or plan.live_view_app is not None, plan.instruments
+    if make is None:
+        if plan.metrics_endpoint is None and not plan.tracing and not live:
+            return None
+        from trioperator._telemetry.instruments import Instruments  # nobody else needs it
+
+        make = Instruments
+    registry = plan.registry
+    activities = [handler for activity in Activity for handler in registry.activities(activity)]
+    handlers = (*registry.resource_handlers(), *registry.webhook_handlers(), *activities)
+    tracing = _make_tracing() if plan.tracing else None
+    return make([handler.id for handler in handlers], tracing, live=live)
+
+
+def _make_tracing() -> Tracing:
+    try:
+        from trioperator._telemetry.tracing import Tracing
+    except ImportError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError("Traces need OpenTelemetry: pip install 'trioperator[tracing]'.") from None
+    return Tracing()
+
+
+def make_elections(client: ApiClient, pauses: Pauses, plan: Plan) -> list[Leadership | Peerings]:
+    """Return what pauses and resumes the operator."""
+    settings, client = plan.settings, client.reserved()
+    elections: list[Leadership | Peerings] = []
+    if settings.leadership.expects_replicas:
+        settings.leadership.check()
+    if settings.leadership.enabled and settings.leadership.shards == 1:
+        elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))
+    if plan.registry.resource_handlers() and not settings.peering.standalone:
+        elections.append(Peerings(client, pauses, scope=plan.scope, settings=settings, identity=plan.identity))
+    return elections

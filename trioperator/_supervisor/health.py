@@ -1,0 +1,99 @@
+"""What the probes of an operator say: whether a restart would help (liveness), and whether it has begun (readiness).
+
+The texts are public: they contain no messages of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from trioperator._concurrency.core_tasks import CoreTasks
+from trioperator._coordination.pauses import Pauses
+from trioperator._endpoints.health import Check, HealthReport
+from trioperator._runtime.watching.readiness import describe_unwatched
+from trioperator._runtime.watching.reflector import Reflector
+from trioperator._runtime.watching.watch_manager import WatchManager
+from trioperator._supervisor.shutdown import Shutdown
+
+if TYPE_CHECKING:
+    from trioperator._webhooks.service import Admission
+
+__all__ = ["Health"]
+
+# Periods without progress after which a watch counts as dead.
+_PERIODS = 2
+
+
+class Health:
+    """The health of an operator. Nothing is done for it but on request."""
+
+    def __init__(self, pauses: Pauses, stop: Shutdown, core: CoreTasks) -> None:
+        self._pauses = pauses
+        self._stop = stop
+        self._watches: WatchManager | None = None
+        self._admission: Admission | None = None
+        self._core = core
+        self._started = False
+        self._ready = False
+
+    def update_watches(self, watches: WatchManager) -> None:
+        """Take the watches of the operator, which are others after a pause."""
+        self._watches = watches
+
+    def update_admission(self, admission: Admission) -> None:
+        """Take the webhooks of the operator."""
+        self._admission = admission
+
+    def announce(self) -> None:
+        """Record that the operator is ready: it handles, or stands by to handle, what could be listed."""
+        self._started = True
+
+    def report(self) -> HealthReport:
+        """Return what the probes say now."""
+        return HealthReport(live=tuple(self._check_liveness()), ready=tuple(self._check_readiness()))
+
+    def _check_liveness(self) -> Iterator[Check]:
+        """Yield the checks that a restart would help, if they fail. A stopping operator is given its time."""
+        stopping = self._stop.requested.is_set()
+        for name, ended in self._core.report().items():
+            yield Check(f"task {name}", "it has ended" if ended else "", fatal=not stopping)
+        for name, reflector in self._reflectors():
+            idle = trio.current_time() - reflector.progressed_at
+            stalled = idle > _PERIODS * reflector.period
+            problem = f"it has made no progress for {idle:.0f} seconds" if stalled else ""
+            yield Check(f"watch {name}", problem, fatal=not stopping)
+
+    def _check_readiness(self) -> Iterator[Check]:
+        """Yield the checks of what has to be done until the operator is ready. It stays so until it stops."""
+        if self._stop.requested.is_set():
+            yield Check("shutdown", "the operator is stopping")
+            return
+        waiting = [] if self._ready else [name for name, reflector in self._reflectors() if not _is_listed(reflector)]
+        self._ready = self._ready or (self._started and not waiting)
+        yield Check("startup", "" if self._started else "the operator is starting")
+        if self._pauses.reasons:
+            yield Check("active", f"it stands by {' and '.join(self._pauses.reasons)}", fatal=False)
+        for name, reflector in self._reflectors():
+            problem = " ".join(describe_unwatched("it", reflector)).rstrip(".")
+            if reflector.is_synced and reflector.trouble is not None:
+                problem = "its watch is interrupted"
+            yield Check(f"watch {name}", problem, fatal=name in waiting)
+        for problem in () if self._admission is None else self._admission.managed_problems:
+            yield Check("webhooks", problem.rstrip("."))
+        for problem in () if self._watches is None else self._watches.unserved_problems():
+            yield Check("handlers", problem.rstrip("."), fatal=False)
+
+    def _reflectors(self) -> Iterator[tuple[str, Reflector]]:
+        return iter(()) if self._watches is None else self._watches.reflectors()
+
+
+def _is_listed(reflector: Reflector) -> bool:
+    """Check whether the operator need not wait for a first list: it is complete, or the server does not allow it.
+
+    If objects cannot be converted, it must not wait either: Services pass reviews on to ready pods only, and perhaps
+    this is the one that converts them.
+    """
+    return reflector.is_synced or reflector.is_refused or reflector.is_unconverted

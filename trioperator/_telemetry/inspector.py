@@ -1,0 +1,89 @@
+"""The parts of a running operator, for those who only look at them: metrics and the live view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Protocol
+
+from trioperator._coordination.pauses import Pauses
+from trioperator._handling.calls.invoke import Attempt, RunningCall
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator._logs import describe_ref
+from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.watching.watch_manager import WatchManager
+from trioperator._runtime.workqueue import QueuedItem
+from trioperator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    from trioperator._telemetry.instruments import Instruments
+
+__all__ = ["Inspector"]
+
+
+class Queued(Protocol):
+    """A work queue, or several."""
+
+    def items(self) -> Iterator[QueuedItem[ObjectState]]: ...
+
+
+class Inspector:
+    """Parts of one operator. The queue, the watches and the daemons are others after a pause, and None on start."""
+
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        pauses: Pauses,
+        running: Mapping[Attempt, RunningCall],
+        instruments: Instruments | None = None,
+        registry: OperatorRegistry | None = None,
+    ) -> None:
+        self.settings = settings
+        self.registry = OperatorRegistry() if registry is None else registry
+        self.pauses = pauses
+        self.running = running
+        self.instruments = instruments
+        self.queue: Queued | None = None
+        self.watches: WatchManager | None = None
+        self.daemons: Sized | None = None
+        self.find_reconciler: Callable[[ObjectState], Reconciler | None] = lambda state: None
+        self.ready = False
+
+    def replace(
+        self,
+        queue: Queued,
+        watches: WatchManager,
+        daemons: Sized,
+        find_reconciler: Callable[[ObjectState], Reconciler | None],
+    ) -> None:
+        """Take new parts."""
+        self.queue, self.watches, self.daemons = queue, watches, daemons
+        self.find_reconciler = find_reconciler
+        self._announce_change()
+
+    def requeue(self, uid: str) -> str | None:
+        """Reconcile an object as if all that it waits for were due. Returns what was done; None if nothing."""
+        state = None if self.watches is None else self.watches.find(uid)
+        reconciler = None if state is None else self.find_reconciler(state)
+        if state is None or reconciler is None or not reconciler.expedite(state):
+            return None
+        return f"{describe_ref(state.ref)} is requeued"
+
+    def cancel(self, uid: str) -> str | None:
+        """Cancel the calls of handlers of an object, which are tried again. Returns what was done; None if nothing."""
+        cancelled = []
+        for attempt, call in list(self.running.items()):
+            ref = call.logger.object_ref
+            if ref is not None and ref["uid"] == uid and attempt.interruption is not None:
+                attempt.interruption.interrupt("it was cancelled on request")
+                cancelled.append(str(call))
+        return f"{', '.join(cancelled)} is cancelled" if cancelled else None
+
+    def announce(self) -> None:
+        """Record that the operator is ready."""
+        self.ready = True
+        self._announce_change()
+
+    def _announce_change(self) -> None:
+        if self.instruments is not None:
+            self.instruments.announce()

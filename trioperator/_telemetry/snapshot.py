@@ -1,0 +1,185 @@
+"""A snapshot of a running operator: its tree of tasks, the calls of handlers in it, its queue and its watches.
+
+It looks at the stacks of tasks, which costs those nothing. It contains names, no values: neither bodies nor arguments.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os.path
+import types
+from collections.abc import Iterator
+from typing import Any, Final
+
+import trio
+
+from trioperator._concurrency.clock import steady_now, wall_now
+from trioperator._handling.arguments.context import current_cause
+from trioperator._handling.calls.invoke import Invoker
+from trioperator._handling.handlers.handler import Handler
+from trioperator._kube.api_client import ApiClient
+from trioperator._logs import ObjectRef
+from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.workqueue import QueuedItem
+from trioperator._telemetry.inspector import Inspector
+from trioperator._telemetry.instruments import name_kind
+
+__all__ = ["Tasks", "describe_queue", "describe_state", "describe_watches", "name_object", "take_snapshot"]
+
+# Tasks, objects and watches in a snapshot, at most.
+_MAX_TASKS: Final = 3000
+_MAX_OBJECTS: Final = 200
+_MAX_WATCHES: Final = 300
+
+_INVOKE: Final = Invoker.invoke.__code__
+_RECONCILE: Final = Reconciler.reconcile.__code__
+_REQUEST: Final = (ApiClient._attempt.__code__, ApiClient._attempt_stream.__code__)
+_FRAMEWORK: Final = frozenset({"trioperator", "trio", "outcome", "contextlib"})
+
+
+def take_snapshot(parts: Inspector, root: trio.lowlevel.Task) -> dict[str, Any]:
+    """Return a snapshot of the operator whose tasks are *root* and those below, as JSON."""
+    tasks = Tasks(root)
+    return {
+        **describe_state(parts),
+        "queue": describe_queue(parts),
+        "watches": list(describe_watches(parts)),
+        "calls": tasks.calls,
+        "tasks": tasks.tree,
+        "omitted": tasks.omitted,
+    }
+
+
+def describe_state(parts: Inspector) -> dict[str, Any]:
+    """Return whether the operator is ready, and why it is paused."""
+    now = wall_now().isoformat(timespec="seconds")
+    return {"time": now, "ready": parts.ready, "paused": list(parts.pauses.reasons)}
+
+
+class Tasks:
+    """The tasks below a root as a ``tree``, and the ``calls`` of handlers among them, those that run longest first."""
+
+    def __init__(self, root: trio.lowlevel.Task) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.omitted = 0  # tasks beyond the limit
+        self._count = 0
+        self._now = steady_now()
+        self.tree = self._describe(root)
+        self.calls.sort(key=lambda call: -call["seconds"])
+
+    def _describe(self, task: trio.lowlevel.Task) -> dict[str, Any]:
+        """Describe a task and those below it."""
+        self._count += 1
+        node = self._describe_stack(task)
+        children = []
+        for nursery in task.child_nurseries:
+            for child in nursery.child_tasks:
+                if self._count < _MAX_TASKS:
+                    children.append(self._describe(child))
+                else:
+                    self.omitted += 1
+        if children:
+            node["children"] = children
+        return node
+
+    def _describe_stack(self, task: trio.lowlevel.Task) -> dict[str, Any]:
+        """Describe what a task does, by its frames from the outside in: the last of each sort tells the most."""
+        node: dict[str, Any] = {"name": task.name}
+        own: tuple[types.FrameType, int] | None = None
+        ours: tuple[types.FrameType, int] | None = None
+        waits = ""
+        for frame, line in task.iter_await_frames():
+            code = frame.f_code
+            if code is _INVOKE:
+                node["call"] = self._describe_call(frame, task)
+            elif code is _RECONCILE:
+                node["object"] = name_object(frame.f_locals["state"].ref)
+            elif code in _REQUEST:
+                values = frame.f_locals
+                node["request"] = f"{values.get('method', 'GET')} {values['target'].partition('?')[0]}"
+            package = frame.f_globals.get("__name__", "").partition(".")[0]
+            if package not in _FRAMEWORK:
+                own, waits = (frame, line), ""
+            elif own is None and package == "trioperator":
+                ours, waits = (frame, line), ""
+            elif not waits:
+                waits = f"{package}.{code.co_name}"
+        where = own or ours
+        if where is not None:
+            node["at"] = f"{os.path.basename(where[0].f_code.co_filename)}:{where[1]} in {where[0].f_code.co_name}"
+        if waits:
+            node["waits"] = waits
+        if "call" in node:
+            call = node["call"]
+            call.update({key: node[key] for key in ("at", "waits", "request") if key in node})
+        return node
+
+    def _describe_call(self, frame: types.FrameType, task: trio.lowlevel.Task) -> dict[str, Any]:
+        values = frame.f_locals
+        handler: Handler = values["handler"]
+        began = values.get("now", self._now)
+        call: dict[str, Any] = {
+            "handler": handler.id,
+            "kind": str(handler).partition(" ")[0],
+            "retry": values["attempt"].retry,
+            "seconds": round((self._now - began).total_seconds(), 3),
+        }
+        cause = task.context.get(current_cause)
+        reason = getattr(cause, "reason", None) or getattr(cause, "type", None)
+        if reason is not None:
+            call["cause"] = str(reason)
+        if handler.timeout is not None:
+            spent = (self._now - values["attempt"].started).total_seconds()
+            call["deadline"] = round(handler.timeout - spent, 3)
+        ref = values["logger"].object_ref
+        if ref is not None:
+            call["object"], call["uid"] = name_object(ref), ref["uid"]
+        self.calls.append(call)
+        return call
+
+
+def name_object(ref: ObjectRef) -> str:
+    """Return the kind, namespace and name of an object."""
+    return "/".join(str(part) for part in (ref["kind"], ref["namespace"], ref["name"]) if part)
+
+
+def describe_queue(parts: Inspector) -> dict[str, Any]:
+    """Return how many objects are at work, queued and due later, and those that are reconciled next."""
+    items = [] if parts.queue is None else list(parts.queue.items())
+    now = trio.current_time()
+    waiting = [item for item in items if not item.at_work]
+    first = heapq.nsmallest(_MAX_OBJECTS, waiting, key=lambda item: _due(item, now))
+    return {
+        "queued": sum(item.lane is not None for item in waiting),
+        "at_work": len(items) - len(waiting),
+        "delayed": sum(item.lane is None for item in waiting),
+        "limit": parts.settings.queueing.worker_limit,
+        "objects": [
+            {"object": name_object(item.item.ref), "uid": item.item.uid, "due": round(_due(item, now) - now, 3)}
+            for item in first
+        ],
+    }
+
+
+def _due(item: QueuedItem[Any], now: float) -> float:
+    """Return when an object is to be reconciled: now if it is queued."""
+    return now if item.lane is not None or item.due is None else item.due
+
+
+def describe_watches(parts: Inspector) -> Iterator[dict[str, Any]]:
+    """Yield the watches of objects, with their states."""
+    watches = () if parts.watches is None else parts.watches.caches()
+    for number, (cache, reflector) in enumerate(watches):
+        if number == _MAX_WATCHES:
+            return
+        state = "watching" if reflector.is_synced else "not listed"
+        if reflector.trouble is not None:
+            state = "interrupted" if reflector.is_synced else "not watched"
+        yield {
+            "resource": name_kind(cache),
+            "path": reflector.path,
+            "state": state,
+            "objects": len(cache),
+            "events": reflector.received,
+            "idle": round(trio.current_time() - reflector.progressed_at, 3),
+        }

@@ -1,0 +1,1 @@
+"""What commands compute: checks, manifests, new projects, permissions."""

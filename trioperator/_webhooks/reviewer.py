@@ -1,0 +1,247 @@
+"""Admission reviews, answered by the handlers: the function that webhook servers call."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling import guard
+from trioperator._handling.arguments.context import current_cause
+from trioperator._handling.arguments.indexing import Indices
+from trioperator._handling.calls.invoke import Attempt, Invoker
+from trioperator._handling.calls.storable import describe_unserializable
+from trioperator._handling.declaring.registry import select_admission_handlers
+from trioperator._handling.handlers.outcome import describe
+from trioperator._handling.reviews.admission import (
+    AdmissionCause,
+    AdmissionHandler,
+    Headers,
+    SSLPeer,
+    WebhookType,
+    build_json_patch,
+    build_response,
+)
+from trioperator._handling.reviews.admission_review import ReviewRequest, build_review, parse_review
+from trioperator._handling.reviews.webhook_configuration import make_segments
+from trioperator._logs import get_logger, object_logger
+from trioperator._model.jsontypes import JsonObject
+from trioperator._model.patch import Patch
+from trioperator._model.resource import Resource, Selection, select_resources
+from trioperator.errors import AdmissionError, ReviewError, UserCodeError
+from trioperator.settings import AdmissionSettings
+
+__all__ = ["Reviewer"]
+
+# Share of the time of a review after which it is denied: before the API server gives up.
+_ANSWER_SHARE: Final = 0.93
+# Seconds to wait for the first discovery of resource kinds.
+_PATIENCE: Final = 5.0
+# Webhooks without a handler that are warned of, and characters of their ids: anybody may ask for any.
+_MAX_UNKNOWN: Final = 100
+_MAX_SHOWN: Final = 100
+
+
+class Reviewer:
+    """Reviews of writes by admission handlers; a :class:`WebhookFn`.
+
+    *find_memo* returns a function for the memo of an object by its uid; for an object that is not watched or does not
+    exist yet, it is a new one.
+    """
+
+    def __init__(
+        self,
+        handlers: Sequence[AdmissionHandler],
+        invoker: Invoker,
+        *,
+        indices: Indices,
+        find_memo: Callable[[str | None], Callable[[], Any]],
+        settings: AdmissionSettings,
+    ) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
+        self._invoker = invoker
+        self._indices = indices
+        self._find_memo = find_memo
+        self._logger = get_logger("trioperator.webhooks")
+        self._known = trio.Event()
+        self._unknown: set[str] = set()  # webhooks without a handler that were warned of
+        self._resources: Collection[Resource] = ()
+        self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+
+    def handles(self, webhook: str | None) -> bool:
+        """Return whether reviews for the id of a webhook are answered; those without a handler are warned of."""
+        if webhook is None or webhook in self._segments or webhook in self._segments.values():
+            return True
+        self._report_unknown(webhook)
+        return self._settings.allow_unknown
+
+    def update_resources(self, resources: Collection[Resource]) -> bool:
+        """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review."""
+        self._resources = resources
+        by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+        for handler in self._handlers:
+            selection = _select(handler, resources)
+            if selection.problem and handler not in self.by_handler:
+                self._logger.warning("%s", selection.problem)
+            by_handler[handler] = selection.resources
+        changed = by_handler != self.by_handler
+        self.by_handler = by_handler
+        self._known.set()
+        return changed
+
+    async def __call__(
+        self,
+        request: Mapping[str, Any],
+        *,
+        webhook: str | None = None,
+        headers: Headers | None = None,
+        sslpeer: SSLPeer | None = None,
+    ) -> JsonObject:
+        """Answer an admission review by the handlers with the id *webhook*, or by all of them without it."""
+        parsed = parse_review(request)
+        if not self._known.is_set():
+            with trio.move_on_after(_PATIENCE):
+                await self._known.wait()
+        resource = self._find_resource(parsed)
+        handlers = [h for h in self._handlers if webhook in (None, h.id, self._segments[h.id])]
+        if not handlers:
+            self._report_unknown(webhook)
+            if not self._settings.allow_unknown:
+                raise ReviewError("There is no handler for this webhook.", status=404)
+        handlers = [handler for handler in handlers if resource in self.by_handler[handler]]
+        cause = self._make_cause(parsed, resource, headers=headers, sslpeer=sslpeer)
+        token = current_cause.set(cause)
+        try:
+            response = await self._respond(parsed.uid, cause, handlers)
+        finally:
+            current_cause.reset(token)
+        return build_review(request, response)
+
+    def _report_unknown(self, webhook: str | None) -> None:
+        """Warn of a webhook without a handler, once."""
+        shown = f"{webhook:.{_MAX_SHOWN}}"
+        if shown in self._unknown or len(self._unknown) == _MAX_UNKNOWN:
+            return
+        self._unknown.add(shown)
+        verdict = "allowed" if self._settings.allow_unknown else "answered with HTTP 404"
+        self._logger.warning("There is no handler for the webhook %r: its reviews are %s.", shown, verdict)
+
+    def _find_resource(self, request: ReviewRequest) -> Resource:
+        wanted = request.resource
+        for resource in self._resources:
+            if tuple(resource) == (wanted.group, wanted.version, wanted.resource):
+                return resource
+        text = f"The resource {wanted.resource}.{wanted.version}.{wanted.group} is unknown."
+        raise ReviewError(text, status=404)
+
+    def _make_cause(
+        self, request: ReviewRequest, resource: Resource, *, headers: Headers | None, sslpeer: SSLPeer | None
+    ) -> AdmissionCause:
+        raw = request.object or request.old_object or {}
+        metadata = raw.get("metadata") or {}
+        ref = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": metadata.get("name") or request.name,
+            "uid": metadata.get("uid"),
+            "namespace": metadata.get("namespace") or request.namespace,
+        }
+        return AdmissionCause(
+            resource=resource,
+            raw=raw,
+            get_memo=self._find_memo(None if request.operation == "CREATE" else metadata.get("uid")),
+            logger=object_logger(ref),
+            indices=self._indices,
+            operation=request.operation,
+            subresource=request.sub_resource or None,
+            dryrun=bool(request.dry_run),
+            userinfo=request.user_info,
+            headers=dict(headers or {}),
+            sslpeer=sslpeer or {},
+            old=request.old_object,
+            new=request.object,
+        )
+
+    async def _respond(self, uid: str, cause: AdmissionCause, handlers: Sequence[AdmissionHandler]) -> JsonObject:
+        """Call the handlers that match, one after another, and return the response."""
+        errors: list[BaseException] = []
+        patch = Patch()
+        try:
+            chosen = select_admission_handlers(handlers, cause)
+        except UserCodeError as error:
+            cause.logger.error("%s. The write is denied.", error, exc_info=error.__cause__)
+            return build_response(uid, [error], warnings=cause.warnings)
+        for handler in chosen:
+            failure = await self._call(handler, cause, patch)
+            if failure is not None and handler.ignore_failures:
+                cause.warnings.append(f"{handler} has failed, which is ignored: {describe(failure)}")
+            elif failure is not None:
+                errors.append(failure)
+        changes = b""
+        if patch and not errors:
+            try:
+                changes = _encode_patch(patch, cause, chosen)
+            except UserCodeError as error:
+                cause.logger.error("%s. The write is denied.", error, exc_info=error.__cause__)
+                errors.append(error)
+        return build_response(uid, errors, warnings=cause.warnings, patch=changes)
+
+    async def _call(self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch) -> BaseException | None:
+        """Call a handler; return its error, if it has failed."""
+        own = Patch()
+        attempt = Attempt(0, steady_now())
+        with trio.move_on_after(handler.review_timeout * _ANSWER_SHARE):
+            outcome = await self._invoker.invoke(
+                handler, cause.kwargs_for(handler, own), attempt=attempt, logger=cause.logger
+            )
+            if outcome.error is None:
+                _merge(patch, own, handler, cause)
+            return outcome.error
+        text = f"{handler} has not answered within {handler.review_timeout} seconds."
+        cause.logger.error("%s", text)
+        return AdmissionError(text, code=504)
+
+
+def _merge(patch: Patch, own: Patch, handler: AdmissionHandler, cause: AdmissionCause) -> None:
+    """Add the changes of a handler to those of the handlers before it; drop those that a webhook must not make."""
+    if own and (handler.type is not WebhookType.MUTATING or cause.new is None):
+        why = "it deletes the object" if cause.new is None else "validating webhooks cannot change objects"
+        cause.logger.warning("The changes by %s are dropped: %s.", handler, why)
+    elif own:
+        _update(patch, own)
+        patch.fns += own.fns
+
+
+def _update(patch: dict[str, Any], own: Mapping[str, Any]) -> None:
+    for key, value in own.items():
+        if isinstance(value, Mapping) and isinstance(patch.get(key), dict):
+            _update(patch[key], value)
+        else:
+            patch[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _encode_patch(patch: Patch, cause: AdmissionCause, handlers: Collection[AdmissionHandler]) -> bytes:
+    """Return the changes as a JSON patch in base64. Raises UserCodeError."""
+    names = ", ".join(map(str, handlers))
+    operations = guard.call("The patch of {}", names, build_json_patch, cause.raw, patch)
+    try:
+        encoded = msgspec.json.encode(operations)
+    except Exception as error:
+        raise UserCodeError(f"The patch of {names} ({describe_unserializable(dict(patch))})", error) from error
+    return base64.b64encode(encoded) if operations else b""
+
+
+def _select(handler: AdmissionHandler, resources: Collection[Resource]) -> Selection:
+    """Select the resource kinds that a handler reviews. A function of the user's that fails selects none."""
+    try:
+        return guard.call(
+            "The selector {}", handler.selector, select_resources, handler.selector, resources, watched=False
+        )
+    except UserCodeError as error:
+        return Selection(problem=f"{error}. Its handlers are not called.")

@@ -1,0 +1,97 @@
+"""Kubernetes Events about objects, which ``kubectl describe`` shows.
+
+They are posted in the background: the functions never wait and never fail in a handler, async or sync, or in anything
+that it calls. Outside of handlers they raise LookupError. See docs/events.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from trioperator._handling.arguments.context import Recorder, current_recorder
+from trioperator._logs.records import to_text
+from trioperator._model.references import build_object_reference
+from trioperator.helpers import _clients
+
+__all__ = ["event", "exception", "info", "warn"]
+
+KubeObjects: TypeAlias = Any
+Backoffs: TypeAlias = float | Iterable[float] | None
+
+
+def event(objs: KubeObjects, *, type: str, reason: str, message: str = "", backoffs: Backoffs = None) -> None:
+    """Post an event about one or several objects.
+
+    - *objs*: the body of an object, an object of a client library such as ``kubernetes``, or an iterable of them
+    - *type*: ``"Normal"``, ``"Warning"``, or any other word
+    - *reason*: why it is posted, in one word such as ``"Scaled"``
+    - *message*: for people; beyond 1,024 bytes, its middle is left out
+    - *backoffs*: seconds before retries; default: ``settings.posting.default_backoffs``
+
+    ::
+
+        @trioperator.on.create("kopfexamples")
+        def create_fn(body, **_):
+            trioperator.event(body, type="Normal", reason="Created", message="All is there.")
+
+    Events that are the same are counted, many similar ones are combined, and of too many events of an object the later
+    ones are left out. Events about events are skipped.
+
+    Raises LookupError outside of handlers, TypeError if *objs* are no objects.
+    """
+    _post(objs, level=None, type=type, reason=reason, message=message, backoffs=backoffs)
+
+
+def info(objs: KubeObjects, *, reason: str, message: str = "", backoffs: Backoffs = None) -> None:
+    """Post an event of the type "Normal", if ``settings.posting.level`` is INFO or lower: see :func:`event`."""
+    _post(objs, level=logging.INFO, type="Normal", reason=reason, message=message, backoffs=backoffs)
+
+
+def warn(objs: KubeObjects, *, reason: str, message: str = "", backoffs: Backoffs = None) -> None:
+    """Post an event of the type "Warning", if ``settings.posting.level`` is WARNING or lower: see :func:`event`."""
+    _post(objs, level=logging.WARNING, type="Warning", reason=reason, message=message, backoffs=backoffs)
+
+
+def exception(
+    objs: KubeObjects,
+    *,
+    reason: str = "",
+    message: str = "",
+    exc: BaseException | None = None,
+    backoffs: Backoffs = None,
+) -> None:
+    """Post an event of the type "Error" about an exception, by default the one that is being handled.
+
+    *reason* is by default the class of the exception, whose text is appended to *message*. It is posted if
+    ``settings.posting.level`` is ERROR or lower: see :func:`event`.
+    """
+    error = sys.exception() if exc is None else exc
+    text = "" if error is None else to_text(error)
+    parts = [part for part in (to_text(message), text) if part]
+    reason = reason or type(error).__name__
+    _post(objs, level=logging.ERROR, type="Error", reason=reason, message=" ".join(parts), backoffs=backoffs)
+
+
+def _post(objs: KubeObjects, *, level: int | None, type: str, reason: str, message: str, backoffs: Backoffs) -> None:
+    recorder = _get_recorder()
+    posting = recorder.posting
+    if not posting.enabled or (level is not None and level < posting.level):
+        return
+    for obj in _clients.walk(objs, readable=True):
+        reference = build_object_reference(_clients.as_owner(obj))
+        recorder.record(
+            reference, type=to_text(type), reason=to_text(reason), message=to_text(message), backoffs=backoffs
+        )
+
+
+def _get_recorder() -> Recorder:
+    try:
+        return current_recorder.get()
+    except LookupError:
+        raise LookupError(
+            "Events can be posted only by handlers of a running operator, except for startup and cleanup handlers,"
+            " and only in tasks and threads that have the context of the handler."
+        ) from None
