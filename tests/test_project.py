@@ -8,7 +8,8 @@ import importlib
 import inspect
 import pathlib
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 import trio
@@ -53,6 +54,22 @@ def test_all_helpers_for_hierarchies_are_public() -> None:
 
 def test_the_package_is_marked_as_typed() -> None:
     assert (ROOT / "trioperator" / "py.typed").exists()
+
+
+PRIVATE: Final = re.compile(r"\b(?:from|import) trioperator\.(?:\w+\.)*_\w+|\btrioperator\.(?:\w+\.)*_[a-z]\w*")
+
+
+def pages_and_examples() -> Iterator[pathlib.Path]:
+    """Yield the files that show users what to import; decisions are about the inside."""
+    yield ROOT / "README.md"
+    yield from sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "decisions.md")
+    for folder in ("deploy", "examples", "trioperator/_tooling/scaffolding/templates"):
+        yield from sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".tmpl"))
+
+
+def test_pages_examples_and_templates_show_public_rooms_only() -> None:
+    shown = [(path, name) for path in pages_and_examples() for name in PRIVATE.findall(path.read_text())]
+    assert [f"{path.relative_to(ROOT)}: {name}" for path, name in shown if "__" not in name] == []
 
 
 def test_each_package_has_its_tests() -> None:

@@ -2,11 +2,25 @@
 
 Handlers are functions with decorators of :mod:`trioperator.on`. Run an operator with the command ``trioperator run``,
 with :func:`run`, or by awaiting :func:`operator`. Names and meanings are those of Kopf: ``import trioperator as kopf``.
+
+General layout; rooms with an underscore are private:
+
+- on, errors, client, crds, helpers, settings, testing, apiserver, kopf: what users import
+- cli: the commands; _tooling: what they compute
+- _supervisor: the life of one operator: its options, its task tree, its signals, its shutdown
+- _endpoints, _webhooks: what it serves about itself, and what it serves to the API server
+- _telemetry, _coordination, _reconciling, _recorder: metrics; leases, peers, shards; children; Kubernetes Events
+- _runtime: a watch event becomes a reconcile becomes a patch
+- _handling: what users' functions mean, without a cluster
+- _kube, _http: how to talk to the API server; connections, listeners, servers
+- _concurrency, _logs, _model: tools for Trio; logging; frozen data and pure functions
 """
 
 from typing import TYPE_CHECKING
 
 from trioperator import on
+from trioperator._concurrency.clock import wall_now
+from trioperator._concurrency.threads import run_in_thread, time_passes
 from trioperator._handling.arguments.conditions import Conditions
 from trioperator._handling.arguments.indexing import Index, Store
 from trioperator._handling.arguments.stopping import AsyncDaemonStopped as AsyncDaemonStopperChecker
@@ -248,11 +262,14 @@ __all__ = [
     "register",
     "remove_owner_reference",
     "run",
+    "run_in_thread",
     "set_default_lifecycle",
     "set_default_registry",
     "set_log_processors",
     "subhandler",
+    "time_passes",
     "timer",
+    "wall_now",
     "warn",
     "webhooks_app",
 ]

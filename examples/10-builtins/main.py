@@ -5,9 +5,6 @@ import datetime
 import trio
 
 import trioperator
-from trioperator._kube.api_client import open_client
-from trioperator._kube.connection import load_connection
-from trioperator.errors import NotFoundError
 
 LIFETIME = "example.com/lifetime"
 
@@ -20,7 +17,9 @@ def is_mine(namespace: str, **_: object) -> bool:
 @trioperator.daemon(
     "pods", annotations={LIFETIME: trioperator.PRESENT}, when=is_mine, finalizer=False, cancellation_timeout=1
 )
-async def expire(name: str, namespace: str, uid: str, meta: trioperator.Meta, logger: trioperator.Logger) -> None:
+async def expire(
+    name: str, uid: str, meta: trioperator.Meta, client: trioperator.Client, logger: trioperator.Logger
+) -> None:
     seconds = float(meta.annotations[LIFETIME])
     created = datetime.datetime.fromisoformat(meta["creationTimestamp"])
     age = (datetime.datetime.now(datetime.UTC) - created).total_seconds()
@@ -31,11 +30,9 @@ async def expire(name: str, namespace: str, uid: str, meta: trioperator.Meta, lo
         logger.info("Somebody else was faster, or has removed the annotation.")
         raise
 
-    async with open_client(load_connection, settings=trioperator.OperatorSettings()) as client:
-        try:
-            # With the uid, only this very Pod is deleted, and no other one of the same name.
-            body = {"preconditions": {"uid": uid}}
-            await client.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", body=body)
-        except NotFoundError:
-            return
+    try:
+        # With the uid, only this very Pod is deleted, and no other one of the same name.
+        await client.delete("pods", name, uid=uid)
+    except (trioperator.NotFoundError, trioperator.ConflictError):
+        return
     logger.info("The Pod was deleted.")

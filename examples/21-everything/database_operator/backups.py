@@ -7,7 +7,6 @@ from prometheus_client import Counter
 import trioperator
 from database_operator.kinds import Database, DatabaseSpec
 from database_operator.manifests import make_backup
-from trioperator._concurrency.clock import wall_now
 
 BACKUPS = Counter("database_backups", "Backups that are over.", ["outcome"])
 
@@ -25,7 +24,7 @@ async def back_up(
     patch: trioperator.Patch,
     logger: trioperator.Logger,
 ) -> None:
-    job = f"{name}-{wall_now():%Y%m%d%H%M}"
+    job = f"{name}-{trioperator.wall_now():%Y%m%d%H%M}"
     try:
         await client.create(make_backup(name, job, spec))
     except trioperator.ConflictError:
